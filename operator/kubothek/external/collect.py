@@ -82,7 +82,7 @@ def describe(files: Store, metadata: Store, work: Work, versions: pa.Table) -> D
 
 
 def _one(store: Store, work: Work, schema: EntrySchema, fpp: float, version: dict[str, Any]) -> pa.Table | str:
-    """The entry of a file, or why it has none."""
+    """Return the entry of a file, or why it has none."""
     key = version["key"]
     columns = dict.fromkeys(path[0] for paths in schema.paths for path in paths)
     describer = Describer(schema, fpp=fpp)
@@ -105,7 +105,7 @@ def _one(store: Store, work: Work, schema: EntrySchema, fpp: float, version: dic
 
 
 def chunked(versions: pa.Table, sizes: Sequence[int], tasks: int) -> list[pa.Table]:
-    """The files in this many pieces or fewer, of about the same number of bytes."""
+    """Return the files in this many pieces or fewer, of about the same number of bytes."""
     total = sum(sizes)
     pieces: list[pa.Table] = []
     start, held = 0, 0

@@ -48,7 +48,7 @@ class PlainFiles:
     schema: pa.Schema | None = None
 
     def listed(self, store: Store) -> pa.Table:
-        """The files that are there, in the order of their keys, as ``LANDED``."""
+        """Return the files that are there, in the order of their keys, as ``LANDED``."""
         root = f"{self.prefix}/"
         pattern = None
         if self.glob is not None:
@@ -59,7 +59,7 @@ class PlainFiles:
         return pa.concat_tables(pieces) if pieces else LANDED.empty_table()
 
     def form(self) -> ds.FileFormat:
-        """How Arrow reads them."""
+        """Return how Arrow reads them."""
         match self.format:
             case "Parquet":
                 return ds.ParquetFileFormat()
@@ -114,7 +114,7 @@ class PlainTable:
         return ds.FileSystemDataset(fragments, self.schema, form, filesystem)
 
     def batches(self, store: Store, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, without partition columns."""
+        """Yield the rows of one file, without partition columns."""
         inside = pa.schema([each for each in self.schema if each.name not in self.partitions])
         store.check_no_links([key])
         fragment = self.files.form().make_fragment(key, arrow_filesystem(store))
@@ -132,7 +132,7 @@ class PlainTable:
 
 
 def keys_of(listed: pa.Table) -> list[str]:
-    """The keys of a listing."""
+    """Return the keys of a listing."""
     found: Any = listed.column("key").to_pylist()
     return list(found)
 

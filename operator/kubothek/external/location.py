@@ -46,7 +46,7 @@ class PlainLocation:
         return self.table.schema
 
     def plan(self, where: Predicate | None = None) -> PlainPlan:
-        """The files that may hold rows for which ``where`` is TRUE; None = all. Raises FilterInvalid."""
+        """Return the files that may hold rows for which ``where`` is TRUE; None = all. Raises FilterInvalid."""
         bound = (TRUE if where is None else where).bind(self.schema)
         all_files = len(self._keys)
         by_path, may = np.zeros(all_files, np.bool_), np.zeros(all_files, np.bool_)
@@ -63,14 +63,14 @@ class PlainLocation:
         return PlainPlan(tuple(self._keys[number] for number in np.flatnonzero(may)), steps)
 
     def skipped(self, where: Predicate, plan: PlainPlan) -> Skipped:
-        """What a plan for ``where`` saves, in the terms of Xskipper's API."""
+        """Return what a plan for ``where`` saves, in the terms of Xskipper's API."""
         bytes_of: Any = self._listed.column("size").to_pylist()
         asked = {column.lower() for column in where.columns}
         sizes = dict(zip(self._keys, bytes_of, strict=True))
         return Skipped.of(plan.keys, sizes, is_skippable=bool(asked & self.known.columns))
 
     def dataset(self, plan: PlainPlan) -> ds.FileSystemDataset:
-        """The rows of these files; those for which the filter is not TRUE are among them."""
+        """Return the rows of these files; those for which the filter is not TRUE are among them."""
         return self.table.dataset(self._files, plan.keys)
 
     @cached_property
@@ -102,7 +102,7 @@ class PlainLocation:
 
 
 def open_location(metadata: Store, name: str, files: Store | None = None) -> PlainLocation:
-    """A location by the name of its metadata; ``files``: the store of the files, default: that of the metadata.
+    """Return a location by the name of its metadata; ``files``: the store of the files, default: that of the metadata.
 
     Raises DatasetNotFound if there is no metadata of this name, SkippingUnreadable if what names it is damaged, and
     what listing raises.
@@ -120,7 +120,7 @@ def open_location(metadata: Store, name: str, files: Store | None = None) -> Pla
 
 
 def with_metadata_of_xskipper(files: Store, table: PlainTable, metadata: Store, prefix: str) -> PlainLocation:
-    """A location with the metadata in any directory that real Xskipper wrote. Raises SkippingUnreadable."""
+    """Return a location with the metadata in any directory that real Xskipper wrote. Raises SkippingUnreadable."""
     listed = table.files.listed(files)
     known = by_path_and_time(load_location(metadata, prefix), files.url, versions_listed(listed))
     return PlainLocation(files, table, listed, known)

@@ -34,7 +34,7 @@ _NONE: Final = -1
 
 
 def versions_listed(listed: pa.Table) -> pa.Table:
-    """The versions of files of a listing, as ``VERSIONS``."""
+    """Return the versions of files of a listing, as ``VERSIONS``."""
     moments = listed.column("modified").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     columns = [listed.column("key"), moments, listed.column("size"), listed.column("etag")]
     return pa.table(columns, schema=VERSIONS)
@@ -72,7 +72,7 @@ class Matched:
         return frozenset(name for source in self._sources for each in source.definitions for name in _names(each))
 
     def may(self, terms: Sequence[Term]) -> Mask:
-        """Which files may hold a row for which all of the bound terms are TRUE."""
+        """Return which files may hold a row for which all of the bound terms are TRUE."""
         may = np.ones(self._count, np.bool_)
         asked = {term.column.lower() for term in terms}
         for source in self._sources:
@@ -90,7 +90,7 @@ def _names(definition: IndexDefinition) -> set[str]:
 
 
 def matched(metadata: Store, name: str, index: PlainIndex, versions: pa.Table) -> Matched:
-    """What the metadata of this name says of these versions of files.
+    """Return what the metadata of this name says of these versions of files.
 
     Entries of ours go by path, time, size and ETag. If any of them is gone, as after real Xskipper's REFRESH, what lies
     in Xskipper's directory now goes by path and time, as Xskipper does it.
@@ -118,7 +118,7 @@ def _of_xskipper(metadata: Store, prefix: str, url: str, versions: pa.Table) -> 
 
 
 def by_path_and_time(found: Metadata, url: str, versions: pa.Table) -> Matched:
-    """What anybody's metadata says of these files, which are in the store of this url."""
+    """Return what anybody's metadata says of these files, which are in the store of this url."""
     moments: Any = versions.column("modified").to_pylist()
     pairs = zip(keys_of(versions), moments, strict=True)
     numbers: Any = current(found, [(object_path(url, key), moment) for key, moment in pairs])
@@ -144,6 +144,6 @@ def _rows(versions: pa.Table, described: pa.Table) -> Rows:
 
 
 def identity(versions: pa.Table) -> Any:
-    """One text for each version: what makes it the same as another."""
+    """Return one text for each version: what makes it the same as another."""
     columns: list[Any] = [versions.column(name).combine_chunks().cast(pa.string()) for name in VERSIONS.names]
     return pc.binary_join_element_wise(*columns, "\0")

@@ -82,12 +82,12 @@ def write(
 
 
 def as_part(part: PlainPart) -> Part:
-    """The same for those who read entries."""
+    """Return the same for those who read entries."""
     return Part(part.xskipper or "", part.rows, part.bytes, part.own)
 
 
 def versions_of(store: Store, part: PlainPart) -> pa.Table:
-    """Which versions of files the part describes, in the order of its entries. Raises SkippingUnreadable."""
+    """Return which versions of files the part describes, in the order of its entries. Raises SkippingUnreadable."""
     try:
         table: pa.Table = pq.read_table(io.BytesIO(store.get(part.sidecar)), schema=VERSIONS)
     except ObjectNotFound as error:
@@ -100,10 +100,10 @@ def versions_of(store: Store, part: PlainPart) -> pa.Table:
 
 
 def entries_of(store: Store, part: PlainPart, definitions: Collection[IndexDefinition] | None = None) -> pa.Table:
-    """The entries of a part. Raises SkippingUnreadable."""
+    """Return the entries of a part. Raises SkippingUnreadable."""
     return load(store, as_part(part), columns=definitions)
 
 
 def identifier_of(url: str, prefix: str) -> str:
-    """What Xskipper calls the directory of this key in the store of this url."""
+    """Return what Xskipper calls the directory of this key in the store of this url."""
     return names.table_identifier(names.object_path(url, prefix))

@@ -131,7 +131,7 @@ def drop(metadata: Store, name: str) -> int:
 
 
 def _goes_on(index: PlainIndex, work: Work) -> bool:
-    """Whether entries of before fit to those to come."""
+    """Return whether entries of before fit to those to come."""
     then, now = (each.table.files for each in (index, work))
     same_files = (then.prefix, then.format, then.csv, then.glob) == (now.prefix, now.format, now.csv, now.glob)
     same_rows = index.table.schema.equals(work.table.schema) and index.table.partitions == work.table.partitions
@@ -189,7 +189,7 @@ class _Writer:
             self._store()
 
     def finish(self) -> list[PlainPart]:
-        """All parts."""
+        """Return all parts."""
         self._store()
         return self._parts
 
@@ -215,7 +215,7 @@ class _Writer:
 
 
 def _among(versions: pa.Table, others: pa.Table) -> Any:
-    """Which of the versions are among the others: the same key, time, size and ETag."""
+    """Return which of the versions are among the others: the same key, time, size and ETag."""
     return pc.is_in(identity(versions), value_set=identity(others))
 
 

@@ -28,7 +28,7 @@ _FORMAT: Final = 1
 
 
 def root(name: str) -> str:
-    """The prefix of everything of this name. Raises InputError for what is no name."""
+    """Return the prefix of everything of this name. Raises InputError for what is no name."""
     if not name or "/" in name or name.startswith("."):
         raise InputError(f"{name!r} is no name of a plain location: no slash, no dot at its beginning")
     return check_key(f"{_ROOT}{name}") + "/"
@@ -70,7 +70,7 @@ class PlainIndex:
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        """The object."""
+        """Return the object."""
         files = self.table.files
         found = {
             "format": _FORMAT,
@@ -94,7 +94,7 @@ class PlainIndex:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """The inverse. Raises ValueError, KeyError, TypeError for what is none."""
+        """Return the inverse. Raises ValueError, KeyError, TypeError for what is none."""
         found: dict[str, Any] = orjson.loads(data)
         if found["format"] != _FORMAT:
             raise ValueError(f"format {found['format']}, of a newer Kubothek")
@@ -124,7 +124,7 @@ class Kept:
 
 
 def read(store: Store, name: str) -> Kept:
-    """What is there. Raises SkippingUnreadable."""
+    """Return what is there. Raises SkippingUnreadable."""
     key = f"{root(name)}index.json"
     try:
         data, info = store.get_with_info(key)
@@ -150,12 +150,12 @@ def swap(store: Store, name: str, before: Kept, index: PlainIndex) -> None:
 
 
 def names(store: Store) -> Iterator[str]:
-    """All plain locations whose metadata is in the store."""
+    """Return all plain locations whose metadata is in the store."""
     return (name.rstrip("/") for name in store.list_names(_ROOT) if name.endswith("/"))
 
 
 def resolved(store: Store, name: str) -> str | None:
-    """The full name of a location: as it is given, or behind the namespace of its resource if there is one such.
+    """Return the full name of a location: as it is given, or behind the namespace of its resource if there is one such.
 
     Raises InputError if it is that of several.
     """
@@ -169,7 +169,7 @@ def resolved(store: Store, name: str) -> str | None:
 
 
 def wish_of(definitions: tuple[IndexDefinition, ...], encryption: Encryption | None) -> SkippingState:
-    """What is wanted, as it is kept."""
+    """Return what is wanted, as it is kept."""
     return SkippingState(definitions, (), encryption)
 
 

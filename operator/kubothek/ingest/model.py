@@ -42,7 +42,7 @@ class Unpacking:
     free_bytes: int = 256 << 20
 
     def limit(self, packed: int) -> int:
-        """The most that ``packed`` bytes may become."""
+        """Return the most that ``packed`` bytes may become."""
         return min(self.max_bytes, max(self.free_bytes, packed * self.max_ratio))
 
     def check(self, name: str, unpacked: int, packed: int) -> None:
@@ -143,7 +143,7 @@ class SourcePlan:
         return tuple(dict.fromkeys(split.file for split in self.splits))
 
     def describe(self) -> str:
-        """The names of the files, or of the first few, for messages."""
+        """Return the names of the files, or of the first few, for messages."""
         files = self.files
         shown = ", ".join(repr(file.name) for file in files[:5])
         return shown if len(files) <= 5 else f"{shown} and {len(files) - 5} more"
@@ -160,7 +160,7 @@ class SourcePlan:
         return [*bundles, tuple(current)] if current else bundles
 
     def with_whole_files(self, names: Sequence[str]) -> SourcePlan:
-        """The same plan, these files uncut."""
+        """Return the same plan, these files uncut."""
         splits: dict[Split, None] = {}
         for split in self.splits:
             whole = Split(split.file, split.file.size) if split.file.name in names else split

@@ -132,7 +132,7 @@ class SourceReader:
     # --- opening ---
 
     def _open(self, file: SourceFile) -> io.BufferedIOBase:
-        """The file's bytes. Raises SourceChanged if they are not those that were planned."""
+        """Return the file's bytes. Raises SourceChanged if they are not those that were planned."""
         if self._locate(file.name)[1] != file.fingerprint:
             raise SourceChanged(
                 f"{file.name!r} was replaced while it was being read; let its writer finish and try again"
@@ -151,7 +151,7 @@ class SourceReader:
     # --- schema ---
 
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
-        """The stored schema that holds the source, from the beginnings of its files (all of a small file).
+        """Return the stored schema that holds the source, from the beginnings of its files (all of a small file).
 
         Files are at most 64, spread over all. Raises SchemaMismatch or DataTypeMismatch if they do not go
         together, SourceEmpty if none of them has a column, SourceCorrupt.
@@ -203,7 +203,7 @@ class SourceReader:
     # --- reading ---
 
     def read(self, split: Split, schema: pa.Schema, partition_on: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """The rows of a split in the columns and types of ``schema``, some MiB at a time.
+        """Yield the rows of a split in the columns and types of ``schema``, some MiB at a time.
 
         Values may be missing where the schema's field is nullable and the column does not partition. Raises
         an InputError that names file, column and row (counted from 1). A byte range cannot know its rows'
@@ -217,7 +217,7 @@ class SourceReader:
                 reached = first_row + batch.num_rows
 
     def diagnose(self, file: SourceFile, schema: pa.Schema, partition_on: Sequence[str] = ()) -> InputError | None:
-        """What is wrong with a file, with the true number of the row; None if it can be read as a whole."""
+        """Return what is wrong with a file, with the true number of the row; None if it can be read as a whole."""
         try:
             for _ in self.read(Split(file, file.size), schema, partition_on):
                 pass

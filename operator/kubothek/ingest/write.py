@@ -47,11 +47,11 @@ class Ingest:
     gathering: Gathering = field(default_factory=Gathering)
 
     def with_plan(self, plan: SourcePlan) -> Ingest:
-        """The same, cut up in another way."""
+        """Return the same, cut up in another way."""
         return replace(self, plan=plan)
 
     def read(self, reader: SourceReader, split: Split) -> Iterator[pa.RecordBatch]:
-        """The validated rows of a split, with the columns of ``stored``.
+        """Yield the validated rows of a split, with the columns of ``stored``.
 
         Raises what :meth:`SourceReader.read` raises, and FilterNotMet, naming the row as far as the split knows it.
         """
@@ -65,11 +65,11 @@ class Ingest:
             row = None if row is None else row + batch.num_rows
 
     def gatherer(self, store: Store) -> Gatherer:
-        """What observes the rows that are written."""
+        """Return what observes the rows that are written."""
         return self.gathering.gatherer(store, self.uuid, self.table, self.stored, self.layout.partition_on)
 
     def writer(self, store: Store, observer: Observer | None = None) -> PartitionedWriter:
-        """A writer of the table's files."""
+        """Return a writer of the table's files."""
         return PartitionedWriter(store, self.uuid, self.stored, self.layout, table=self.table, observer=observer)
 
 
@@ -83,7 +83,7 @@ def decide_schemas(
     evolve: bool = False,
     zones: Mapping[str, str] | None = None,
 ) -> tuple[pa.Schema, pa.Schema]:
-    """The schema to read a source in, and the stored one to write.
+    """Return the schema to read a source in, and the stored one to write.
 
     A column's type is that of ``declared`` (the source's own), else of ``table`` (what is stored), else of
     ``contract`` (what the dataset promises); where none has one, or it is null, ``infer`` is asked. To ``evolve`` the
@@ -159,7 +159,7 @@ def _known(table: pa.Schema | None, promised: pa.Schema | None, *, evolve: bool)
 
 
 def _as_known(inferred: pa.Schema, known: pa.Schema) -> pa.Schema:
-    """The columns that the source has, in the types that they are known by, or wider ones."""
+    """Return the columns that the source has, in the types that they are known by, or wider ones."""
     types = dict(zip(known.names, known.types, strict=True))
     return pa.schema([f.with_type(widened(t, f.type) or t) if (t := types.get(f.name)) else f for f in inferred])
 
@@ -198,7 +198,7 @@ def ingest_here(
 
 
 def require_all_rows(ingest: Ingest, rows: int, files: Sequence[PartitionFile]) -> None:
-    """Raises SourceEmpty if nothing was read, RowsLost if not exactly what was read was written."""
+    """Raise SourceEmpty if nothing was read, RowsLost if not exactly what was read was written."""
     if rows == 0:
         raise SourceEmpty(f"the source has no rows: {ingest.plan.describe()}; correct it, or do not commit it")
     written = sum(file.rows for file in files)

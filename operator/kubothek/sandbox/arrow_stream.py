@@ -12,7 +12,7 @@ _BUFFER = 1 << 20
 
 
 def as_arrow(rows: pa.RecordBatchReader) -> Iterator[bytes]:
-    """The stream format of Arrow, batch by batch."""
+    """Yield the stream format of Arrow, batch by batch."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         yield _emptied(sink)

@@ -149,7 +149,7 @@ def ahead(function: Callable[..., object], *arguments: Any) -> None:
 
 
 def available() -> bool:
-    """Whether this platform has what workers need: Linux."""
+    """Return whether this platform has what workers need: Linux."""
     return hasattr(os, "pidfd_open")
 
 
@@ -201,7 +201,7 @@ class Work:
         return self
 
     def __next__(self) -> bytes:
-        """Raises LakeError, WorkerFailed."""
+        """Raise LakeError, WorkerFailed."""
         with self._lock:
             if self._ended:
                 raise StopIteration
@@ -279,7 +279,7 @@ class Work:
         self._reap()
 
     def _reap(self) -> int:
-        """The status with which it ended."""
+        """Return the status with which it ended."""
         with self._process.reaping:
             if self._process.status is None:
                 self._process.status, peak = self._pool.reap(self._process.pid)
@@ -305,7 +305,7 @@ class _Process:
             socket.send_fds(self._connection, [b"F"], files)
 
     def receive(self, seconds: float | None) -> tuple[bytes, bytes]:
-        """Raises TimeoutError, OSError if it has ended."""
+        """Raise TimeoutError, OSError if it has ended."""
         self._connection.settimeout(seconds)
         return _receive(self._connection, _FRAME)
 
@@ -470,7 +470,7 @@ atexit.register(stop)
 
 
 def _receive(connection: socket.socket, most: int) -> tuple[bytes, bytes]:
-    """Raises TimeoutError, ConnectionResetError at the end."""
+    """Raise TimeoutError, ConnectionResetError at the end."""
     kind, size = _HEAD.unpack(_exactly(connection, _HEAD.size))
     if size > most:
         raise WorkerFailed(f"a worker sent a frame of {size} bytes; it may have {most}")
@@ -489,7 +489,7 @@ def _exactly(connection: socket.socket, size: int) -> bytearray:
 
 
 def _pickled(call: Callable[[], Any]) -> bytes:
-    """The result of a call, or the LakeError that it raises."""
+    """Return the result of a call, or the LakeError that it raises."""
     try:
         return pickle.dumps((call(), None))
     except LakeError as error:

@@ -50,7 +50,7 @@ _MOST_NESTING: Final = 64
 
 
 def weakened(node: Node, column: Column, *, nulls: bool = False) -> Predicate:
-    """What the condition says of the table, as far as it is understood.
+    """Return what the condition says of the table, as far as it is understood.
 
     ``nulls``  no join makes up rows of NULLs, so IS NULL can be asked of the table itself
     """
@@ -85,7 +85,7 @@ class _Reading:
             return TRUE
 
     def _branches(self, nodes: Sequence[Node], *, negated: bool, depth: int) -> Iterator[Predicate]:
-        """The branches of an OR: if one says nothing of the table, the OR does not either. Raises Unclear."""
+        """Yield the branches of an OR: if one says nothing of the table, the OR does not either. Raises Unclear."""
         for node in nodes:
             predicate = self.weakened(node, negated=negated, depth=depth + 1)
             if predicate == TRUE:
@@ -93,7 +93,7 @@ class _Reading:
             yield predicate
 
     def _comparison(self, node: Node, *, negated: bool) -> Predicate:
-        """What a condition without AND, OR and NOT says. Raises Unclear if that is nothing."""
+        """Return what a condition without AND, OR and NOT says. Raises Unclear if that is nothing."""
         kind = node["type"]
         if kind in _COMPARISONS:
             return self._compared(_COMPARISONS[kind], node["left"], node["right"], negated=negated)
@@ -121,7 +121,7 @@ class _Reading:
         raise Unclear
 
     def _of_expression(self, expression: Node, op: Op, other: Node) -> Predicate:
-        """A cast or a function of a column, which keeps the order of its values. Raises Unclear."""
+        """Return a cast or a function of a column, which keeps the order of its values. Raises Unclear."""
         if expression["type"] == "OPERATOR_CAST" and not expression["try_cast"]:
             found = self._known(expression["child"])
             return _of_cast(found, expression["type_expr"]["type_name"].upper(), op, other)
@@ -183,7 +183,7 @@ def _of_cast(column: pa.Field[Any], to: str, op: Op, other: Node) -> Predicate:
 
 
 def _of_span(column: pa.Field[Any], op: Op, first: Any, following: Any) -> Predicate:
-    """What a comparison of the days, or years, of moments with one of them says of the moments."""
+    """Return what a comparison of the days, or years, of moments with one of them says of the moments."""
     match op:
         case Op.EQ:
             return _one(column, Op.GE, first) & _one(column, Op.LT, following)
@@ -216,7 +216,7 @@ class Unclear(Exception):
 
 
 def literal(node: Node, kind: pa.DataType) -> Any:
-    """The literal as it is compared with a column of this type. Raises Unclear."""
+    """Return the literal as it is compared with a column of this type. Raises Unclear."""
     cast = None
     if node["type"] == "OPERATOR_CAST" and not node["try_cast"]:
         cast, node = node["type_expr"]["type_name"].upper(), node["child"]
@@ -230,14 +230,14 @@ def literal(node: Node, kind: pa.DataType) -> Any:
 
 
 def text_of(node: Node) -> str:
-    """The text that a literal is. Raises Unclear."""
+    """Return the text that a literal is. Raises Unclear."""
     if node["type"] != "VALUE_CONSTANT" or node["literal"]["kind"] != "STRING":
         raise Unclear
     return str(node["literal"]["text"])
 
 
 def year_of(node: Node) -> tuple[date, date]:
-    """The first day of the year that a literal is, and of the one after it. Raises Unclear."""
+    """Return the first day of the year that a literal is, and of the one after it. Raises Unclear."""
     year = literal(node, pa.int64())
     if year not in _YEARS:
         raise Unclear

@@ -64,7 +64,7 @@ class _From(NamedTuple):
 def _of_select(
     select: Node, statement: Statement, schemas: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[Node, Predicate]]:
-    """The datasets in one SELECT's own FROM, each with what its WHERE says of it."""
+    """Yield the datasets in one SELECT's own FROM, each with what its WHERE says of it."""
     sources = _sources(select["from_table"])
     where = select["where_clause"]
     if where is None or sources.by_place or select["sample"]:
@@ -92,7 +92,7 @@ def _sources(node: Node) -> _From:
 
 
 def _is_dataset(table: Node, statement: Statement, schemas: Mapping[str, pa.Schema]) -> bool:
-    """Whether the table is a dataset for certain, and not what a WITH clause calls so."""
+    """Return whether the table is a dataset for certain, and not what a WITH clause calls so."""
     if table["type"] != "BASE_TABLE" or table["table_name"] not in schemas:
         return False
     return table["table_name"].casefold() not in statement.local
@@ -120,7 +120,7 @@ def _column_of(table: Node, own: pa.Schema, others: list[pa.Schema] | None) -> C
 
 
 def _field(schema: pa.Schema, columns: Mapping[str, pa.Field[Any]], names: list[str]) -> pa.Field[Any] | None:
-    """The column, or the field of a struct, of this path."""
+    """Return the column, or the field of a struct, of this path."""
     found = columns.get(names[0])
     path = [] if found is None else [found.name]
     for name in names[1:]:
@@ -136,5 +136,5 @@ def _field(schema: pa.Schema, columns: Mapping[str, pa.Field[Any]], names: list[
 
 
 def _folded(name: str) -> str:
-    """What DuckDB compares names by: it knows the case of ASCII letters only."""
+    """Return what DuckDB compares names by: it knows the case of ASCII letters only."""
     return name.translate(_LOWER)

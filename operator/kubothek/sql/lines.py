@@ -28,7 +28,7 @@ def as_json(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def json_lines(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The rows of a stream in this form, batch by batch."""
+    """Return the rows of a stream in this form, batch by batch."""
     require_distinct(reader.schema.names)
     return pa.RecordBatchReader.from_batches(_SCHEMA, _lines(reader))
 

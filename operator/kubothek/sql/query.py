@@ -161,7 +161,7 @@ class Query:
         return tuple(scan.read for scan in self.scans)
 
     def skipped(self) -> dict[str, Skipped]:
-        """What planning saves, by the name of the dataset in the statement; lists files for their sizes."""
+        """Return what planning saves, by the name of the dataset in the statement; lists files for their sizes."""
         return {table: told() for table, told in self._skipped.items()}
 
     def rows(self) -> pa.RecordBatchReader:
@@ -261,7 +261,7 @@ def _message(error: Exception, limits: Limits) -> str:
 
 
 def new_database(memory: str, database: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
-    """One in memory that can reach nothing, and may use so much memory.
+    """Return one in memory that can reach nothing, and may use so much memory.
 
     ``database``  one with the settings of ``UNLOCKED``, which becomes that
     """
@@ -289,7 +289,7 @@ def _found(
     look: Look,
     names: Callable[[], Iterable[str]],
 ) -> Snapshot | PlainLocation:
-    """The dataset of this name, else, in its store, the plain location that it is of. Raises QueryInvalid."""
+    """Return the dataset of this name, else, in its store, the plain location that it is of. Raises QueryInvalid."""
     try:
         return look(reference.name, reference.as_of)
     except (DatasetNotFound, InputError) as error:
@@ -309,7 +309,7 @@ def _found(
 
 
 def _location(stores: Callable[[str], Store], name: str) -> PlainLocation | None:
-    """The files with skipping metadata of this name."""
+    """Return the files with skipping metadata of this name."""
     try:
         return open_location(stores(name), name)
     except DatasetNotFound:

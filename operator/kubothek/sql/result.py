@@ -39,10 +39,10 @@ class Answer(Protocol):
     def reads(self) -> tuple[Read, ...]: ...
 
     def rows(self) -> pa.RecordBatchReader:
-        """The rows as a stream."""
+        """Return the rows as a stream."""
 
     def lines(self) -> pa.RecordBatchReader:
-        """Each row as one JSON object in the one column of the stream."""
+        """Return each row as one JSON object in the one column of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Destination:
         return f"{_OURS}/++queries/{self.run}.json"
 
     def key(self, attempt: int) -> str:
-        """The file of an attempt."""
+        """Return the file of an attempt."""
         return f"{self.directory}/{self.run}-{attempt}.{ENDINGS[self.format]}"
 
 
@@ -88,7 +88,7 @@ def digest(*parts: object) -> str:
 
 
 def find(store: Store, destination: Destination) -> Result | None:
-    """The result of the run, if there is one. Raises IdReused if it is one of another query."""
+    """Return the result of the run, if there is one. Raises IdReused if it is one of another query."""
     try:
         found = orjson.loads(store.get(destination.record))
     except ObjectNotFound:
@@ -131,7 +131,7 @@ def tidy(store: Store, destination: Destination, result: Result) -> None:
 
 
 def _require_free(store: Store, destination: Destination) -> None:
-    """Raises InputError for a directory of ours, or of a dataset: collectors delete what they find there."""
+    """Raise InputError for a directory of ours, or of a dataset: collectors delete what they find there."""
     top = destination.directory.partition("/")[0]
     if top == _OURS:
         raise InputError(
@@ -151,7 +151,7 @@ def _require_free(store: Store, destination: Destination) -> None:
 
 
 def _write(query: Answer, form: str, file: IO[bytes], told: Callable[[int], None]) -> int:
-    """The rows to a file; returns their number."""
+    """Return the rows to a file; returns their number."""
     reader = query.lines() if form == "JSONLines" else query.rows()
     _require_storable(reader.schema, form)
     rows = 0

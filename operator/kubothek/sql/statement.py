@@ -112,7 +112,7 @@ def parse(database: duckdb.DuckDBPyConnection, text: str) -> Statement:
 
 
 def nodes(tree: object) -> Iterator[Node]:
-    """All objects in a JSON document; without recursion, because its depth is the statement's."""
+    """Yield all objects in a JSON document; without recursion, because its depth is the statement's."""
     pending = [tree]
     while pending:
         node = pending.pop()
@@ -124,12 +124,12 @@ def nodes(tree: object) -> Iterator[Node]:
 
 
 def base_tables(tree: Node) -> Iterator[Node]:
-    """Where the statement takes rows from something that has a plain name."""
+    """Return where the statement takes rows from something that has a plain name."""
     return (node for node in nodes(tree) if node.get("type") == "BASE_TABLE")
 
 
 def _outer(tree: Node) -> frozenset[str]:
-    """The names of tables that no WITH clause gives where they stand.
+    """Return the names of tables that no WITH clause gives where they stand.
 
     A query of a WITH clause sees those before it; what calls itself sees itself behind its UNION.
     """
@@ -188,7 +188,7 @@ def _mark_versions(text: str) -> tuple[str, int]:
 
 
 def _kinds(database: duckdb.DuckDBPyConnection, text: str, marked: str) -> list[str]:
-    """The kinds of the statements in it. Raises QueryInvalid."""
+    """Return the kinds of the statements in it. Raises QueryInvalid."""
     try:
         return [found.type.name for found in database.extract_statements(marked)]
     except ValueError:  # of a kind that DuckDB's own Python package does not know
@@ -218,7 +218,7 @@ def _reference(node: Node) -> Reference:
 
 
 def _literal(expression: Node) -> str:
-    """The text of a constant, which may be cast: ``TIMESTAMP '2026-11-21'`` is such."""
+    """Return the text of a constant, which may be cast: ``TIMESTAMP '2026-11-21'`` is such."""
     while expression.get("type") == "OPERATOR_CAST":
         expression = expression["child"]
     if expression.get("type") != "VALUE_CONSTANT":
@@ -278,7 +278,7 @@ def _require_harmless(function: str) -> None:
 
 @lru_cache(maxsize=1)
 def impure_functions() -> frozenset[str]:
-    """Those that DuckDB's catalogue does not call pure: settings, sequences, variables, the log, what imitates
+    """Return those that DuckDB's catalogue does not call pure: settings, sequences, variables, the log, what imitates
     PostgreSQL's catalogue.
     """
     with duckdb.connect(":memory:") as catalogue:
@@ -297,6 +297,6 @@ def _require_distinct(tables: Mapping[str, Reference]) -> None:
 
 
 def _with_names(node: Node) -> Iterator[str]:
-    """The names that a WITH clause gives to queries."""
+    """Yield the names that a WITH clause gives to queries."""
     for entry in node.get("cte_map", {}).get("map", ()):
         yield entry["key"].casefold()

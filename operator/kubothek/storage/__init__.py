@@ -14,7 +14,7 @@ __all__ = ["Capabilities", "ObjectInfo", "Presigned", "Staged", "Store", "StoreC
 
 
 def open_store(config: StoreConfig) -> Store:
-    """The store at ``config.url``; contacts nothing yet. Raises InputError if that cannot be right.
+    """Return the store at ``config.url``; contacts nothing yet. Raises InputError if that cannot be right.
 
     Its ``config`` names the endpoint also where the environment does, as not every client of S3 looks there: Arrow's
     and Spark's do not.

@@ -112,11 +112,11 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, key: str) -> bytes:
-        """The whole object. Raises ObjectNotFound."""
+        """Return the whole object. Raises ObjectNotFound."""
 
     @abstractmethod
     def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
-        """The whole object with the ETag of exactly these bytes. Raises ObjectNotFound."""
+        """Return the whole object with the ETag of exactly these bytes. Raises ObjectNotFound."""
 
     def get_if_changed(self, key: str, etag: str) -> tuple[bytes, ObjectInfo] | None:
         """As :meth:`get_with_info`, or None if the object still has this ETag. Raises ObjectNotFound."""
@@ -128,7 +128,7 @@ class Store(ABC):
 
     @abstractmethod
     def open(self, key: str) -> io.BufferedIOBase:
-        """A seekable reader that fetches ranges as they are read. Raises ObjectNotFound."""
+        """Return a seekable reader that fetches ranges as they are read. Raises ObjectNotFound."""
 
     @abstractmethod
     def put(self, key: str, data: bytes | memoryview) -> str:
@@ -173,13 +173,13 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose key starts with ``prefix``, in key order (UTF-8 bytes), after ``start_after``;
+        """Return all objects whose key starts with ``prefix``, in key order (UTF-8 bytes), after ``start_after``;
         lazily.
         """
 
     @abstractmethod
     def list_names(self, directory: str) -> Iterator[str]:
-        """The names of what is directly below ``directory`` (``""`` or ending with ``/``), in key order.
+        """Return the names of what is directly below ``directory`` (``""`` or ending with ``/``), in key order.
 
         Directories end with ``/``. The cost is that of these names, not of the objects below them.
         """
@@ -197,7 +197,7 @@ class Store(ABC):
         return 0
 
     def together(self, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
-        """The results of two pieces of work on this store that need not wait for each other.
+        """Return the results of two pieces of work on this store that need not wait for each other.
 
         Here one comes after the other; a store whose answers take their time overlaps them. What either raises is
         raised once both have ended: the first one's if both raise. The second must not ask for such a thing itself.

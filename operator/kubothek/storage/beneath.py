@@ -112,7 +112,7 @@ def _open_entry(place: int, name: str, flags: int, mode: int) -> int:
 
 
 def _openat2() -> Callable[[int, str, int, int], int]:
-    """The system call, or the walk where it does not help."""
+    """Return the system call, or the walk where it does not help."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     pack = struct.Struct("QQQ").pack

@@ -34,7 +34,7 @@ class MountedCredentials(Credentials):
         return credentials
 
     def _look(self) -> object:
-        """What tells one version of the files from another in a tenth of the time that reading them takes.
+        """Return what tells one version of the files from another in a tenth of the time that reading them takes.
 
         None if they are so young that another version could look the same.
         """
@@ -84,5 +84,5 @@ class MountedProvider(CredentialProvider):
         self._directory = directory
 
     def load(self) -> Credentials:
-        """The credentials; raises InvalidCredentials rather than let another provider's be used."""
+        """Return the credentials; raises InvalidCredentials rather than let another provider's be used."""
         return MountedCredentials(self._directory)

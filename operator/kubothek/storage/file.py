@@ -380,7 +380,7 @@ class FileStore(Store):
     # --- helpers ---
 
     def _stat(self, key: str) -> os.stat_result:
-        """Raises FileNotFoundError also for a directory: in the key space there is nothing at this key."""
+        """Raise FileNotFoundError also for a directory: in the key space there is nothing at this key."""
         found = self._beneath.stat(_object_key(key))
         if stat.S_ISDIR(found.st_mode):
             raise FileNotFoundError(errno.ENOENT, "is a directory", key)
@@ -446,7 +446,7 @@ def _parent(key: str) -> str:
 
 
 def _names(directory: int, start: str) -> Iterator[str]:
-    """Files by name, directories with a ``/``; links and special files are not objects."""
+    """Yield files by name, directories with a ``/``; links and special files are not objects."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(start):
@@ -468,7 +468,7 @@ def _info(key: str, found: os.stat_result) -> ObjectInfo:
 
 
 def _may_change_within_its_tick(found: os.stat_result) -> bool:
-    """Whether a write in place now could leave the ETag as it is: the stamp is the kernel's, and fresh."""
+    """Return whether a write in place now could leave the ETag as it is: the stamp is the kernel's, and fresh."""
     return found.st_mtime_ns == found.st_ctime_ns and abs(time.time_ns() - found.st_mtime_ns) < _TICK_NS
 
 

@@ -29,7 +29,7 @@ class Kept(Generic[K, V]):
         self._lock = Lock()
 
     def recall(self, key: K) -> tuple[V] | None:
-        """The value alone in a tuple, as it may be None; None if it is not kept."""
+        """Return the value alone in a tuple, as it may be None; None if it is not kept."""
         with self._lock:
             if (found := self._values.get(key)) is None:
                 return None
@@ -56,7 +56,7 @@ class Kept(Generic[K, V]):
 
 
 def by_store(make: Callable[[Store], T]) -> Callable[[Store], T]:
-    """One of a kind for each store, as long as the store is."""
+    """Return one of a kind for each store, as long as the store is."""
     made: WeakKeyDictionary[Store, Any] = WeakKeyDictionary()
     lock = Lock()
 

@@ -44,7 +44,7 @@ def _skew(modified: datetime, before: float, after: float) -> float:
 
 
 def _succeeds(write: Callable[[], str]) -> bool:
-    """Whether a conditional write went through; a store without them may refuse every one."""
+    """Return whether a conditional write went through; a store without them may refuse every one."""
     try:
         write()
     except PreconditionFailed:

@@ -50,7 +50,7 @@ def with_retries(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """The call's result, or the verdict's error when its budget is spent. What ``judge`` leaves, passes."""
+    """Return the call's result, or the verdict's error when its budget is spent. What ``judge`` leaves, passes."""
     started = clock()
     attempt = 0
     while True:

@@ -51,12 +51,12 @@ _TRY_AGAIN = {
 
 
 def passes(code: str, status: int) -> bool:
-    """Whether an S3 error code, or else the HTTP status, tells of a state that passes by itself."""
+    """Return whether an S3 error code, or else the HTTP status, tells of a state that passes by itself."""
     return code in _TRY_AGAIN or status == 429 or (status >= 500 and code != "NotImplemented" and status != 501)
 
 
 def judge(raised: Exception, key: str, url: str, endpoint: str, patience: RetryPolicy) -> Verdict | None:
-    """The error for the caller and how long to try again; None for what neither boto3 nor a store raises."""
+    """Return the error for the caller and how long to try again; None for what neither boto3 nor a store raises."""
     if isinstance(raised, StoreError):
         return Verdict(raised, patience.troubled if raised.transient else 0)
     if isinstance(raised, ClientError):
@@ -81,7 +81,7 @@ def judge(raised: Exception, key: str, url: str, endpoint: str, patience: RetryP
 
 
 def _refused(raised: ClientError, key: str, url: str, endpoint: str, patience: RetryPolicy) -> Verdict:
-    """The server answered with an S3 error document, or at least with a status."""
+    """Return the server answered with an S3 error document, or at least with a status."""
     code = raised.response.get("Error", {}).get("Code", "")
     message = raised.response.get("Error", {}).get("Message", "")
     status = raised.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -112,14 +112,14 @@ class ObjectRequests:
         return route
 
     def _find_region(self, bucket: str) -> _Route:
-        """The route once the client has seen for itself where the bucket is, also from an error's body."""
+        """Return the route once the client has seen for itself where the bucket is, also from an error's body."""
         with suppress(ClientError):
             self._client.list_objects_v2(Bucket=bucket, MaxKeys=1)
         return self._find(bucket)
 
 
 def _not_sent(params: Mapping[str, Any], request_signer: object, **_: object) -> tuple[AWSResponse, dict[str, object]]:
-    """A hook of botocore that answers in place of the server."""
+    """Return a hook of botocore that answers in place of the server."""
     return AWSResponse(params["url"], HTTPStatus.OK, HTTPHeaders(), None), {"params": params, "signer": request_signer}
 
 

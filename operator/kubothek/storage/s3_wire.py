@@ -53,7 +53,7 @@ class Wire:
         self._idle: defaultdict[tuple[str, str, int | None], deque[HTTPConnection]] = defaultdict(deque)
 
     def send(self, request: AWSPreparedRequest) -> Response:
-        """One request and its answer. Raises botocore's HTTPClientError."""
+        """Return one request and its answer. Raises botocore's HTTPClientError."""
         url = urlsplit(request.url)
         idle = self._idle[url.scheme, url.hostname or "", url.port]
         connection = _usable(idle) or self._connected(url)
@@ -106,7 +106,7 @@ class Wire:
 
 
 def _usable(idle: deque[HTTPConnection]) -> HTTPConnection | None:
-    """The connection used last that the server has not closed since."""
+    """Return the connection used last that the server has not closed since."""
     while True:
         try:
             connection = idle.pop()

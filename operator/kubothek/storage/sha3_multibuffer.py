@@ -58,7 +58,7 @@ class Stream(Protocol):
         """The bytes that follow. They are kept until they are hashed, and must not change."""
 
     def digest(self) -> bytes:
-        """The hash of all bytes; nothing can follow."""
+        """Return the hash of all bytes; nothing can follow."""
 
 
 class Lanes:
@@ -82,7 +82,7 @@ class Lanes:
         self._ending = 0
 
     def stream(self, beginning: bytes = b"") -> Stream:
-        """A new stream, which begins with these bytes."""
+        """Return a new stream, which begins with these bytes."""
         if not self._width:
             return sha3_256(beginning)
         stream = _Lane(self)
@@ -116,7 +116,7 @@ class Lanes:
         self._hash([stream])
 
     def _enough(self) -> bool:
-        """Whether it is time to hash what waits: nothing else can come, it fills lanes, or is little or much."""
+        """Return whether it is time to hash what waits: nothing else can come, it fills lanes, or is little or much."""
         return not self._going or self._ending >= self._many or not _LITTLE < self._bytes < self._ahead
 
     def _hash(self, streams: Sequence[_Lane]) -> None:
@@ -163,7 +163,7 @@ _Waiting: TypeAlias = dict[_Lane, list[pa.Buffer | None]]
 
 
 def digests(data: Iterable[Data]) -> list[bytes]:
-    """The SHA3-256 of each of these."""
+    """Return the SHA3-256 of each of these."""
     buffers = [pa.py_buffer(each) for each in data]
     if not WIDTH or len(buffers) < 2:
         return [sha3_256(each).digest() for each in buffers]

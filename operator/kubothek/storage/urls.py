@@ -35,7 +35,7 @@ class FileLocation:
 
 
 def parse_url(url: str) -> S3Location | FileLocation:
-    """Where a store is. Raises InputError with the accepted forms."""
+    """Return where a store is. Raises InputError with the accepted forms."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "s3":
         return _s3(url, rest)
@@ -63,7 +63,7 @@ def _is_path(url: str) -> bool:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Raises InputError unless this is a bare ``http(s)://host[:port]``."""
+    """Raise InputError unless this is a bare ``http(s)://host[:port]``."""
     try:
         parts = urlsplit(endpoint)
         port_is_fine = parts.port is None or parts.port > 0
@@ -75,14 +75,14 @@ def check_endpoint(endpoint: str) -> None:
 
 
 def check_key(key: str) -> str:
-    """The key, if every store can hold it. Raises InvalidKey."""
+    """Return the key, if every store can hold it. Raises InvalidKey."""
     if not _NO_SEGMENTS.isdisjoint(key.split("/")):
         raise InvalidKey(f"{key!r} is no object key: it is a relative path without empty, '.' or '..' segments")
     return _check_text(key)
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix, if keys can start with it: its last segment may be partial or empty. Raises InvalidKey."""
+    """Return the prefix, if keys can start with it: its last segment may be partial or empty. Raises InvalidKey."""
     *whole, _partial = prefix.split("/")
     if not _NO_SEGMENTS.isdisjoint(whole):
         raise InvalidKey(f"{prefix!r} is no key prefix: it has empty, '.' or '..' segments")

@@ -49,13 +49,13 @@ class Bucketing:
 
     @classmethod
     def of(cls, layout: Layout, schema: pa.Schema) -> Bucketing | None:
-        """That of a table with this stored schema; None if it has none, or not the columns for it."""
+        """Return that of a table with this stored schema; None if it has none, or not the columns for it."""
         if not layout.bucket_by or not set(layout.bucket_by) <= set(schema.names):
             return None
         return cls(tuple((name, schema.field(name).type) for name in layout.bucket_by), layout.num_buckets)
 
     def buckets(self, batch: pa.RecordBatch) -> pa.Array[Any]:
-        """The bucket of each row: 0 to ``count`` - 1. The batch has the columns in their stored types."""
+        """Return the bucket of each row: 0 to ``count`` - 1. The batch has the columns in their stored types."""
         hashes: Hashes = pa.repeat(pa.scalar(_SEED, pa.uint32()), batch.num_rows)
         for name, _ in self.columns:
             hashes = _chained(hashes, batch.column(name))
@@ -65,7 +65,7 @@ class Bucketing:
         return positive.cast(pa.int32())
 
     def bucket_of(self, values: Mapping[str, Any]) -> int:
-        """The bucket of rows that have these values in all of the columns; None is a value, too.
+        """Return the bucket of rows that have these values in all of the columns; None is a value, too.
 
         Raises pyarrow's errors for a value that is none of its column's type: bind a filter before.
         """
@@ -75,11 +75,11 @@ class Bucketing:
         return bucket
 
     def mark(self, bucket: int) -> str:
-        """What the name of a file of this bucket ends with."""
+        """Return what the name of a file of this bucket ends with."""
         return f"-{self._fingerprint}-{bucket}"
 
     def read(self, labels: pa.StringArray) -> pa.Array[Any]:
-        """The bucket of each file by its label; null for a file that was not written in this bucketing."""
+        """Return the bucket of each file by its label; null for a file that was not written in this bucketing."""
         found = pc.extract_regex(labels, f"-{self._fingerprint}-(?P<bucket>[0-9]+)$")
         return pc.struct_field(found, "bucket").cast(pa.int32())
 
@@ -93,7 +93,7 @@ class Bucketing:
 
 
 def _chained(hashes: Hashes, column: pa.Array[Any]) -> Hashes:
-    """The hash of each row after one more column; a null leaves it as it is."""
+    """Return the hash of each row after one more column; a null leaves it as it is."""
     if pa.types.is_null(column.type):
         return hashes
     return pc.if_else(column.is_valid(), _values(hashes, column), hashes)

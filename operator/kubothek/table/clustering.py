@@ -37,17 +37,17 @@ class Clustering:
     curve: bool = False
 
     def check(self, schema: pa.Schema, partition_on: tuple[str, ...]) -> None:
-        """Raises LayoutInvalid unless a table of this stored schema can be put in this order."""
+        """Raise LayoutInvalid unless a table of this stored schema can be put in this order."""
         if not self.by or (self.curve and len(self.by) > MAX_CURVE_COLUMNS):
             raise LayoutInvalid(f"{self._field} names {len(self.by)} columns; name 1 to {MAX_CURVE_COLUMNS}")
         check_columns(self._field, self.by, schema, partition_on)
 
     def new_mark(self) -> str:
-        """What the names of all files of a new run say."""
+        """Return what the names of all files of a new run say."""
         return f"-{self._fingerprint}-{uuids.uuid4().hex[:12]}"
 
     def read(self, labels: pa.StringArray) -> pa.Array[Any]:
-        """The run of each file by its label; null for a file that was not put in this order."""
+        """Return the run of each file by its label; null for a file that was not put in this order."""
         found = pc.extract_regex(labels, f"-{self._fingerprint}-(?P<run>[0-9a-f]{{12}})(?:-[0-9a-f]{{12}}-[0-9]+)?$")
         runs: pa.Array[Any] = pc.struct_field(found, "run")
         return runs

@@ -100,7 +100,7 @@ class ParquetPart:
         self.rows += table.num_rows
 
     def finish(self) -> tuple[pa.Buffer, pq.FileMetaData]:
-        """The whole file, and its footer."""
+        """Return the whole file, and its footer."""
         self._writer.add_key_value_metadata(footer_metadata(self._schema, self._with_nulls))
         self._writer.close()
         return self._sink.getvalue(), self._footers[0]
@@ -131,7 +131,7 @@ class _Rows:
             self.buffered += batch.nbytes + _COLUMN_BYTES * batch.num_columns
 
     def unbuffer(self) -> list[pa.RecordBatch]:
-        """All rows that are kept as they are; they are kept no longer."""
+        """Return all rows that are kept as they are; they are kept no longer."""
         batches, self.batches, self.rows, self.buffered = self.batches, [], 0, 0
         return batches
 
@@ -238,7 +238,7 @@ class PartitionedWriter:
         return self._files
 
     def _slices(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The table in contiguous pieces, several to a row group."""
+        """Yield the table in contiguous pieces, several to a row group."""
         pieces = max(1, 4 * table.nbytes // self._step)
         rows = max(1, min(self._layout.row_group_rows, table.num_rows // pieces))
         for start in range(0, table.num_rows, rows):
@@ -362,7 +362,7 @@ def _leaves(data_type: pa.DataType) -> int:
 
 
 def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
-    """What Parquet calls the columns of a field."""
+    """Yield what Parquet calls the columns of a field."""
     if pa.types.is_struct(data_type):
         for field in data_type:
             yield from _paths(f"{name}.{field.name}", field.type)

@@ -36,7 +36,7 @@ def arrow_filesystem(store: Store) -> fs.FileSystem:
 
 
 def local_path(store: Store) -> Callable[[str], Path] | None:
-    """Where on this machine the object of a key is a file; None if the store is elsewhere.
+    """Return where on this machine the object of a key is a file; None if the store is elsewhere.
 
     What is returned raises InvalidKey. For paths that another library opens, :meth:`.Store.check_no_links` comes first.
     """

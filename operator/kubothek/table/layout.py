@@ -80,7 +80,7 @@ class Layout:
 
     @classmethod
     def of(cls, head: Head, wanted: Layout | None = None) -> Layout:
-        """The layout for the next write: the wanted one, else the stored one, else the defaults.
+        """Return the layout for the next write: the wanted one, else the stored one, else the defaults.
 
         Raises PartitionInvalid if the wanted one has other partition columns than the table, LayoutInvalid if the
         stored one cannot be understood.
@@ -129,7 +129,7 @@ class Layout:
         }
 
     def check(self, schema: pa.Schema) -> None:
-        """Raises LayoutInvalid unless a table of this stored schema can be laid out so.
+        """Raise LayoutInvalid unless a table of this stored schema can be laid out so.
 
         The partition columns are checked by :func:`~kubothek.table.partitioning.check_partition_keys`.
         """
@@ -142,7 +142,7 @@ class Layout:
 
 
 def check_columns(field: str, columns: Sequence[str], schema: pa.Schema, partition_on: Sequence[str]) -> None:
-    """Raises LayoutInvalid unless these are columns of plain values in the files of a table of this stored schema.
+    """Raise LayoutInvalid unless these are columns of plain values in the files of a table of this stored schema.
 
     ``field`` is what names them, for people.
     """
@@ -158,5 +158,5 @@ def check_columns(field: str, columns: Sequence[str], schema: pa.Schema, partiti
 
 
 def _is_blank(head: Head) -> bool:
-    """Whether there is no table yet: the head of a dataset that is new, or starts anew after a deletion."""
+    """Return whether there is no table yet: the head of a dataset that is new, or starts anew after a deletion."""
     return not (head.partitions or head.partition_keys or any(not k.startswith(OWN_PREFIX) for k in head.metadata))

@@ -33,7 +33,7 @@ def hash_long(hashes: Hashes, values: pa.Array[Any]) -> Hashes:
 
 
 def hash_longs(hashes: Words, values: npt.NDArray[np.uint64]) -> Words:
-    """The same of numpy's arrays."""
+    """Return the same of numpy's arrays."""
     found = hashes.copy()
     _mix(found, values.astype(np.uint32))
     _mix(found, (values >> np.uint64(32)).astype(np.uint32))
@@ -73,7 +73,7 @@ class Texts:
         self._words = np.ndarray((max(0, len(self._bytes) - 3),), "<u4", self._bytes, strides=(1,))
 
     def hashed(self, hashes: Words) -> Words:
-        """The hash of each value, given the one so far."""
+        """Return the hash of each value, given the one so far."""
         found = hashes[self._order]
         at = 0
         while going := int(np.searchsorted(self._falling, -at - 4, side="right")):

@@ -36,7 +36,7 @@ _PARTITIONABLE: Final = (pa.int64(), pa.uint64(), pa.float64(), pa.string(), pa.
 
 
 def check_new_table(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
-    """Raises PartitionInvalid or SchemaMismatch if a new table cannot have this stored schema and these keys.
+    """Raise PartitionInvalid or SchemaMismatch if a new table cannot have this stored schema and these keys.
 
     Names are checked for new tables only: what another library has already stored can be read and appended
     to.
@@ -50,7 +50,7 @@ def check_new_table(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
 
 
 def check_new_columns(before: pa.Schema, schema: pa.Schema) -> None:
-    """Raises SchemaMismatch if a column that was not there before has a name that no table can have."""
+    """Raise SchemaMismatch if a column that was not there before has a name that no table can have."""
     for name in schema.names:
         if name in before.names:
             continue
@@ -67,7 +67,7 @@ def check_new_columns(before: pa.Schema, schema: pa.Schema) -> None:
 
 
 def check_partition_keys(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
-    """Raises PartitionInvalid unless each key is a column of a type that survives the trip through a path."""
+    """Raise PartitionInvalid unless each key is a column of a type that survives the trip through a path."""
     for key in partition_keys:
         if key not in schema.names:
             raise PartitionInvalid(f"no column {key!r} to partition on; the columns are {', '.join(schema.names)}")
@@ -81,7 +81,7 @@ def check_partition_keys(schema: pa.Schema, partition_keys: Sequence[str]) -> No
 
 
 def check_without_time_zones(given: pa.Schema, partition_keys: Sequence[str], *, of: str = "") -> None:
-    """Raises PartitionInvalid if a partition column of data, as it was handed in ``of`` something, has a time zone.
+    """Raise PartitionInvalid if a partition column of data, as it was handed in ``of`` something, has a time zone.
 
     That of another column is converted away (:func:`~kubothek.table.schema.without_time_zones`). Here it decides in
     which directory a row lies, and with it other libraries cannot read the table (facts 1.1): a person should choose.
@@ -98,7 +98,7 @@ def check_without_time_zones(given: pa.Schema, partition_keys: Sequence[str], *,
 
 
 def render_path(values: Mapping[str, PartitionValue]) -> str:
-    """The partition path of these values, in their order: ``region=New%20York/year=2019``.
+    """Return the partition path of these values, in their order: ``region=New%20York/year=2019``.
 
     Raises PartitionInvalid for a value that is null, or too long for a key.
     """
@@ -148,7 +148,7 @@ class Group(NamedTuple):
 def split(
     batch: pa.RecordBatch, partition_keys: Sequence[str], bucketing: Bucketing | None = None
 ) -> Iterator[tuple[Group, pa.RecordBatch]]:
-    """The rows of each group in the batch, without the partition columns.
+    """Yield the rows of each group in the batch, without the partition columns.
 
     Rows keep their order. The cost in Python is per distinct value and per group, not per row, and a group
     does not keep the memory of the whole batch alive. Raises PartitionInvalid before anything is yielded.
@@ -172,7 +172,7 @@ def split(
 
 
 def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Array[Any], list[str]]:
-    """A number per row, and the path for each number."""
+    """Return a number per row, and the path for each number."""
     codes: pa.Array[Any] = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
     segments: list[tuple[str, ...]] = [()]
     for key in partition_keys:
@@ -184,7 +184,7 @@ def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Ar
 
 
 def _combined(codes: pa.Array[Any], more: pa.Array[Any], count: int) -> tuple[pa.Array[Any], list[int]]:
-    """A number for each pair that occurs, and the pair for each number, as ``code * count + more``.
+    """Return a number for each pair that occurs, and the pair for each number, as ``code * count + more``.
 
     Numbering again each time keeps the numbers below the batch's rows: they cannot overflow.
     """

@@ -53,7 +53,7 @@ PathColumns = Mapping[str, PathColumn]
 
 
 def path_columns(head: Head, schema: pa.Schema, needed: Set[str]) -> PathColumns:
-    """The columns that the paths of the head's files tell, by name; worked out once for each head, if needed.
+    """Return the columns that the paths of the head's files tell, by name; worked out once for each head, if needed.
 
     Columns that only some of the paths tell, in tables of other writers, may be left out. Raises PartitionInvalid for
     a path with a column that is not in the schema, or a value that is not of its column's type.
@@ -75,7 +75,7 @@ def path_columns(head: Head, schema: pa.Schema, needed: Set[str]) -> PathColumns
 
 
 def read_columns(keys: list[str], schema: pa.Schema) -> PathColumns:
-    """The same for these keys. In Python only per distinct directory name, and not per key."""
+    """Return the same for these keys. In Python only per distinct directory name, and not per key."""
     columns: dict[str, _Reading] = {}
     split: pa.Array[Any] = pc.split_pattern(pa.array(keys, pa.large_string()), "/")
     depths: npt.NDArray[np.int64] = pc.list_value_length(split).to_numpy()

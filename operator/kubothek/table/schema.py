@@ -85,7 +85,7 @@ def parse_type(name: str) -> pa.DataType:
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """The name under which people write the type; the inverse of :func:`parse_type`."""
+    """Return the name under which people write the type; the inverse of :func:`parse_type`."""
     if pa.types.is_list(data_type):
         return f"list<{type_name(data_type.value_type)}>"
     if pa.types.is_decimal(data_type):
@@ -97,7 +97,7 @@ def type_name(data_type: pa.DataType) -> str:
 
 
 def normalise(schema: pa.Schema, partition_keys: Sequence[str] = ()) -> pa.Schema:
-    """The stored schema for data of this schema: widened types, partition columns first, the others by name.
+    """Return the stored schema for data of this schema: widened types, partition columns first, the others by name.
 
     Raises SchemaMismatch, naming the column: a name twice, a partition column that is not there, a type that
     a Kartothek table cannot hold, or a timestamp with time zone (such a column can be written once, but no
@@ -111,18 +111,18 @@ def normalise(schema: pa.Schema, partition_keys: Sequence[str] = ()) -> pa.Schem
 
 
 def require_distinct(names: Iterable[str]) -> None:
-    """Raises SchemaMismatch if a column name occurs twice."""
+    """Raise SchemaMismatch if a column name occurs twice."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise SchemaMismatch(f"column {_names(twice)} occurs more than once; rename or drop the duplicates")
 
 
 def without_time_zones(schema: pa.Schema) -> pa.Schema:
-    """The schema with naive timestamps in place of those with a time zone: ingest converts them to UTC."""
+    """Return the schema with naive timestamps in place of those with a time zone: ingest converts them to UTC."""
     return pa.schema([f.with_type(pa.timestamp(f.type.unit)) if _has_time_zone(f.type) else f for f in schema])
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table's columns in order and types of a stored schema; timestamps with time zone become naive UTC.
+    """Return the table's columns in order and types of a stored schema; timestamps with time zone become naive UTC.
 
     Raises SchemaMismatch for a column that is missing, and for a value that the column's type cannot hold exactly,
     which it names (see :func:`fitted`); DataTypeMismatch for one that the stored form of its own type cannot hold: a
@@ -203,7 +203,7 @@ def _cast(column: Any, wanted: pa.DataType) -> Any:
 
 
 def _lossy(column: Any, field: pa.Field[Any]) -> SchemaMismatch:
-    """The error that names the first value which is lost; found by halving."""
+    """Return the error that names the first value which is lost; found by halving."""
     first, count = 0, len(column)
     while count > 1:
         half = count // 2
@@ -293,7 +293,7 @@ def _has_time_zone(data_type: pa.DataType) -> bool:
 
 
 def merge(stored: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Schema:
-    """The table's schema after data of schema ``new`` came in: columns of type null gain the other's type.
+    """Return the table's schema after data of schema ``new`` came in: columns of type null gain the other's type.
 
     Both are stored schemas; the order is that of ``stored``. Nothing else may differ (kartothek's
     ``validate_compatible``, Kartothek specification, "Table schema"; "Type System"): SchemaMismatch shows how they
@@ -331,7 +331,7 @@ def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def carried_over(new: pa.Schema, base: pa.Schema, live: pa.Schema) -> pa.Schema:
-    """The schema of data that was made for ``base``, seen from the schema that the table has by now.
+    """Return the schema of data that was made for ``base``, seen from the schema that the table has by now.
 
     What the data had in common with ``base`` it has in common with ``live``: columns that came since are null in it,
     and types that were widened since are as wide for it.
@@ -344,7 +344,7 @@ def carried_over(new: pa.Schema, base: pa.Schema, live: pa.Schema) -> pa.Schema:
 
 
 def with_nulls(data: Data, schema: pa.Schema) -> Data:
-    """The data with a column of nulls at the end for each column of the schema that it does not have."""
+    """Return the data with a column of nulls at the end for each column of the schema that it does not have."""
     for field in schema:
         if field.name not in data.schema.names:
             data = data.append_column(field, pa.nulls(data.num_rows, field.type))
@@ -383,7 +383,7 @@ def _type_in(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _order(stored: Sequence[str], new: Sequence[str]) -> list[str]:
-    """The columns of both: partition columns first, which both begin with, then the others by name.
+    """Return the columns of both: partition columns first, which both begin with, then the others by name.
 
     The order of a table that gets no column stays as it is, whoever made it.
     """
@@ -394,7 +394,7 @@ def _order(stored: Sequence[str], new: Sequence[str]) -> list[str]:
 
 
 def _explained(together: Mapping[str, _Together], *, evolve: bool) -> str:
-    """What stands against it, as a table for people, and what to do."""
+    """Return what stands against it, as a table for people, and what to do."""
     different = {name: each for name, each in together.items() if each.verdict}
     lines = [("column", "the table", "the rows", "")]
     for name, each in [*different.items()][:_SHOWN]:
@@ -415,7 +415,7 @@ def _explained(together: Mapping[str, _Together], *, evolve: bool) -> str:
 
 
 def render_common_metadata(schema: pa.Schema) -> bytes:
-    """The bytes of ``_common_metadata`` for a stored schema: a Parquet footer without rows.
+    """Return the bytes of ``_common_metadata`` for a stored schema: a Parquet footer without rows.
 
     In the dialect that kartothek 5.3 and plateau 4.6 both read and update (seen with both), with the pandas metadata
     that both need.
@@ -450,7 +450,7 @@ def footer_metadata(schema: pa.Schema, with_nulls: Collection[str]) -> dict[str,
 
 
 def parse_common_metadata(data: bytes) -> pa.Schema:
-    """The stored schema in a ``_common_metadata`` of any writer, in its own column order.
+    """Return the stored schema in a ``_common_metadata`` of any writer, in its own column order.
 
     Types are brought to our dialect (``large_string`` is ``string``); what only a foreign writer can have
     stored, such as a timestamp with time zone, stays, so that it can be read. Raises SchemaMismatch if the

@@ -47,7 +47,7 @@ class SortedRuns:
         self.rows += rows.num_rows
 
     def pop(self) -> pa.Table:
-        """The next rows, at least a block of some run; there must be rows left.
+        """Return the next rows, at least a block of some run; there must be rows left.
 
         Everything up to the smallest last row of the runs' blocks: whatever is still compressed comes later. Python
         looks at a few rows of each block only.
@@ -99,7 +99,7 @@ class _Run:
             self.head = pa.ipc.open_stream(block.read() if isinstance(block, _OnDisk) else block).read_all()
 
     def take(self, count: int) -> pa.Table:
-        """The first rows of ``head``, which it then no longer has."""
+        """Return the first rows of ``head``, which it then no longer has."""
         taken, self.head = self.head.slice(0, count), self.head.slice(count)
         return taken
 
@@ -131,7 +131,7 @@ def _compressed(rows: pa.Table) -> pa.Buffer:
 
 
 def _comparable(value: pa.Scalar[Any]) -> tuple[int, Any]:
-    """What Python orders as Arrow orders the values; times as numbers, as Python's end with the year 9999."""
+    """Return what Python orders as Arrow orders the values; times as numbers, as Python's end with the year 9999."""
     if not value.is_valid:
         return 2, 0
     found = value.value if pa.types.is_temporal(value.type) else value.as_py()  # type: ignore[attr-defined]

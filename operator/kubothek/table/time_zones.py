@@ -21,7 +21,7 @@ _NAIVE_ONLY: Final[dict[bytes | str, bytes | str]] = {b"kubothek_zone": b""}
 
 
 def zones_of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """What the metadata of a head say of zones, as far as it makes sense."""
+    """Return what the metadata of a head say of zones, as far as it makes sense."""
     found = metadata.get(ZONES)
     if not isinstance(found, Mapping):
         return {}
@@ -29,7 +29,7 @@ def zones_of(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def zones_in(given: pa.Schema) -> dict[str, str]:
-    """The zones of data, as it was handed in."""
+    """Return the zones of data, as it was handed in."""
     return {field.name: field.type.tz or NAIVE for field in given if pa.types.is_timestamp(field.type)}
 
 
@@ -54,7 +54,7 @@ def zones_after(table: pa.Schema | None, known: Mapping[str, str], data: Mapping
 
 
 def zoned(schema: pa.Schema, zones: Mapping[str, str]) -> pa.Schema:
-    """The stored schema with the zones of its columns, as readers are shown it."""
+    """Return the stored schema with the zones of its columns, as readers are shown it."""
     return pa.schema(_with_zones(schema, zones))
 
 
@@ -71,12 +71,12 @@ def expecting(schema: pa.Schema, zones: Mapping[str, str]) -> pa.Schema:
 
 
 def expected_zones(schema: pa.Schema) -> dict[str, str]:
-    """The zones of rows that were read in an :func:`expecting` schema."""
+    """Return the zones of rows that were read in an :func:`expecting` schema."""
     return {name: zone for name, zone in zones_in(schema).items() if zone or _is_naive_only(schema.field(name))}
 
 
 def in_zones(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of a stored schema as those of a :func:`zoned` one: the same moments. Copies nothing."""
+    """Return rows of a stored schema as those of a :func:`zoned` one: the same moments. Copies nothing."""
     columns = [
         column if column.type == field.type else column.view(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
@@ -85,7 +85,7 @@ def in_zones(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def mixed(where: str, zone: str) -> SchemaMismatch:
-    """The error for times of a source, named by ``where``, that are not of the kind of their column."""
+    """Return the error for times of a source, named by ``where``, that are not of the kind of their column."""
     if zone == NAIVE:
         return SchemaMismatch(
             f"{where} has a time zone, and the times of the column have none; convert the column to UTC without zone, "

@@ -47,7 +47,7 @@ class Download:
     modified: str | None = None
 
     def open(self) -> io.BufferedReader:
-        """A reader of its own position; several may read at once."""
+        """Return a reader of its own position; several may read at once."""
         descriptor = self.file.fileno()
         return io.BufferedReader(
             RangeReader(self.size, b"", lambda start, stop: os.pread(descriptor, stop - start, start)), _PIECE
@@ -102,7 +102,7 @@ def _downloaded(
     redirects: int,
     body: _Body,
 ) -> Download | None:
-    """One try; ``body`` is what earlier ones left."""
+    """Return one try; ``body`` is what earlier ones left."""
     parts = policy.check(url)
     origin = _origin(parts)
     for _ in range(redirects + 1):
@@ -182,7 +182,7 @@ def _save(url: str, answer: urllib3.BaseHTTPResponse, policy: UrlPolicy, body: _
 
 
 def _pieces(url: str, answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """The body as it comes. Raises SourceUnavailable if that is so slow that nobody would wait for its end."""
+    """Yield the body as it comes. Raises SourceUnavailable if that is so slow that nobody would wait for its end."""
     started, size = time.monotonic(), 0
     while piece := answer.read1(_PIECE, decode_content=False):
         yield piece
@@ -193,7 +193,7 @@ def _pieces(url: str, answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """What ``Retry-After`` says, a number of seconds or a date; None if it says neither."""
+    """Return what ``Retry-After`` says, a number of seconds or a date; None if it says neither."""
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():
@@ -215,13 +215,13 @@ class _Body:
     modified: str | None = None
 
     def wanted(self) -> dict[str, str]:
-        """The headers that ask for the rest, or for all of it if it is another file by now."""
+        """Return the headers that ask for the rest, or for all of it if it is another file by now."""
         if not self.size or self.etag is None or not self.etag.startswith('"'):
             return {}  # a weak one does not name these very bytes
         return {"Range": f"bytes={self.size}-", "If-Range": self.etag}
 
     def goes_on_with(self, answer: urllib3.BaseHTTPResponse) -> bool:
-        """Whether an answer is the rest of what is there; of nothing, all is."""
+        """Return whether an answer is the rest of what is there; of nothing, all is."""
         if answer.status == 206:
             return (answer.headers.get("Content-Range") or "").startswith(f"bytes {self.size}-")
         return not self.size

@@ -38,7 +38,7 @@ class UrlPolicy:
     named_private: bool = False
 
     def check(self, url: str, schemes: Collection[str] = _WEB) -> SplitResult:
-        """The parts of a URL that may be asked for, before its name is resolved; ``schemes`` beside file. Raises
+        """Return the parts of a URL that may be asked for, before its name is resolved; ``schemes`` beside file. Raises
         SourceRefused.
         """
         if any(character <= " " or character == "\x7f" for character in url):
@@ -77,7 +77,7 @@ class UrlPolicy:
         return parts
 
     def allows_host(self, host: str, port: int | None = None) -> bool:
-        """Whether the allow-list has this name: in any rule, or in one for this very port."""
+        """Return whether the allow-list has this name: in any rule, or in one for this very port."""
         name = host.lower().rstrip(".")
         rules = (rule.lower().partition(":") for rule in self.allowed_hosts)
         return any(
@@ -108,7 +108,7 @@ class UrlPolicy:
         return [(address, port) for address in addresses]
 
     def _names(self, host: str) -> bool:
-        """Whether the list has this very name, and not only a pattern for it."""
+        """Return whether the list has this very name, and not only a pattern for it."""
         return host.lower().rstrip(".") in {rule.lower().partition(":")[0] for rule in self.allowed_hosts}
 
 
@@ -122,7 +122,7 @@ def _is_host(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Whether the address is globally routable unicast, also when it is wrapped in an IPv6 form.
+    """Return whether the address is globally routable unicast, also when it is wrapped in an IPv6 form.
 
     IPv6 is public in 2000::/3 only, all that IANA has for global unicast (RFC 4291, 2.4): what a gateway of a network
     translates in its own way, such as 64:ff9b:1::/48 (RFC 8215) or ::ffff:0:0:0/96 (RFC 2765), is not.

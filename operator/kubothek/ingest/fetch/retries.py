@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def tried(act: Callable[[], T]) -> T:
-    """What ``act`` gives, which is run again while it raises SourceUnavailable. Raises the last one."""
+    """Return what ``act`` gives, which is run again while it raises SourceUnavailable. Raises the last one."""
     for pause in PAUSES:
         try:
             return act()

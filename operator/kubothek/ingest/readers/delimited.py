@@ -33,7 +33,7 @@ _HEADER_BYTES: Final = 1 << 20
 
 
 def read_header(name: str, stream: TextStream, options: CsvOptions) -> list[str]:
-    """The values of the first row. Raises SourceEmpty, or SourceCorrupt for what is no CSV header in UTF-8."""
+    """Return the values of the first row. Raises SourceEmpty, or SourceCorrupt for what is no CSV header in UTF-8."""
     try:
         text = stream.read(_HEADER_BYTES).decode(errors="surrogateescape")
         dialect: dict[str, Any] = {"delimiter": options.delimiter}
@@ -58,7 +58,7 @@ def read_csv(
     *,
     has_header: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows, in the columns and types of ``schema``.
+    """Yield all rows, in the columns and types of ``schema``.
 
     ``names`` are the file's columns in its order; ``has_header`` tells whether these bytes start with them.
     Raises SchemaMismatch and DataTypeMismatch, naming the row (counted from 1 where these bytes start), and
@@ -186,7 +186,7 @@ def _convert(
 
 
 def _check_last_quote(name: str, stream: TextStream, batch: pa.RecordBatch, names: list[str]) -> None:
-    """Raises SourceCorrupt if the file's last value swallowed the rows after a quote that is never closed.
+    """Raise SourceCorrupt if the file's last value swallowed the rows after a quote that is never closed.
 
     Arrow takes the end of the file for the missing quote. Only then does a value hold a line break and end
     where the file ends, with an odd number of quotes before it.
@@ -245,7 +245,7 @@ def _conversion(
 def infer_csv(
     sample: bytes, options: CsvOptions, names: list[str], *, has_header: bool, time_formats: Sequence[str] = ()
 ) -> pa.Schema:
-    """The schema of a file that starts like this; what is wrong in the sample is left for reading to name.
+    """Return the schema of a file that starts like this; what is wrong in the sample is left for reading to name.
 
     ``time_formats`` are those of strptime that timestamps may have; none means ISO 8601.
     """

@@ -13,7 +13,7 @@ from kubothek.table.time_zones import zoned, zones_in
 
 
 def unify(found: list[tuple[str, pa.Schema]], file_format: Format) -> pa.Schema:
-    """The stored schema that holds the rows of all files, each given with its name; times keep their zones.
+    """Return the stored schema that holds the rows of all files, each given with its name; times keep their zones.
 
     Columns without values take the other's type, integers become floats and dates timestamps where a file
     needs it; in CSV anything else becomes text, as it would within one file. Raises SchemaMismatch naming two

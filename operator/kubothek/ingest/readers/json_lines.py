@@ -32,7 +32,7 @@ Row = dict[str, Any]
 def read_json_lines(
     name: str, open_stream: Callable[[], TextStream], schema: pa.Schema, *, other_keys: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """All rows, in the columns and types of ``schema``.
+    """Yield all rows, in the columns and types of ``schema``.
 
     Raises DataTypeMismatch, SchemaMismatch (a key that is no column, unless there may be ``other_keys``) and
     SourceCorrupt, naming the row, counted from 1 where the stream starts; lines without anything are no rows.
@@ -75,7 +75,7 @@ def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
 
 
 def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
-    """Raises ArrowException or ValueError."""
+    """Raise ArrowException or ValueError."""
     wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f) else f.type) for f in schema])
     parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore" if other_keys else "error")
     table = pajson.read_json(io.BytesIO(block), parse_options=parsing).combine_chunks()
@@ -147,7 +147,7 @@ def _column(name: str, field: pa.Field[Any], values: list[Any], first_row: int) 
 
 
 def _cell(value: Any, to: pa.DataType) -> Any:
-    """A JSON value as a value of the type; raises one of ``_NO_VALUE`` if it is none."""
+    """Return a JSON value as a value of the type; raises one of ``_NO_VALUE`` if it is none."""
     types = pa.types
     if types.is_floating(to) or types.is_integer(to) or types.is_decimal(to):
         if isinstance(value, bool) or (isinstance(value, str) and not types.is_decimal(to)):
@@ -182,7 +182,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
-    """The schema of a file that starts like this. Raises DataTypeMismatch for a key with two types of values."""
+    """Return the schema of a file that starts like this. Raises DataTypeMismatch for a key with two types of values."""
     if not sample.strip():
         return pa.schema([])
     require_shallow(name, sample)

@@ -59,7 +59,7 @@ def _depth(data: bytes) -> int:
 
 
 def _without_escapes(piece: bytes) -> bytes | bytearray:
-    """The piece with a space for each character that an odd number of backslashes stands before."""
+    """Return the piece with a space for each character that an odd number of backslashes stands before."""
     slashes = np.flatnonzero(np.frombuffer(piece, np.uint8) == _BACKSLASH)
     if not len(slashes):
         return piece

@@ -31,7 +31,7 @@ _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}
 def decoded_batches(
     name: str, raw: io.BufferedIOBase, file: pq.ParquetFile, group: int, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a row group, without dictionaries; ``raw`` has the bytes of the file, ``columns`` None is all.
+    """Yield the rows of a row group, without dictionaries; ``raw`` has the bytes of the file, ``columns`` None is all.
 
     Raises SourceRefused for a row of more than ``ROW_BYTES``, and for columns that decode to more than
     :class:`~kubothek.ingest.model.Unpacking` allows.
@@ -57,7 +57,7 @@ def _has_texts(chunk: Any) -> bool:
 
 
 def _batch_rows(name: str, file: pq.ParquetFile, group: int) -> int:
-    """How many rows are read at a time, by what the footer says of their mean size."""
+    """Return how many rows are read at a time, by what the footer says of their mean size."""
     found = file.metadata.row_group(group)
     row_bytes = 0
     for number, chunk in enumerate(_chunks(file, group)):
@@ -96,7 +96,7 @@ def _too_large(name: str, where: str, size: int) -> SourceRefused:
 
 
 def _sizes(values: Any) -> _Sizes | int:
-    """The decoded bytes of the dictionary values in each row; 0 if there are few altogether."""
+    """Return the decoded bytes of the dictionary values in each row; 0 if there are few altogether."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         if not _is_text(kind.value_type):
@@ -125,7 +125,7 @@ def _sizes(values: Any) -> _Sizes | int:
 
 
 def _plain(kind: Any) -> Any:
-    """The type without dictionaries."""
+    """Return the type without dictionaries."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind
     if pa.types.is_dictionary(kind):

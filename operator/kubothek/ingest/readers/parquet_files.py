@@ -41,7 +41,7 @@ def read_parquet(
     row_groups: tuple[int, ...] | None,
     partition_on: Sequence[str] = (),
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of these row groups (None: all), each batch with the number of its first row, from 1, in the
+    """Yield the rows of these row groups (None: all), each batch with the number of its first row, from 1, in the
     file.
 
     Raises SchemaMismatch (columns), PartitionInvalid (a partition column with time zone), DataTypeMismatch (a
@@ -96,7 +96,7 @@ def _check_types(name: str, found: pa.Schema, wanted: pa.Schema) -> None:
 
 
 def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type can mean the same in the other; each value is still checked when it is cast."""
+    """Return whether values of one type can mean the same in the other; each value is still checked when it is cast."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if found == wanted or pa.types.is_null(found):

@@ -90,7 +90,7 @@ class TextStream(io.RawIOBase):
             raise SourceCorrupt(f"{self._name!r} is UTF-16: save it as UTF-8")
 
     def _damage(self) -> AbstractContextManager[None]:
-        """A plain file has no bad bytes, only errors of its store."""
+        """Return a plain file has no bad bytes, only errors of its store."""
         if self._compression is Compression.NONE:
             return nullcontext()
         return decoding(self._name, f"{self._compression} file", "upload it again or correct compression")
@@ -147,7 +147,7 @@ class LineRange(io.RawIOBase):
 
 
 def _line_start(raw: io.BufferedIOBase, position: int) -> int:
-    """The first byte at or after ``position`` that begins a line (the size of the file if none does)."""
+    """Return the first byte at or after ``position`` that begins a line (the size of the file if none does)."""
     if position == 0:
         return 0
     raw.seek(position - 1)

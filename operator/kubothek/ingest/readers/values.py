@@ -47,7 +47,7 @@ def parse_column(texts: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def any_zone(texts: pa.Array[Any] | pa.ChunkedArray[Any]) -> bool:
-    """Whether one of these texts is a time with a zone."""
+    """Return whether one of these texts is a time with a zone."""
     return bool(pc.any(_zoned(texts)).as_py())
 
 
@@ -92,7 +92,7 @@ def _parse_bools(texts: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def first_failure(values: pa.Array[Any], convert: Convert) -> int:
-    """The position of the first value that does not convert, given that one does not: log2(n) conversions."""
+    """Return the position of the first value that does not convert, given that one does not: log2(n) conversions."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -130,7 +130,7 @@ def _wrong(value: pa.Array[Any], to: pa.DataType, convert: Convert, file: str, c
 
 
 def mismatch(file: str, column: str, row: int, shown: str, to: pa.DataType) -> DataTypeMismatch:
-    """The error for one cell that is not of its column's type."""
+    """Return the error for one cell that is not of its column's type."""
     if pa.types.is_null(to):
         text = f"{shown} in a column that had no values so far; declare its type in source.schema"
     else:
@@ -150,13 +150,13 @@ def _show(value: pa.Scalar[Any]) -> str:
 
 
 def show(value: object) -> str:
-    """A value for a message, cut to a bearable length."""
+    """Return a value for a message, cut to a bearable length."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def check_names(file: str, found: list[str], wanted: list[str]) -> None:
-    """Raises SchemaMismatch listing missing, unknown, repeated and nameless columns of a file."""
+    """Raise SchemaMismatch listing missing, unknown, repeated and nameless columns of a file."""
     problems = []
     if "" in found:
         problems.append(f"its column {found.index('') + 1} has no name")
@@ -174,7 +174,7 @@ def check_names(file: str, found: list[str], wanted: list[str]) -> None:
 
 
 def check_required(batch: pa.RecordBatch, partition_on: tuple[str, ...], file: str, first_row: int) -> None:
-    """Raises for the first null in a column that may have none.
+    """Raise for the first null in a column that may have none.
 
     That is PartitionInvalid for a partition column (NaN counts as null there, as in kartothek),
     DataTypeMismatch for a column that its schema calls not nullable.

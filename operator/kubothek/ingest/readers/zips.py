@@ -14,7 +14,7 @@ _DIRECTORY_SIZE: Final = 5
 
 
 def open_zip(name: str, file: io.RawIOBase | io.BufferedIOBase) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
-    """The archive and its files, without what desktops add. Raises SourceRefused, and what zipfile raises."""
+    """Return the archive and its files, without what desktops add. Raises SourceRefused, and what zipfile raises."""
     end: Any = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # what zipfile itself goes by
     if end and end[_DIRECTORY_SIZE] > DIRECTORY_BYTES:
         raise SourceRefused(

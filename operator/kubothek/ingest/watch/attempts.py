@@ -98,7 +98,7 @@ class Attempts:
         )
 
     def divided(self, files: Sequence[Landed]) -> Iterator[Sequence[Landed]]:
-        """The files in their order, suspects in small groups and the others together."""
+        """Yield the files in their order, suspects in small groups and the others together."""
         for suspect, group in groupby(files, lambda file: self._suspects.get(_id(file))):
             some = list(group)
             size = suspect.together if suspect else len(some)

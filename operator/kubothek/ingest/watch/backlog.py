@@ -31,7 +31,7 @@ class Backlog:
     oldest: pa.Table = field(default_factory=LANDED.empty_table)
 
     def with_more(self, piece: pa.Table) -> Backlog:
-        """The backlog with another piece of the listing that was not taken before."""
+        """Return the backlog with another piece of the listing that was not taken before."""
         if not piece.num_rows:
             return self
         together = pa.concat_tables([self.oldest, piece]).sort_by(_AGE).slice(0, self.limit).combine_chunks()
@@ -44,7 +44,7 @@ class Backlog:
         return moment
 
     def without(self, keys: Sequence[str]) -> Backlog:
-        """The backlog after these of its oldest files are done with."""
+        """Return the backlog after these of its oldest files are done with."""
         gone = pc.is_in(self.oldest["key"], value_set=pa.array(keys, pa.string()))
         size: int = pc.sum(self.oldest.filter(gone)["size"]).as_py() or 0
         left = self.oldest.filter(pc.invert(gone))

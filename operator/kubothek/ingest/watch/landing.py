@@ -72,7 +72,7 @@ class Landing:
         return cls(glob[: first.start()] if first else glob, _translate(glob), foreign)
 
     def holds(self, info: ObjectInfo) -> bool:
-        """Whether this object of the listing is a file to take."""
+        """Return whether this object of the listing is a file to take."""
         key = info.key
         if not info.size or key.endswith(UNFINISHED) or key.startswith(self.foreign):
             return False
@@ -82,7 +82,7 @@ class Landing:
         return (self.pattern is None or self.pattern.fullmatch(key) is not None) and _is_key(key)
 
     def listed(self, store: Store) -> Iterator[pa.Table]:
-        """All files that are there, in the order of their keys (UTF-8), as pieces of ``LANDED``."""
+        """Yield all files that are there, in the order of their keys (UTF-8), as pieces of ``LANDED``."""
         held = (info for info in store.list(self.prefix) if self.holds(info))
         while piece := list(islice(held, _PIECE)):
             yield pa.table(

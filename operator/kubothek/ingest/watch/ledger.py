@@ -75,7 +75,7 @@ class Page:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> Page:
-        """Raises VersionIncomplete if the bytes are no page of a known format."""
+        """Raise VersionIncomplete if the bytes are no page of a known format."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
@@ -110,7 +110,7 @@ class Ledger:
         self._rng = rng or random.SystemRandom()
 
     def page(self, key: str | None) -> Page:
-        """The page at this key; the empty one if there is no key. Raises VersionIncomplete if it is gone."""
+        """Return the page at this key; the empty one if there is no key. Raises VersionIncomplete if it is gone."""
         if key is None:
             return Page()
         try:
@@ -122,7 +122,7 @@ class Ledger:
             ) from error
 
     def known(self, page: Page, pieces: Iterator[pa.Table], reading: str) -> Iterator[tuple[pa.Table, Known]]:
-        """Each piece of a sorted listing with what the page knows of it.
+        """Yield each piece of a sorted listing with what the page knows of it.
 
         Quarantine holds only for the ``reading`` that failed: another way to read a file is worth another try.
         """
@@ -140,7 +140,7 @@ class Ledger:
                     yield from ((row["key"], row["error"]) for row in bad.to_pylist())
 
     def write(self, page: Page, entries: pa.Table, *, taken: int, last_file: str, now: datetime) -> Page:
-        """The page after ``page`` with these entries (``ENTRIES``, at least one), written with its runs.
+        """Return the page after ``page`` with these entries (``ENTRIES``, at least one), written with its runs.
 
         ``taken`` of them are files whose rows are taken, ``last_file`` is the newest of these.
         """

@@ -71,7 +71,7 @@ class Report:
 
 
 def page_key(log: DatasetLog, source: str) -> str | None:
-    """The page that the head names for a source; None if there is no head that could."""
+    """Return the page that the head names for a source; None if there is no head that could."""
     try:
         return log.snapshot().head.intake(source)
     except (DatasetNotFound, HeadMissing):
@@ -133,7 +133,7 @@ class Round:
         )
 
     def _look(self) -> Report:
-        """What waits. The page comes first: what is committed after it makes the first swap fail, or nothing."""
+        """Return what waits. The page comes first: what is committed after it makes the first swap fail, or nothing."""
         looked = self._clock()
         page = self._ledger.page(page_key(self._log, self._terms.source))
         waiting, quarantined = look(self._ledger, page, self._landed_in, self._terms)

@@ -61,7 +61,7 @@ class RunReader:
         self._raw.close()
 
     def between(self, first: str, last: str) -> Iterator[pa.Table]:
-        """The row groups that may hold entries of keys from ``first`` to ``last``."""
+        """Yield the row groups that may hold entries of keys from ``first`` to ``last``."""
         for group, (low, high) in enumerate(self._bounds):
             if low <= last and first <= high:
                 if self._last is None or self._last[0] != group:
@@ -69,7 +69,7 @@ class RunReader:
                 yield self._last[1]
 
     def with_errors(self) -> Iterator[pa.Table]:
-        """The row groups with entries in quarantine."""
+        """Yield the row groups with entries in quarantine."""
         column = ENTRIES.get_field_index("error")
         for group in range(len(self._bounds)):
             found: Any = self._file.metadata.row_group(group)
@@ -78,7 +78,7 @@ class RunReader:
                 yield self._read(group)
 
     def pieces(self) -> Iterator[pa.Table]:
-        """The whole run, a row group at a time."""
+        """Yield the whole run, a row group at a time."""
         for group in range(len(self._bounds)):
             yield self._read(group)
 
@@ -99,14 +99,14 @@ class RunReader:
 
 
 def _bounds(statistics: Any) -> tuple[str, str]:
-    """The least and the greatest key of a row group. Raises ValueError if it does not tell."""
+    """Return the least and the greatest key of a row group. Raises ValueError if it does not tell."""
     if statistics is None or not isinstance(statistics.min, str) or not isinstance(statistics.max, str):
         raise ValueError("it does not tell the range of its keys")
     return statistics.min, statistics.max
 
 
 def merged(streams: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    """One stream sorted by key out of several; holds one piece of each.
+    """Yield one stream sorted by key out of several; holds one piece of each.
 
     What is not above the least of the pieces' last keys can be put out: whatever comes later is not below it.
     """
@@ -142,7 +142,7 @@ def write_run(store: Store, key: str, pieces: Iterable[pa.Table]) -> Run:
 
 
 def _regrouped(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in pieces of a row group each."""
+    """Yield the same rows in pieces of a row group each."""
     held: list[pa.Table] = []
     rows = 0
     for piece in pieces:

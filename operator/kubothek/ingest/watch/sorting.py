@@ -120,7 +120,7 @@ class Sorter:
         self.result.written.append(written)
 
     def intact(self, files: Sequence[Landed]) -> list[Landed]:
-        """Those of them that are still the versions that were listed."""
+        """Return those of them that are still the versions that were listed."""
 
         def is_intact(file: Landed) -> bool:
             try:

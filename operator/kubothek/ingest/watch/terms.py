@@ -27,7 +27,7 @@ class Refusal:
     version: int
 
     def is_of(self, file: Landed) -> bool:
-        """Whether it is about this version of a file."""
+        """Return whether it is about this version of a file."""
         return (self.key, self.etag) == (file.key, file.etag)
 
 
@@ -56,7 +56,7 @@ class Loader(Protocol):
     """How landed files become data files, and these a change."""
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raises InputError for what is wrong whatever the files hold: such an error is no file's fault."""
+        """Raise InputError for what is wrong whatever the files hold: such an error is no file's fault."""
 
     def load(
         self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None, zones: Mapping[str, str]
@@ -69,4 +69,4 @@ class Loader(Protocol):
         """
 
     def change(self, snapshot: Snapshot, written: Sequence[Written]) -> Change:
-        """The change that brings into the table what several loads wrote; none at all changes no row."""
+        """Return the change that brings into the table what several loads wrote; none at all changes no row."""

@@ -25,7 +25,7 @@ _ABOVE: Final = frozenset({Op.NE, Op.GT, Op.GE, Op.NOT_IN})
 
 
 def truth(term: Term, column: Any) -> Any:
-    """Where the bound term is TRUE for the column, a ``pc.Expression`` or an array of the term's type.
+    """Return where the bound term is TRUE for the column, a ``pc.Expression`` or an array of the term's type.
 
     Raises ValueError if the term was never bound.
     """
@@ -79,7 +79,7 @@ def _against_nan(term: Term, column: Any) -> Any:
 
 
 def _is_nan(column: Any) -> Any:
-    """Where the column is NaN.
+    """Return where the column is NaN.
 
     If all numbers of a row group are the same, Arrow takes this one for every value of the column, NaN or not, and
     would skip the row group. It evaluates no function ahead that is not pure, of which it has one.

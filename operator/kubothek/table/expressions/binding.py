@@ -27,7 +27,7 @@ _BELOW: Final = frozenset({Op.LT, Op.LE})
 
 
 def bind_term(term: Term, schema: pa.Schema) -> Term:
-    """The term for a column of the schema. Raises FilterInvalid."""
+    """Return the term for a column of the schema. Raises FilterInvalid."""
     if (found := _find(term.column, schema)) is None:
         raise _unknown(term.column, schema)
     path, data_type = found
@@ -45,7 +45,7 @@ def bind_term(term: Term, schema: pa.Schema) -> Term:
 
 
 def _find(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType] | None:
-    """The path and type of a column; if there is none of this name, of the field of a struct: ``nest.a``."""
+    """Return the path and type of a column; if there is none of this name, of the field of a struct: ``nest.a``."""
     if (position := schema.get_field_index(name)) >= 0:
         return (name,), schema.field(position).type
     first, *inner = name.split(".")
@@ -65,7 +65,7 @@ compare: 0 if they are the same, 1 if the literal is above the value."""
 
 
 def _bind_comparison(term: Term, value: Literal | None, above: int) -> Term:
-    """The literal lies ``above`` the value, and below the next one that the type has."""
+    """Return the literal lies ``above`` the value, and below the next one that the type has."""
     if not above:
         return replace(term, value=value)
     if term.op is Op.EQ:
@@ -171,7 +171,7 @@ def _integer(data_type: Any) -> _Rounding:
 
 
 def _floating(literal: Any) -> tuple[Literal, int]:
-    """The nearest double, as databases compare: rounding is no different for literals and data."""
+    """Return the nearest double, as databases compare: rounding is no different for literals and data."""
     if isinstance(literal, float):
         return literal, 0
     value = float(_number(literal))
@@ -220,7 +220,7 @@ def _timestamp(data_type: Any) -> _Rounding:
 
 
 def _number(literal: Any) -> Fraction:
-    """The exact number. A float stands for the decimal that it prints as."""
+    """Return the exact number. A float stands for the decimal that it prints as."""
     if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal):
         raise TypeError
     if isinstance(literal, float):

@@ -19,7 +19,7 @@ _LITERALS: Final = (bool, int, float, Decimal, str, bytes, datetime, date)
 
 
 def from_dnf(conjunctions: Sequence[Sequence[Sequence[Any]]]) -> Predicate:
-    """The predicate of a list (OR) of lists (AND) of ``(column, operator, literal)``.
+    """Return the predicate of a list (OR) of lists (AND) of ``(column, operator, literal)``.
 
     Operators are those of SQL and ``==``; ``is null`` and ``is not null`` need no literal. Literals are Python's,
     numpy's, pandas' or pyarrow's scalars. Raises FilterInvalid for anything else, for an empty list, which could be

@@ -53,14 +53,14 @@ class Interval:
         return bool(low > high or (low == high and (self.low_open or self.high_open)))
 
     def holds(self, value: Any) -> bool:
-        """Whether this value is within the bounds."""
+        """Return whether this value is within the bounds."""
         at = place(value)
         if self.low is not None and not (place(self.low) < at or (place(self.low) == at and not self.low_open)):
             return False
         return self.high is None or at < place(self.high) or (at == place(self.high) and not self.high_open)
 
     def and_(self, other: Interval) -> Interval:
-        """The values that are in both."""
+        """Return the values that are in both."""
         if self.values is not None or other.values is not None:
             first, second = (self, other) if self.values is not None else (other, self)
             inside = tuple(value for value in first.values or () if second.holds(value))
@@ -77,7 +77,7 @@ class Interval:
 
 
 def intervals(terms: Iterable[Term]) -> dict[str, Interval]:
-    """The interval of each column that these terms of a bound conjunction compare with values."""
+    """Return the interval of each column that these terms of a bound conjunction compare with values."""
     found: dict[str, Interval] = {}
     for term in terms:
         interval = Interval.of(term.op, term.value)
@@ -87,7 +87,7 @@ def intervals(terms: Iterable[Term]) -> dict[str, Interval]:
 
 
 def _tighter(above: Any, is_open: bool, below: Any) -> bool:
-    """Whether the bound that is ``above`` the other, or the same but open, is to replace it."""
+    """Return whether the bound that is ``above`` the other, or the same but open, is to replace it."""
     return bool(place(above) > place(below) or (place(above) == place(below) and is_open))
 
 

@@ -48,7 +48,7 @@ _SHOWN: Final = 60
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The words, and at last END. Raises FilterInvalid at what is none."""
+    """Yield the words, and at last END. Raises FilterInvalid at what is none."""
     position, end = 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
@@ -65,7 +65,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def refuse(text: str, position: int, problem: str) -> NoReturn:
-    """Raises FilterInvalid with the line of the text and a caret below the place."""
+    """Raise FilterInvalid with the line of the text and a caret below the place."""
     start = text.rfind("\n", 0, position) + 1
     stop = text.find("\n", position)
     start = max(start, position - _SHOWN)

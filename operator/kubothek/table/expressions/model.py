@@ -44,7 +44,7 @@ class Predicate:
         return frozenset(term.path[0] if term.path else term.column for terms in self.conjunctions for term in terms)
 
     def bind(self, schema: pa.Schema) -> Predicate:
-        """The same with literals of the columns' stored types, which is what the methods below need.
+        """Return the same with literals of the columns' stored types, which is what the methods below need.
 
         A literal that the type cannot hold is rounded so that the same rows match: ``x < 3.5`` is ``x <= 3`` for
         integers. Raises FilterInvalid for a column that is not there and for a literal that does not compare
@@ -53,11 +53,11 @@ class Predicate:
         return _distinct(tuple(bind_term(term, schema) for term in terms) for terms in self.conjunctions)
 
     def to_sql(self) -> str:
-        """The text that :func:`~kubothek.table.expressions.parse` reads as this predicate."""
+        """Return the text that :func:`~kubothek.table.expressions.parse` reads as this predicate."""
         return text.render(self.conjunctions)
 
     def expression(self) -> pc.Expression:
-        """The bound predicate for Arrow: true for the rows that match, false or null for others."""
+        """Return the bound predicate for Arrow: true for the rows that match, false or null for others."""
         conjunctions: list[pc.Expression] = [
             reduce(
                 pc.and_kleene,
@@ -69,23 +69,23 @@ class Predicate:
         return found
 
     def verdict(self, known: Mapping[str, object]) -> bool | None:
-        """What the bound predicate says of rows that all have these values, by column; None as a value is NULL.
+        """Return what the bound predicate says of rows that all have these values, by column; None as a value is NULL.
 
         True if all such rows match, False if none can, None if it depends on other columns.
         """
         return self.verdict_within({column: Range.of(value) for column, value in known.items()})
 
     def verdict_within(self, known: Mapping[str, Range]) -> bool | None:
-        """The same for rows of which only ranges of values are known, by column."""
+        """Return the same for rows of which only ranges of values are known, by column."""
         verdicts = {_verdict(terms, known) for terms in self.conjunctions}
         return True if True in verdicts else None if None in verdicts else False
 
     def __and__(self, other: Predicate) -> Predicate:
-        """The rows that match both. Raises FilterInvalid if it grows too large."""
+        """Return the rows that match both. Raises FilterInvalid if it grows too large."""
         return all_of([self, other])
 
     def __or__(self, other: Predicate) -> Predicate:
-        """The rows that match either. Raises FilterInvalid if it grows too large."""
+        """Return the rows that match either. Raises FilterInvalid if it grows too large."""
         return any_of([self, other])
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ def _verdict(terms: Conjunction, known: Mapping[str, Range]) -> bool | None:
 
 
 def any_of(predicates: Iterable[Predicate]) -> Predicate:
-    """The rows that match one of them. Raises FilterInvalid if it is too large."""
+    """Return the rows that match one of them. Raises FilterInvalid if it is too large."""
     conjunctions = [terms for predicate in predicates for terms in predicate.conjunctions]
     if len(conjunctions) > MOST_TERMS or sum(map(len, conjunctions)) > MOST_TERMS:
         raise _too_large()
@@ -111,7 +111,7 @@ def any_of(predicates: Iterable[Predicate]) -> Predicate:
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate:
-    """The rows that match every one of them. Raises FilterInvalid if multiplying out makes it too large."""
+    """Return the rows that match every one of them. Raises FilterInvalid if multiplying out makes it too large."""
     sizes = [len(predicate.conjunctions) for predicate in predicates]
     count = prod(sizes)
     terms = sum(

@@ -26,7 +26,7 @@ _DOUBLES: Final = {"nan": math.nan, "infinity": math.inf, "-infinity": -math.inf
 
 
 def parse(text: str) -> Predicate:
-    """The predicate that the text says. Columns and types are not looked at; see :meth:`Predicate.bind`.
+    """Return the predicate that the text says. Columns and types are not looked at; see :meth:`Predicate.bind`.
 
     Known are AND, OR, NOT, parentheses, ``= != <> < <= > >=``, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE with ``%``
     and ``_``, IS [NOT] NULL, TRUE and FALSE. One side of a comparison is a column, plain or in double quotes, the other
@@ -223,7 +223,7 @@ class _Parser:
         return token
 
     def _take(self, word: str) -> bool:
-        """Whether the next token is this keyword or symbol, which is then consumed."""
+        """Return whether the next token is this keyword or symbol, which is then consumed."""
         found = self._peek.kind in (Kind.KEYWORD, Kind.SYMBOL) and self._peek.text == word
         self._next += found
         return found
@@ -244,7 +244,7 @@ def _term(column: str, op: Op, value: Literal | None) -> _Node:
 
 
 def like(column: str, pattern: str) -> Callable[[bool], Predicate]:
-    """The column is LIKE the pattern, in comparisons as far as these say it, or, negated, is not."""
+    """Return the column is LIKE the pattern, in comparisons as far as these say it, or, negated, is not."""
     prefix = re.split("[%_]", pattern, maxsplit=1)[0]
     if prefix == pattern:
         return _term(column, Op.EQ, prefix)
@@ -262,7 +262,7 @@ def _one(term: Term) -> Predicate:
 
 
 def _after(prefix: str) -> str | None:
-    """The smallest text above all that start with the prefix; None if there is none."""
+    """Return the smallest text above all that start with the prefix; None if there is none."""
     for end in range(len(prefix), 0, -1):
         code = ord(prefix[end - 1]) + 1
         if code <= 0x10FFFF:

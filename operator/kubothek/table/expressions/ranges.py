@@ -24,7 +24,7 @@ class Range:
 
     @classmethod
     def of(cls, value: object) -> Range:
-        """That of a single value; None is NULL."""
+        """Return that of a single value; None is NULL."""
         return cls(value, value, nulls=value is None, values=value is not None)
 
 
@@ -90,7 +90,7 @@ def _certain(term: Term, known: Range) -> bool:
 
 
 def _alike(term: Term, known: Range) -> bool | None:
-    """Whether all values match the pattern, or none; None if they may differ. Any value IS NOT NULL."""
+    """Return whether all values match the pattern, or none; None if they may differ. Any value IS NOT NULL."""
     if term.op is Op.IS_NOT_NULL:
         return True
     if known.low is None or known.low != known.high:
@@ -99,20 +99,20 @@ def _alike(term: Term, known: Range) -> bool | None:
 
 
 def _inside(literal: Any, known: Range) -> bool:
-    """Whether one of the values may be this one."""
+    """Return whether one of the values may be this one."""
     value = place(literal)
     above = known.low is None or place(known.low) <= value
     return above and (known.high is None or value <= place(known.high))
 
 
 def _one_inside(literals: tuple[Any, ...], known: Range) -> bool:
-    """Whether one of the values may be one of these, which are sorted."""
+    """Return whether one of the values may be one of these, which are sorted."""
     first = 0 if known.low is None else bisect_left(literals, place(known.low), key=place)
     return first < len(literals) and (known.high is None or place(literals[first]) <= place(known.high))
 
 
 def _only(known: Range, literals: tuple[Any, ...]) -> bool:
-    """Whether all values are one and the same, and one of these, which are sorted."""
+    """Return whether all values are one and the same, and one of these, which are sorted."""
     if known.low is None or known.high is None or place(known.low) != place(known.high):
         return False
     return _one_inside(literals, known)

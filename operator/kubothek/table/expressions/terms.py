@@ -82,17 +82,17 @@ class Term:
 
 
 def never(column: str, data_type: pa.DataType | None = None) -> Term:
-    """The term on this column that is TRUE for no row."""
+    """Return the term on this column that is TRUE for no row."""
     return Term(column, Op.EQ, None, data_type)
 
 
 def is_nan(value: object) -> bool:
-    """Whether the literal is the float NaN."""
+    """Return whether the literal is the float NaN."""
     return isinstance(value, float) and math.isnan(value)
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the text is LIKE the pattern."""
+    """Return whether the text is LIKE the pattern."""
     places = (".*" if mark == "%" else "." if mark == "_" else re.escape(mark) for mark in pattern)
     return re.fullmatch("".join(places), text, re.DOTALL) is not None
 

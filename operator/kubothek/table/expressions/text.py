@@ -20,7 +20,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def render(conjunctions: Sequence[Sequence[Term]]) -> str:
-    """The SQL text of a disjunctive normal form."""
+    """Return the SQL text of a disjunctive normal form."""
     if not conjunctions:
         return "FALSE"
     several = len(conjunctions) > 1
@@ -30,19 +30,19 @@ def render(conjunctions: Sequence[Sequence[Term]]) -> str:
 
 
 def identifier(name: str) -> str:
-    """The column name, quoted where SQL needs it."""
+    """Return the column name, quoted where SQL needs it."""
     if _PLAIN.fullmatch(name) and name.upper() not in KEYWORDS:
         return name
     return quoted(name)
 
 
 def quoted(name: str) -> str:
-    """The column name in quotes, for SQL of others, who have more keywords."""
+    """Return the column name in quotes, for SQL of others, who have more keywords."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(value: Literal | None) -> str:
-    """One literal."""
+    """Return one literal."""
     match value:
         case None:
             return "NULL"

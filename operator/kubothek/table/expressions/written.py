@@ -14,7 +14,7 @@ Filter: TypeAlias = Predicate | str | Sequence[Sequence[Sequence[Any]]]
 
 
 def as_predicate(where: Filter) -> Predicate:
-    """The predicate, whichever form it is in. Raises FilterInvalid."""
+    """Return the predicate, whichever form it is in. Raises FilterInvalid."""
     if isinstance(where, Predicate):
         return where
     return parse(where) if isinstance(where, str) else from_dnf(where)

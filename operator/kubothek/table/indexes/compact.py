@@ -30,7 +30,7 @@ _FAN_IN: Final = 32
 
 
 def tidied(store: Store, uuid: str, manifest: Manifest) -> Manifest:
-    """The index with its smallest files merged, if there are many of one size class; bounded work.
+    """Return the index with its smallest files merged, if there are many of one size class; bounded work.
 
     Each entry is merged again only when its file's class is full, and that makes a file of a higher class: so a
     commit costs, over time, the logarithm of the index, and a lookup opens that many files.
@@ -47,7 +47,7 @@ def tidied(store: Store, uuid: str, manifest: Manifest) -> Manifest:
 
 
 def compacted(store: Store, uuid: str, manifest: Manifest, labels: Collection[str]) -> Manifest:
-    """The index as files whose values do not overlap, with entries of these labels only."""
+    """Return the index as files whose values do not overlap, with entries of these labels only."""
     lines = chains(manifest.files)
     while len(lines) > _FAN_IN:
         lines = [*lines[_FAN_IN:], list(_merged(store, uuid, manifest, lines[:_FAN_IN], labels))]
@@ -56,12 +56,12 @@ def compacted(store: Store, uuid: str, manifest: Manifest, labels: Collection[st
 
 
 def needs_compaction(manifest: Manifest) -> bool:
-    """Whether a lookup may have to open many files, or must take files for matches that may hold none."""
+    """Return whether a lookup may have to open many files, or must take files for matches that may hold none."""
     return bool(manifest.uncovered) or len(chains(manifest.files)) >= _MANY
 
 
 def stream(store: Store, files: Sequence[IndexFile], value_type: pa.DataType) -> Stream:
-    """The entries of files whose values follow one another. Raises IndexStale for a damaged one."""
+    """Return the entries of files whose values follow one another. Raises IndexStale for a damaged one."""
 
     def pieces() -> Iterator[pa.Table]:
         for file in files:
@@ -89,5 +89,5 @@ def _of_labels(labels: Collection[str], piece: pa.Table) -> pa.Table:
 
 
 def _size_class(file: IndexFile) -> int:
-    """Files of one class differ in size by a factor of eight at most."""
+    """Return files of one class differ in size by a factor of eight at most."""
     return max(0, file.rows.bit_length() - 10) // 3

@@ -23,7 +23,7 @@ Stream: TypeAlias = Callable[[], Iterator[pa.Table]]
 
 
 def entries(values: pa.Array[Any], label: str) -> pa.Table:
-    """The entries of one label."""
+    """Return the entries of one label."""
     labels = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(values)), pa.array([label]))
     return pa.table({VALUE: values, LABEL: labels})
 
@@ -34,7 +34,7 @@ def no_entries(value_type: pa.DataType) -> pa.Table:
 
 
 def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
-    """All of these entries (of one value type; at least one table), sorted."""
+    """Return all of these entries (of one value type; at least one table), sorted."""
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     if not table.num_rows:
         return table
@@ -48,7 +48,7 @@ def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
-    """Those entries whose label is one of these."""
+    """Return those entries whose label is one of these."""
     table = table.unify_dictionaries()
     if not table.num_rows:
         return table
@@ -60,7 +60,7 @@ def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
 
 
 def labels_in(table: pa.Table) -> frozenset[str]:
-    """The labels that have an entry."""
+    """Return the labels that have an entry."""
     return texts(table.column(LABEL)) if table.num_rows else frozenset()
 
 
@@ -70,7 +70,7 @@ def texts(labels: pa.ChunkedArray[Any]) -> frozenset[str]:
 
 
 def merge(streams: Sequence[Stream]) -> Iterator[pa.Table]:
-    """All entries of sorted streams, sorted, piece by piece; no value is divided between two pieces.
+    """Yield all entries of sorted streams, sorted, piece by piece; no value is divided between two pieces.
 
     In memory are one piece of each stream, and all entries of the value at which a piece ends.
     """
@@ -107,10 +107,10 @@ class _Head:
 
 
 def _labels(table: pa.Table) -> list[Any]:
-    """The labels, in chunks with one dictionary."""
+    """Return the labels, in chunks with one dictionary."""
     return table.column(LABEL).chunks
 
 
 def _one(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    """The column as one array: of ``int32``, it always is."""
+    """Return the column as one array: of ``int32``, it always is."""
     return pa.concat_arrays(column.chunks)

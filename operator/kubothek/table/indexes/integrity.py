@@ -17,20 +17,20 @@ _PIECE: Final = 1 << 20
 
 
 def check_bytes(key: str, data: bytes | memoryview) -> None:
-    """Raises IndexStale if the bytes are not those that the key was made for."""
+    """Raise IndexStale if the bytes are not those that the key was made for."""
     expected = digest_in(key)
     if expected is not None and digest_of(data) != expected:
         raise _damaged(key, "its bytes do not have the hash in its name")
 
 
 def check_size(file: IndexFile, size: int) -> None:
-    """Raises IndexStale if a file of a native index has another size than its manifest says."""
+    """Raise IndexStale if a file of a native index has another size than its manifest says."""
     if size != file.bytes:
         raise _damaged(file.key, f"it has {size:,} bytes, its manifest says {file.bytes:,}")
 
 
 def check_rows(file: IndexFile, rows: int) -> None:
-    """Raises IndexStale if a file of a native index has other rows than its manifest says."""
+    """Raise IndexStale if a file of a native index has other rows than its manifest says."""
     if rows != file.rows:
         raise _damaged(file.key, f"it has {rows:,} rows, its manifest says {file.rows:,}")
 

@@ -31,7 +31,7 @@ _GROUP_VALUES: Final = 10_000
 
 
 def read(store: Store, column: str, index: Any, stored: pa.DataType) -> tuple[pa.Table, pa.DataType | None]:
-    """The entries of an index as a head lists it, sorted, and the type of its values; None for a legacy map.
+    """Return the entries of an index as a head lists it, sorted, and the type of its values; None for a legacy map.
 
     Raises IndexStale for an index that is gone or cannot be read.
     """
@@ -77,7 +77,7 @@ def flattened(table: pa.Table, column: str, stored: pa.DataType) -> pa.Table:
 
 
 def from_legacy(column: str, index: Mapping[str, Any], stored: pa.DataType) -> pa.Table:
-    """The entries of an index that a head of old holds itself: a map of values, in JSON text, to labels.
+    """Return the entries of an index that a head of old holds itself: a map of values, in JSON text, to labels.
 
     Raises IndexStale if the values cannot be read as those of the column.
     """
@@ -104,7 +104,7 @@ def write(store: Store, uuid: str, column: str, entries: pa.Table, file_type: pa
 
 
 def render(column: str, entries: pa.Table, file_type: pa.DataType) -> pa.Buffer:
-    """The bytes of an index file with these sorted entries."""
+    """Return the bytes of an index file with these sorted entries."""
     schema = pa.schema([(column, file_type), (PARTITION, pa.list_(pa.field("item", pa.string())))])
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -132,7 +132,7 @@ def render(column: str, entries: pa.Table, file_type: pa.DataType) -> pa.Buffer:
 
 
 def _ends(values: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    """The position after the last entry of each value, of sorted values."""
+    """Return the position after the last entry of each value, of sorted values."""
     count = len(values)
     if not count:
         return pa.array([], pa.int64())
@@ -152,5 +152,5 @@ def _array(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 
 def unreadable(column: str, why: str) -> IndexStale:
-    """The error for an index that is there, but of no use."""
+    """Return the error for an index that is there, but of no use."""
     return IndexStale(f"index on {column!r}: {why}; build it anew: kubothek index --rebuild")

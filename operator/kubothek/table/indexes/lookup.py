@@ -53,7 +53,7 @@ def lookup(
 
 
 def lookup_interval(store: Store, head: Indexed, schema: pa.Schema, column: str, interval: Interval) -> Set[str] | None:
-    """The labels of all files that may hold a row whose value is in the interval; None if no index can tell.
+    """Return the labels of all files that may hold a row whose value is in the interval; None if no index can tell.
 
     ``schema`` is the stored one of the table. The set may name labels that the head does not have, of files that are
     gone. An index that is missing or damaged is none: foreign garbage collections take those of old versions.
@@ -162,7 +162,7 @@ class _Wanted:
         return found
 
     def may_be_in(self, file: IndexFile) -> bool:
-        """Whether the bounds of a file let one of the values be in it."""
+        """Return whether the bounds of a file let one of the values be in it."""
         if self.values is not None:
             bounds = map(bound_of, self.values)
             return any(_reaches(file, Op.LE, bound) and _reaches(file, Op.GE, bound) for bound in bounds)
@@ -197,7 +197,7 @@ def _in_native(files: Opened, key: str, wanted: _Wanted) -> set[str]:
 
 
 def _stored_condition(column: str, wanted: _Wanted, stored: pa.DataType) -> Any:
-    """The condition on a column that may have become wider since: 1.5 is no value of it, but can be compared."""
+    """Return the condition on a column that may have become wider since: 1.5 is no value of it, but can be compared."""
     try:
         return wanted.cast(stored).condition(pc.field(column))
     except pa.ArrowInvalid:

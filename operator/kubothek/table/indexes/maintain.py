@@ -52,7 +52,7 @@ def maintain(
     *,
     lenient: bool = False,
 ) -> IndexState:
-    """The indices of the head after the change. Nothing is written if nothing changes for them.
+    """Return the indices of the head after the change. Nothing is written if nothing changes for them.
 
     ``lenient``: an index that cannot be brought up to date is dropped; else it raises IndexStale. Raises
     IndexInvalid for a wanted one that cannot be.
@@ -103,7 +103,7 @@ class _Maintenance:
         return column in self._change.fresh or column not in listed
 
     def _missing(self, column: str, *, fresh: bool) -> dict[str, str]:
-        """The files (key by label) whose entries for the column are neither in the index nor gathered."""
+        """Return the files (key by label) whose entries for the column are neither in the index nor gathered."""
         known = self._change.collected.of(column)
         labels = self._files.files if fresh else self._files.added
         return {label: self._files.files[label] for label in labels if label not in known}
@@ -131,7 +131,7 @@ class _Maintenance:
         return kartothek.write(self._store, self._before.uuid, column, entries, wanted_type, self._moment)
 
     def _kept(self) -> Collection[str]:
-        """The labels that stand for the same file as before."""
+        """Return the labels that stand for the same file as before."""
         added = self._files.added
         return {label for label in self._files.files if label not in added} if added else self._files.files
 
@@ -169,12 +169,12 @@ def _unnamed(listed: Any, entries: pa.Table, labels: Collection[str]) -> Set[str
 
 
 def _indexable(schema: pa.Schema, partition_keys: Sequence[str]) -> set[str]:
-    """The columns that an index can be on. plateau makes one on a partition column, which then finds nothing."""
+    """Return the columns that an index can be on. plateau makes one on a partition column, which then finds nothing."""
     return {field.name for field in schema if is_indexable(field.type)}.difference(partition_keys)
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether values keep their order when they are read as the new type."""
+    """Return whether values keep their order when they are read as the new type."""
     return (pa.types.is_integer(old) and pa.types.is_floating(new)) or (
         pa.types.is_integer(old) and pa.types.is_integer(new)
     )
@@ -184,7 +184,7 @@ def _widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def adopt(store: Store, before: IndexState, foreign: Mapping[str, Any], files: Files, moment: datetime) -> IndexState:
-    """The indices of a head that another program put over one with ``before``; ``foreign`` are its ``indices``.
+    """Return the indices of a head that another program put over one with ``before``; ``foreign`` are its ``indices``.
 
     What the other library keeps is looked at, and made exact where it is not: an index that it dropped, that it
     left behind, or wrote in the other dialect. Native ones, which it does not know, are kept as in any other commit.

@@ -56,7 +56,7 @@ class Collected:
     files: Mapping[str, tuple[IndexFile, ...]] = field(default_factory=dict)
 
     def of(self, column: str) -> frozenset[str]:
-        """The labels whose entries for this column are here."""
+        """Return the labels whose entries for this column are here."""
         return self.labels if column in self.files else frozenset()
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Collected:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`."""
+        """Return the inverse of :meth:`to_json`."""
         files = {column: tuple(IndexFile(**file) for file in each) for column, each in found["files"].items()}
         return cls(frozenset(found["labels"]), files)
 
@@ -124,7 +124,7 @@ class IndexState:
     pending: Mapping[str, IndexKind] = field(default_factory=dict)
 
     def wanted(self) -> dict[str, IndexKind]:
-        """The kind of each column's index, pending ones included: what writers gather entries for."""
+        """Return the kind of each column's index, pending ones included: what writers gather entries for."""
         return {**self.pending, **self.kinds()}
 
     def kinds(self) -> dict[str, IndexKind]:

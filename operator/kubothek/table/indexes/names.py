@@ -20,28 +20,28 @@ _HASH: Final = re.compile(rf"-([0-9a-f]{{{_DIGITS}}})(?:\.by-dataset-index)?\.(?
 
 
 def kartothek_key(uuid: str, column: str, moment: datetime, digest: str) -> str:
-    """Where Kartothek puts an index that was made at this moment, in naive UTC as kartothek 5.3 writes it."""
+    """Return where Kartothek puts an index that was made at this moment, in naive UTC as kartothek 5.3 writes it."""
     stamp = moment.replace(tzinfo=None).isoformat(timespec="microseconds")
     return f"{uuid}/indices/{quote(column, safe='')}/{quote(stamp, safe='')}-{digest}.by-dataset-index.parquet"
 
 
 def new_file_key(uuid: str, column: str, digest: str) -> str:
-    """A new name for a sorted file of a native index."""
+    """Return a new name for a sorted file of a native index."""
     return f"{_native(uuid, column)}{uuid4().hex}-{digest}.parquet"
 
 
 def new_manifest_key(uuid: str, column: str, digest: str) -> str:
-    """A new name for a manifest of a native index."""
+    """Return a new name for a manifest of a native index."""
     return f"{_native(uuid, column)}{uuid4().hex}-{digest}.json"
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """The hash of an index object, as its key has it."""
+    """Return the hash of an index object, as its key has it."""
     return sha256(data).hexdigest()[:_DIGITS]
 
 
 def digest_in(key: str) -> str | None:
-    """The hash in the key of an index object; None: an older Kubothek or another program wrote it."""
+    """Return the hash in the key of an index object; None: an older Kubothek or another program wrote it."""
     found = _HASH.search(key)
     return None if found is None else found[1]
 

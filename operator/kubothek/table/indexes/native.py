@@ -65,7 +65,7 @@ class Manifest:
 
 
 def read_manifest(store: Store, key: str) -> Manifest:
-    """Raises IndexStale if it is gone, or none that this version of Kubothek knows."""
+    """Raise IndexStale if it is gone, or none that this version of Kubothek knows."""
     try:
         data = store.get(key)
         check_bytes(key, data)
@@ -107,7 +107,7 @@ def write_files(store: Store, uuid: str, column: str, pieces: Iterable[pa.Table]
 
 
 def read_pieces(store: Store, file: IndexFile, value_type: pa.DataType) -> Iterator[pa.Table]:
-    """A sorted file, row group by row group, with values of this type: of the table's column, which may be wider.
+    """Yield a sorted file, row group by row group, with values of this type: of the table's column, which may be wider.
 
     Raises IndexStale if it is not the file that was committed: what is read here goes into new files.
     """
@@ -130,7 +130,7 @@ def read_pieces(store: Store, file: IndexFile, value_type: pa.DataType) -> Itera
 
 
 def with_merged(manifest: Manifest, merged: Merged) -> Manifest:
-    """The manifest with the result of a compaction; itself, if another one has taken files away meanwhile."""
+    """Return the manifest with the result of a compaction; itself, if another one has taken files away meanwhile."""
     if not merged.instead_of <= {file.key for file in manifest.files}:
         return manifest
     kept = tuple(file for file in manifest.files if file.key not in merged.instead_of)

@@ -69,7 +69,7 @@ class OpenedFile:
         self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if whole else _HANDLE_BYTES)
 
     def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
-        """The rows that match; row groups whose statistics rule a match out are not read."""
+        """Return the rows that match; row groups whose statistics rule a match out are not read."""
         return self._read(lambda: self._fragment.to_table(columns=list(columns), filter=where, use_threads=False))
 
     def read_near(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
@@ -97,12 +97,12 @@ class Opened:
         return self._kept.cost
 
     def file(self, key: str, committed: IndexFile | None = None) -> OpenedFile:
-        """Raises IndexStale if it is gone, or not the one that was ``committed``."""
+        """Raise IndexStale if it is gone, or not the one that was ``committed``."""
         found: OpenedFile = self._kept.get(key, lambda: OpenedFile(self._store, key, committed), lambda file: file.cost)
         return found
 
     def manifest(self, key: str) -> Manifest:
-        """Raises IndexStale if it is gone."""
+        """Raise IndexStale if it is gone."""
         found: Manifest = self._kept.get(
             key,
             lambda: read_manifest(self._store, key),

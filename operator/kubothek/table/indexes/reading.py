@@ -24,7 +24,7 @@ def collect_from_files(
     files: Mapping[str, str],
     told: Told = lambda _done, _total: None,
 ) -> Collected:
-    """The entries of these data files (key by label) for these columns (stored type by name); bounded in memory.
+    """Return the entries of these data files (key by label) for these columns (stored type by name); bounded in memory.
 
     Raises IndexStale, naming the file, for one that is gone or is no Parquet file: nobody can say what it holds.
     """

@@ -35,7 +35,7 @@ class IndexReport:
 
 
 def report(store: Store, state: IndexState) -> tuple[IndexReport, ...]:
-    """All indices of a head, by column; two small requests for each. Writes nothing."""
+    """Return all indices of a head, by column; two small requests for each. Writes nothing."""
     waiting = {column: IndexReport(column, kind, IndexHealth.WAITING, 0) for column, kind in state.pending.items()}
     there = {column: _report(store, state, column, kind) for column, kind in state.kinds().items()}
     return tuple(each for _, each in sorted((waiting | there).items()))

@@ -20,7 +20,7 @@ _SHOWN: Final = 100
 
 
 def check_indexable(schema: pa.Schema, partition_keys: Sequence[str], wanted: Iterable[tuple[str, IndexKind]]) -> None:
-    """Raises IndexInvalid, naming the column, for one that a table of this stored schema cannot have an index on.
+    """Raise IndexInvalid, naming the column, for one that a table of this stored schema cannot have an index on.
 
     A column that is all NULL, and has no type yet, can have one: it is made when there are values.
     """
@@ -39,7 +39,7 @@ def check_indexable(schema: pa.Schema, partition_keys: Sequence[str], wanted: It
 
 
 def is_indexable(stored: pa.DataType) -> bool:
-    """Whether values of this stored type can be indexed; the types of Kartothek's own indices (facts 1.5)."""
+    """Return whether values of this stored type can be indexed; the types of Kartothek's own indices (facts 1.5)."""
     types = pa.types
     return (
         types.is_boolean(stored)
@@ -59,7 +59,7 @@ def file_type(stored: pa.DataType, dialect: Dialect) -> pa.DataType:
 
 
 def distinct(values: pa.ChunkedArray[Any], stored: pa.DataType) -> pa.Array[Any]:
-    """The values that an index holds of these: each once, without NULL and NaN, and 0.0 for -0.0."""
+    """Return the values that an index holds of these: each once, without NULL and NaN, and 0.0 for -0.0."""
     values = values if values.type == stored else values.cast(stored)
     if pa.types.is_float64(stored):
         values = pc.add(pc.filter(values, pc.invert(pc.is_nan(values)), null_selection_behavior="drop"), 0.0)
@@ -80,7 +80,7 @@ def bound_of(value: pa.Scalar[Any]) -> Bound:
 
 
 def low_bound(value: pa.Scalar[Any]) -> Bound | None:
-    """A bound that is not above the value, short enough for a manifest; None: there is none."""
+    """Return a bound that is not above the value, short enough for a manifest; None: there is none."""
     bound = bound_of(value)
     if isinstance(bound, float) and isinf(bound):
         return None
@@ -88,7 +88,7 @@ def low_bound(value: pa.Scalar[Any]) -> Bound | None:
 
 
 def high_bound(value: pa.Scalar[Any]) -> Bound | None:
-    """A bound that is not below the value, short enough for a manifest; None: there is none."""
+    """Return a bound that is not below the value, short enough for a manifest; None: there is none."""
     bound = bound_of(value)
     if isinstance(bound, float) and isinf(bound):
         return None

@@ -41,7 +41,7 @@ def by_bucket(may: Mask, head: Head, schema: pa.Schema, terms: Sequence[Term]) -
 
 
 def _wanted(bucketing: Bucketing, terms: Sequence[Term]) -> set[int] | None:
-    """The buckets of the rows, if the terms say which values they have in each of the columns."""
+    """Return the buckets of the rows, if the terms say which values they have in each of the columns."""
     values = [_values(name, terms) for name, _ in bucketing.columns]
     if any(each is None for each in values) or prod(len(each or ()) for each in values) > _MOST_COMBINATIONS:
         return None

@@ -61,7 +61,7 @@ class Plan:
 
 
 def plan(store: Store, snapshot: Snapshot, where: Predicate | None = None) -> Plan:
-    """The files of the snapshot that may hold rows for which ``where`` is TRUE; None = all rows.
+    """Return the files of the snapshot that may hold rows for which ``where`` is TRUE; None = all rows.
 
     Reads index objects, skipping metadata and, for a moderate number of files, footers; lists nothing. Raises
     FilterInvalid for a predicate that does not fit the schema, PartitionInvalid for a path that does not, IndexStale

@@ -35,7 +35,7 @@ _GONE = ("No such file or directory", "Path does not exist")
 
 
 def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemDataset:
-    """The files of a head as an Arrow dataset of the stored schema; nothing is read or listed yet.
+    """Return the files of a head as an Arrow dataset of the stored schema; nothing is read or listed yet.
 
     Filters on partition columns skip files by their path, others skip row groups by their statistics.
     """
@@ -63,7 +63,7 @@ def scan(
     columns: Sequence[str] | None = None,
     where: Predicate | None = None,
 ) -> pa.RecordBatchReader:
-    """The rows in the order of the head's files, as a stream; a few batches are in memory at a time.
+    """Return the rows in the order of the head's files, as a stream; a few batches are in memory at a time.
 
     ``columns``  names, in the order wanted; None = all
     ``where``    only rows for which this is TRUE
@@ -83,7 +83,7 @@ def scan(
 
 
 def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) -> LakeError:
-    """What to raise for a read that failed below Arrow, which has only words for it.
+    """Return what to raise for a read that failed below Arrow, which has only words for it.
 
     Whether the store itself is in trouble is asked of the store.
     """

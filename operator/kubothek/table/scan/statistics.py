@@ -30,7 +30,7 @@ _ABSENT: Final = Range(nulls=True, values=False)
 def verdicts(
     store: Store, where: Predicate, schema: pa.Schema, files: list[tuple[str, Mapping[str, Range]]]
 ) -> list[bool | None]:
-    """What the bound predicate says of each file, given its key and what else is known of its columns.
+    """Return what the bound predicate says of each file, given its key and what else is known of its columns.
 
     True, False or None as in :meth:`~kubothek.table.expressions.Predicate.verdict`. A file whose footer cannot be read
     may hold anything: whoever reads it will say what is wrong with it.

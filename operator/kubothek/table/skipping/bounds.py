@@ -25,7 +25,7 @@ def not_above(value: pa.Scalar[Any], data_type: Any) -> Any:
 
 
 def not_below(value: pa.Scalar[Any], data_type: Any) -> Any:
-    """The least such bound that is not below the value. Text is ordered by its UTF-8 bytes."""
+    """Return the least such bound that is not below the value. Text is ordered by its UTF-8 bytes."""
     if not value.is_valid:
         return None
     if pa.types.is_timestamp(data_type):

@@ -16,12 +16,12 @@ def find(schema: pa.Schema, column: str) -> pa.Field[Any]:
 
 
 def path_of(schema: pa.Schema, column: str) -> tuple[str, ...]:
-    """The names from the top down to the field, in the schema's own case. Raises SkippingInvalid."""
+    """Return the names from the top down to the field, in the schema's own case. Raises SkippingInvalid."""
     return tuple(field.name for field in _walked(list(schema), column))
 
 
 def leaf(batch: pa.RecordBatch | pa.Table, path: tuple[str, ...], data_type: pa.DataType) -> pa.Array[Any]:
-    """The values of a field in a batch, as this type and not dictionary-encoded; all NULL where it is not there.
+    """Return the values of a field in a batch, as this type and not dictionary-encoded; all NULL where it is not there.
 
     Raises ArrowInvalid for values that the type cannot hold.
     """

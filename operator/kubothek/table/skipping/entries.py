@@ -100,7 +100,7 @@ def complete(schema: EntrySchema, entries: pa.Table) -> pa.Array[Any]:
 
 
 def wish_id(schema: EntrySchema, encryption: Encryption | None = None) -> str:
-    """A short digest of all that the columns of a metadata file depend on: files of one id can be merged."""
+    """Return a short digest of all that the columns of a metadata file depend on: files of one id can be merged."""
     facts = [
         [[each.to_json(), str(field.type)] for each, field in zip(schema.definitions, schema.indices, strict=True)],
         [[name, str(kind)] for name, kind in schema.partitions.items()],
@@ -139,7 +139,7 @@ class Describer:
             collector.update([seen[path] for path in paths])
 
     def finish(self) -> list[pa.Array[Any] | None] | None:
-        """The entry of each index, None in the place of those that were not gathered or, of own types, not told.
+        """Return the entry of each index, None in the place of those that were not gathered or, of own types, not told.
 
         None in all: one of Xskipper's indices cannot be told, and so the file has no entries.
         """

@@ -41,7 +41,7 @@ class Collector(Protocol):
         """Some rows of the file; never empty."""
 
     def finish(self) -> pa.Array[Any] | None:
-        """The entry, an array of one element of the entry type; None if this file cannot be told of.
+        """Return the entry, an array of one element of the entry type; None if this file cannot be told of.
 
         Of Xskipper's types the file then has no entries at all, as a null would mean that it holds no values.
         """
@@ -59,11 +59,11 @@ class IndexType(ABC):
 
     @abstractmethod
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raises SkippingInvalid if columns of these types cannot have this index, or its params make no sense."""
+        """Raise SkippingInvalid if columns of these types cannot have this index, or its params make no sense."""
 
     @abstractmethod
     def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
-        """What an entry is, in memory and in files."""
+        """Return what an entry is, in memory and in files."""
 
     @abstractmethod
     def collector(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> Collector:
@@ -82,12 +82,12 @@ def register(index_type: IndexType) -> None:
 
 
 def is_known(name: str) -> bool:
-    """Whether there is such an index type."""
+    """Return whether there is such an index type."""
     return name.lower() in _TYPES
 
 
 def index_type(name: str) -> IndexType:
-    """Raises SkippingInvalid, naming those there are."""
+    """Raise SkippingInvalid, naming those there are."""
     if (found := _TYPES.get(name.lower())) is None:
         there_are = ", ".join(sorted(each.name for each in _TYPES.values()))
         raise SkippingInvalid(f"there is no index type {name!r}; there are {there_are}")
@@ -95,12 +95,12 @@ def index_type(name: str) -> IndexType:
 
 
 def types_of(definition: IndexDefinition, schema: pa.Schema) -> list[pa.DataType]:
-    """The types of its columns. Raises SkippingInvalid for one that is not there."""
+    """Return the types of its columns. Raises SkippingInvalid for one that is not there."""
     return [find(schema, column).type for column in definition.columns]
 
 
 def check(definitions: Iterable[IndexDefinition], schema: pa.Schema, partition_keys: Sequence[str] = ()) -> None:
-    """Raises SkippingInvalid, naming the index, for one that a table of this schema cannot have, or has twice.
+    """Raise SkippingInvalid, naming the index, for one that a table of this schema cannot have, or has twice.
 
     A column that is all NULL, and has no type yet, can have one: it has entries as soon as there are values.
     """

@@ -16,7 +16,7 @@ from kubothek.table.skipping.model import SkippingState, require_footer_key
 def beginning(
     store: Store, wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
 ) -> SkippingState | None:
-    """The wish, if a table of this stored schema can have all of it and each key is at hand; else None.
+    """Return the wish, if a table of this stored schema can have all of it and each key is at hand; else None.
 
     Rows matter more than their metadata: whoever is asked for these alone (:mod:`kubothek.table.log.update_skipping`)
     says what is wrong with the wish.

@@ -20,7 +20,7 @@ _LIST_BYTES: Final = 16 << 20
 
 
 def entry_value_type(data_type: pa.DataType) -> pa.DataType | None:
-    """The type that entries keep single values of a column in; None for columns that Xskipper cannot index.
+    """Return the type that entries keep single values of a column in; None for columns that Xskipper cannot index.
 
     Moments are kept in microseconds, all that Spark knows; those with a zone in UTC.
     """
@@ -143,7 +143,7 @@ class _Distinct:
 
 
 def check_column(definition: IndexDefinition, types: Sequence[pa.DataType], params: Sequence[str]) -> None:
-    """Raises SkippingInvalid unless the index is on one column that Xskipper can index, with these parameters only."""
+    """Raise SkippingInvalid unless the index is on one column that Xskipper can index, with these parameters only."""
     if len(types) != 1:
         raise SkippingInvalid("it is on one column")
     known = {*params, *(name.rpartition(".")[2] for name in params)}

@@ -26,10 +26,10 @@ def chunks(pattern: str) -> tuple[Chunk, ...]:
 
 
 def beginning(pattern: str) -> str:
-    """What every match begins with."""
+    """Return what every match begins with."""
     return chunks(pattern)[0].text
 
 
 def ending(pattern: str) -> str:
-    """What every match ends with."""
+    """Return what every match ends with."""
     return chunks(pattern)[-1].text

@@ -52,7 +52,7 @@ class IndexDefinition:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`."""
+        """Return the inverse of :meth:`to_json`."""
         return cls(found["type"], tuple(found["columns"]), dict(found.get("params", {})), found.get("key"))
 
 
@@ -92,7 +92,7 @@ class Part:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`. Raises KeyError, ValueError."""
+        """Return the inverse of :meth:`to_json`. Raises KeyError, ValueError."""
         part = cls(found["key"], found["rows"], found["bytes"], found.get("own"))
         if not part.keys:
             raise ValueError("a part without an object")
@@ -130,7 +130,7 @@ class SkippingState:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`. Raises AttributeError, KeyError, TypeError, ValueError."""
+        """Return the inverse of :meth:`to_json`. Raises AttributeError, KeyError, TypeError, ValueError."""
         secret = found.get("encryption")
         state = cls(
             tuple(map(IndexDefinition.from_json, found.get("indices", ()))),
@@ -157,7 +157,7 @@ def entry_column(columns: Iterable[str], name: str) -> str:
 
 
 def require_footer_key(state: SkippingState) -> None:
-    """Raises SkippingInvalid if an index is to be encrypted and there is no key for the footers."""
+    """Raise SkippingInvalid if an index is to be encrypted and there is no key for the footers."""
     if state.encryption is None and any(each.key for each in state.indices):
         raise SkippingInvalid(
             "an index has a key: name a footerKey too, which encrypts what the columns have in common"

@@ -24,12 +24,12 @@ def location(uuid: str) -> str:
 
 
 def own_location(uuid: str) -> str:
-    """The prefix of entries that Xskipper has no form for: its REFRESH fails on what it does not know."""
+    """Return the prefix of entries that Xskipper has no form for: its REFRESH fails on what it does not know."""
     return f".kubothek/{uuid}/skipping-own/"
 
 
 def new_key(prefix: str, wish: str) -> str:
-    """A new name for a metadata file; ``wish`` tells which have the same columns.
+    """Return a new name for a metadata file; ``wish`` tells which have the same columns.
 
     Spark leaves out names that begin with ``_`` or a dot, and takes the schema from the first in the order of names.
     """
@@ -37,23 +37,23 @@ def new_key(prefix: str, wish: str) -> str:
 
 
 def new_pause_key(prefix: str) -> str:
-    """A new name for a file that comes before all others."""
+    """Return a new name for a file that comes before all others."""
     return f"{prefix}definition-{uuid4().hex}.parquet"
 
 
 def is_pause(key: str) -> bool:
-    """Whether the key is one of those."""
+    """Return whether the key is one of those."""
     return key.rpartition("/")[2].startswith("definition-")
 
 
 def wish_of(key: str) -> str | None:
-    """The wish that a metadata file of ours was written for; None if its name is not of ours."""
+    """Return the wish that a metadata file of ours was written for; None if its name is not of ours."""
     match = _PART.fullmatch(key.rpartition("/")[2])
     return match[1] if match else None
 
 
 def is_own_key(uuid: str, key: str) -> bool:
-    """Whether Kubothek wrote the object: what a collector may look at."""
+    """Return whether Kubothek wrote the object: what a collector may look at."""
     directory = f"{key.rpartition('/')[0]}/"
     if directory not in (location(uuid), own_location(uuid)):
         return False
@@ -61,7 +61,7 @@ def is_own_key(uuid: str, key: str) -> bool:
 
 
 def object_path(store_url: str, key: str) -> str:
-    """The path that Hadoop has for an object: without scheme, host and bucket, nothing encoded."""
+    """Return the path that Hadoop has for an object: without scheme, host and bucket, nothing encoded."""
     place = parse_url(store_url)
     if isinstance(place, FileLocation):
         return f"{str(place.root).rstrip('/')}/{key}"
@@ -69,10 +69,10 @@ def object_path(store_url: str, key: str) -> str:
 
 
 def table_identifier(path: str) -> str:
-    """What Xskipper calls the dataset whose root has this Hadoop path."""
+    """Return what Xskipper calls the dataset whose root has this Hadoop path."""
     return path.removesuffix("/")
 
 
 def hashed_location(base: str, identifier: str) -> str:
-    """The directory of a dataset below a base path, which is how Xskipper lays metadata out by default."""
+    """Return the directory of a dataset below a base path, which is how Xskipper lays metadata out by default."""
     return f"{base.rstrip('/')}/{sha256(identifier.encode()).hexdigest()}/"

@@ -46,7 +46,7 @@ def tidied(
     *,
     encryption: Encryption | None = None,
 ) -> tuple[Part, ...]:
-    """The parts with the smallest ones merged, if there are many of one size; bounded work, for a commit.
+    """Return the parts with the smallest ones merged, if there are many of one size; bounded work, for a commit.
 
     A part that cannot be read is left out: its files have no entries then.
     """
@@ -109,7 +109,7 @@ def carried(
     *,
     encryption: Encryption | None = None,
 ) -> tuple[Part, ...]:
-    """The entries of files that were copied, for their copies; ``keys``: of each copy, by the key of its file.
+    """Return the entries of files that were copied, for their copies; ``keys``: of each copy, by the key of its file.
 
     A part of another wish, or one that cannot be read, is left out.
     """
@@ -141,7 +141,7 @@ def aligned(entries: pa.Table, schema: EntrySchema) -> pa.Table:
 
 
 def _kept(store: Store, parts: Sequence[Part], holds: Holds) -> list[tuple[Part, pa.Array[Any]]]:
-    """The rows of each part that are kept: of files that the table holds, each key once, the last one."""
+    """Return the rows of each part that are kept: of files that the table holds, each key once, the last one."""
     readable, keys = [], []
     for part in parts:
         try:

@@ -63,13 +63,13 @@ _SKETCH_V2: Final = _utf("org.apache.spark.util.sketch.BloomFilterImplV2")
 
 
 def render(bits: Bits, hashes: int) -> bytes:
-    """The filter of these bits, of which there is a multiple of 64, with so many hash functions."""
+    """Return the filter of these bits, of which there is a multiple of 64, with so many hash functions."""
     words = np.packbits(bits, bitorder="little").view("<u8").astype(">u8")
     return wrapped(struct.pack(">iii", 1, hashes, len(words)) + words.tobytes())
 
 
 def wrapped(payload: bytes) -> bytes:
-    """The object that holds this payload."""
+    """Return the object that holds this payload."""
     whole, rest = divmod(len(payload), BLOCK)
     blocks = np.empty((whole, LONG_HEADER + BLOCK), np.uint8)
     blocks[:, :LONG_HEADER] = np.frombuffer(struct.pack(">BI", _BLOCK_LONG, BLOCK), np.uint8)
@@ -83,7 +83,7 @@ def wrapped(payload: bytes) -> bytes:
 
 
 def payload_of(data: bytes) -> bytes:
-    """The payload in an object that any version has written. Raises SkippingUnreadable."""
+    """Return the payload in an object that any version has written. Raises SkippingUnreadable."""
     for name in (_SKETCH_V2, _SKETCH):
         if (start := data.find(name)) >= 0:
             try:
@@ -94,7 +94,7 @@ def payload_of(data: bytes) -> bytes:
 
 
 def _end_of_class(data: bytes, at: int) -> int:
-    """Where a class descriptor ends whose name ends at ``at``: its id, flags, fields, and no superclass."""
+    """Return where a class descriptor ends whose name ends at ``at``: its id, flags, fields, and no superclass."""
     at += 9
     (count,) = struct.unpack_from(">H", data, at)
     at += 2
@@ -123,7 +123,7 @@ def _blocks(data: bytes, at: int) -> bytes:
 
 
 def offsets(place: npt.NDArray[np.int64], sizes: Any) -> npt.NDArray[np.int64]:
-    """Where bytes of payloads of these sizes are in :func:`wrapped` objects, from their beginning."""
+    """Return where bytes of payloads of these sizes are in :func:`wrapped` objects, from their beginning."""
     block = place // BLOCK
     last = (block == sizes // BLOCK) & (sizes % BLOCK <= _SHORT)
     header = np.where(last, SHORT_HEADER, LONG_HEADER)
@@ -132,7 +132,7 @@ def offsets(place: npt.NDArray[np.int64], sizes: Any) -> npt.NDArray[np.int64]:
 
 
 def total_size(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many bytes :func:`wrapped` makes of payloads of these sizes."""
+    """Return how many bytes :func:`wrapped` makes of payloads of these sizes."""
     rest = sizes % BLOCK
     last = np.where(rest == 0, 0, rest + np.where(rest <= _SHORT, SHORT_HEADER, LONG_HEADER))
     found: npt.NDArray[np.int64] = len(HEAD) + sizes // BLOCK * (BLOCK + LONG_HEADER) + last + 1

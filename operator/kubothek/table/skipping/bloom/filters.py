@@ -84,7 +84,7 @@ class Filters:
         return found
 
     def _holding(self, kind: _Kind, value: Pairs) -> Numbers:
-        """Which of the filters of a kind have all bits of the value."""
+        """Return which of the filters of a kind have all bits of the value."""
         left = np.arange(len(kind.rows))
         header = _HEADERS[kind.version]
         for place in (sketch.places if kind.version == 1 else sketch.places_v2)(value, kind.hashes):
@@ -100,7 +100,7 @@ _NO_BYTES: Final = np.zeros(0, np.uint8)
 
 
 def _readable(array: Any) -> Any:
-    """The filters with the head that ours have, whoever wrote them."""
+    """Return the filters with the head that ours have, whoever wrote them."""
     if pc.all(pc.starts_with(array, cast("str", HEAD)), min_count=0).as_py():
         return array
     kept = [None if data is None else _recoded(data) for data in array.to_pylist()]

@@ -47,7 +47,7 @@ class BloomParams:
 
     @classmethod
     def of(cls, definition: IndexDefinition, fpp: float = FPP) -> BloomParams:
-        """Raises SkippingInvalid."""
+        """Raise SkippingInvalid."""
         found = {name.rpartition(".")[2]: text for name, text in definition.params.items()}
         try:
             params = cls(float(found.get("fpp", fpp)), int(found["ndv"]) if "ndv" in found else None)
@@ -139,7 +139,7 @@ def _is_varied(array: pa.Array[Any]) -> bool:
 
 
 def _foldable(sizing: sketch.Sizing) -> sketch.Sizing:
-    """The size rounded up, so that it can be halved several times."""
+    """Return the size rounded up, so that it can be halved several times."""
     return sizing._replace(words=-(-sizing.words // 64) * 64)
 
 

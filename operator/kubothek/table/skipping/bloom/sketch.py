@@ -53,7 +53,7 @@ class Pairs(NamedTuple):
 
 
 def spark_sizing(values: int, fpp: float) -> Sizing:
-    """How Spark sizes a filter for so many values, of which so large a share of others may be taken for one."""
+    """Return how Spark sizes a filter for so many values, of which so large a share of others may be taken for one."""
     bits = int(-values * math.log(fpp) / (_LN2 * _LN2))
     return Sizing(max(1, math.floor(bits / values * _LN2 + 0.5)), -(-bits // 64))
 
@@ -72,7 +72,7 @@ def can_hash(data_type: pa.DataType) -> bool:
 
 
 def pairs(values: pa.Array[Any], seed: int = 0) -> Pairs | None:
-    """The hashes of values without null; None if one of them is too long."""
+    """Return the hashes of values without null; None if one of them is too long."""
     start = np.full(len(values), seed & 0xFFFFFFFF, np.uint32)
     if pa.types.is_integer(values.type):
         longs = values.cast(pa.int64()).to_numpy().view(np.uint64)
@@ -86,7 +86,7 @@ def pairs(values: pa.Array[Any], seed: int = 0) -> Pairs | None:
 
 
 def distinct(packed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each of them once. NumPy sorts numbers several times faster than Arrow or NumPy find them by hashing."""
+    """Return each of them once. NumPy sorts numbers several times faster than Arrow or NumPy find them by hashing."""
     found = np.sort(packed)
     return found[np.append(True, found[1:] != found[:-1])] if len(found) else found
 
@@ -99,7 +99,7 @@ def count_distinct(packed: npt.NDArray[np.uint64]) -> int:
 
 
 def unpacked(found: npt.NDArray[np.uint64]) -> Pairs:
-    """The inverse of :meth:`Pairs.packed`."""
+    """Return the inverse of :meth:`Pairs.packed`."""
     return Pairs((found >> np.uint64(32)).astype(np.uint32), found.astype(np.uint32))
 
 
@@ -113,7 +113,7 @@ def places(found: Pairs, hashes: int) -> Iterator[Words]:
 
 
 def places_v2(found: Pairs, hashes: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The same for filters of Spark 4.1 and later (V2)."""
+    """Yield the same for filters of Spark 4.1 and later (V2)."""
     combined = found.first.view(np.int32).astype(np.int64) * 0x7FFFFFFF
     step = found.second.view(np.int32).astype(np.int64)
     for _ in range(hashes):
@@ -132,7 +132,7 @@ def fill(bits: Bits, found: Pairs, hashes: int) -> None:
 
 
 def folded(bits: Bits, hashes: int, fpp: float) -> Bits:
-    """The filter halved as long as it is as exact as wanted: as small as its values allow.
+    """Return the filter halved as long as it is as exact as wanted: as small as its values allow.
 
     A place modulo half the size is the place in the folded filter, so any even number of words can be halved.
     """

@@ -68,7 +68,7 @@ def describe_files(
 
 
 def in_few(described: Described, store: Store, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The entries that several callers of :func:`describe_files` stored, in as few parts as can be."""
+    """Return the entries that several callers of :func:`describe_files` stored, in as few parts as can be."""
     entries = entry_schema(described.describing.wish, described.schema, described.partition_keys)
     writer = EntryWriter(store, described.uuid, described.table, entries, described.describing)
     writer.add_parts(parts)
@@ -116,5 +116,5 @@ def _is_as_ours(file: pq.ParquetFile, leaf: Leaf) -> bool:
 
 
 def _nulls(rows: int) -> pa.Table:
-    """Rows of a file that has none of the columns: all NULL."""
+    """Return rows of a file that has none of the columns: all NULL."""
     return pa.table({"": pa.nulls(rows)})

@@ -56,11 +56,11 @@ class Describing:
 
     @classmethod
     def of(cls, state: SkippingState, files: int) -> Self:
-        """What describes the files of a table with this metadata, and so many files."""
+        """Return what describes the files of a table with this metadata, and so many files."""
         return cls(replace(state, parts=()), files, frozenset(wish_of(part.keys[0]) for part in state.parts))
 
     def fpp(self, more: int = 0) -> float:
-        """The share of files that a Bloom filter may name falsely, in a table that may grow tenfold.
+        """Return the share of files that a Bloom filter may name falsely, in a table that may grow tenfold.
 
         As long as the table, with ``more`` files that are on their way, has so many digits of files, less than ten to
         that power come; so each digit adds no more than a tenth of what a lookup may open in vain.
@@ -71,7 +71,7 @@ class Describing:
 
 
 def usable(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> tuple[IndexDefinition, ...]:
-    """The definitions of the wish that go with the schema: columns may be gone, or have become others."""
+    """Return the definitions of the wish that go with the schema: columns may be gone, or have become others."""
     found: list[IndexDefinition] = []
     for definition in wish.indices:
         try:
@@ -83,7 +83,7 @@ def usable(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
 
 
 def entry_schema(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> EntrySchema:
-    """What an entry of a table of this stored schema is like."""
+    """Return what an entry of a table of this stored schema is like."""
     try:
         return fields(wish.indices, schema, partition_keys)
     except SkippingInvalid:
@@ -271,7 +271,7 @@ def told_by_dictionaries(definitions: Sequence[IndexDefinition], schema: pa.Sche
 def distinct_texts(
     content: pa.Buffer, footer: pq.FileMetaData, columns: Sequence[str], groups: Sequence[int]
 ) -> Iterator[tuple[str, Any]]:
-    """The distinct values of these columns in these row groups, as an array each; ``content``: the whole file."""
+    """Yield the distinct values of these columns in these row groups, as an array each; ``content``: the whole file."""
     file = pq.ParquetFile(pa.BufferReader(content), metadata=footer, read_dictionary=list(columns))
     places = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
     for number in groups:
@@ -286,7 +286,7 @@ def distinct_texts(
 
 
 def _first(file: pq.ParquetFile, group: int, column: str) -> Any:
-    """The dictionary of a row group's column; None if it holds nothing but NULL."""
+    """Return the dictionary of a row group's column; None if it holds nothing but NULL."""
     batches = file.iter_batches(1, row_groups=[group], columns=[column], use_threads=False)
     found: Any = next(batches).column(0)
     dictionary = found.dictionary

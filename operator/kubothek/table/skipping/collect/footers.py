@@ -80,12 +80,12 @@ class Footers:
                 self._nan.add(name)
 
     def finish(self, footer: pq.FileMetaData) -> dict[str, pa.Array[Any]] | None:
-        """The entry of each index; None if this footer does not tell one."""
+        """Return the entry of each index; None if this footer does not tell one."""
         found = self.read(footer)
         return found if len(found) == len(self._leaves) else None
 
     def read(self, footer: pq.FileMetaData) -> dict[str, pa.Array[Any]]:
-        """The entry of each index that this footer tells of."""
+        """Return the entry of each index that this footer tells of."""
         places = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
         found: dict[str, pa.Array[Any]] = {}
         for column, leaf in self._leaves.items():
@@ -114,7 +114,7 @@ class Footers:
 
 
 def _has_nan(values: pa.Array[Any]) -> bool:
-    """A sum is NaN if one of the numbers is, and seldom otherwise."""
+    """Return a sum is NaN if one of the numbers is, and seldom otherwise."""
     total = pc.sum(values).as_py()
     return total is not None and isnan(total) and pc.any(pc.is_nan(values)).as_py() is True
 

@@ -37,7 +37,7 @@ class GeometryBox(IndexType):
     foreign: ClassVar[bool] = False
 
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raises SkippingInvalid."""
+        """Raise SkippingInvalid."""
         if len(types) == 1 and not (pa.types.is_binary(types[0]) or pa.types.is_large_binary(types[0])):
             raise refuse(types[0], instead=": one column holds WKB, which is binary; x and y are two columns")
         if len(types) == 2 and (other := [each for each in types if not _is_number(each)]):
@@ -54,7 +54,7 @@ class GeometryBox(IndexType):
         return _Box()
 
     def may_match(self, term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
-        """Which files may hold a row for which the term is TRUE."""
+        """Return which files may hold a row for which the term is TRUE."""
         if term.never:
             return None
         if len(definition.columns) == 1:
@@ -66,13 +66,13 @@ class GeometryBox(IndexType):
 
 
 def _is_number(data_type: pa.DataType) -> bool:
-    """A number that a double holds exactly."""
+    """Return a number that a double holds exactly."""
     small = pa.types.is_integer(data_type) and data_type.bit_width <= 32
     return small or pa.types.is_float32(data_type) or pa.types.is_float64(data_type)
 
 
 def _along(term: Term, low: Any, high: Any) -> Mask | None:
-    """Which files may match a comparison of one coordinate, of which they have values from ``low`` to ``high``.
+    """Return which files may match a comparison of one coordinate, of which they have values from ``low`` to ``high``.
 
     NaN is above all numbers (docs/filters.md): files that have it have it as ``high``.
     """
@@ -102,7 +102,7 @@ def _reaches(high: Any, value: float) -> Any:
 
 
 def _points(term: Term, entries: Any) -> Mask | None:
-    """Which files may hold one of the points that are asked for as WKB."""
+    """Return which files may hold one of the points that are asked for as WKB."""
     if term.op not in (Op.EQ, Op.IN):
         return None
     values = term.value if isinstance(term.value, tuple) else (term.value,)
@@ -141,7 +141,7 @@ class _Box:
                 bounds += [float(np.fmin.reduce(numbers)), float(numbers.max())]
 
     def finish(self) -> Any:
-        """The entry; None if a geometry is no point."""
+        """Return the entry; None if a geometry is no point."""
         if not self._understood:
             return None
         (xmin, xmax), (ymin, ymax) = map(_span, self._found)
@@ -149,7 +149,7 @@ class _Box:
 
 
 def _span(bounds: list[float]) -> tuple[float | None, float | None]:
-    """The least number, None if there is none, and the greatest, with NaN above all."""
+    """Return the least number, None if there is none, and the greatest, with NaN above all."""
     if not bounds:
         return None, None
     least = float(np.fmin.reduce(bounds))

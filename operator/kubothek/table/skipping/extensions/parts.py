@@ -30,7 +30,7 @@ _ENTRY: Final = pa.struct([pa.field("length", pa.int32()), pa.field("values", pa
 
 
 def length_of(definition: IndexDefinition) -> int:
-    """How many characters are kept. Raises SkippingInvalid."""
+    """Return how many characters are kept. Raises SkippingInvalid."""
     text = definition.params.get("length", str(DEFAULT_LENGTH))
     if not text.isdecimal() or not 1 <= int(text) <= MOST_LENGTH:
         raise SkippingInvalid(f"length {text!r} is no number from 1 to {MOST_LENGTH}")
@@ -38,7 +38,7 @@ def length_of(definition: IndexDefinition) -> int:
 
 
 def require_string(types: Sequence[pa.DataType]) -> None:
-    """Raises SkippingInvalid unless the index is on one column of strings."""
+    """Raise SkippingInvalid unless the index is on one column of strings."""
     if len(types) != 1:
         raise SkippingInvalid("it is on one column")
     if not (pa.types.is_string(types[0]) or pa.types.is_large_string(types[0])):
@@ -52,7 +52,7 @@ class _Part(IndexType):
     at_end: ClassVar[bool]
 
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raises SkippingInvalid."""
+        """Raise SkippingInvalid."""
         require_string(types)
         length_of(definition)
 
@@ -65,7 +65,7 @@ class _Part(IndexType):
         return _Parts(length_of(definition), at_end=self.at_end)
 
     def may_match(self, term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
-        """Which files may hold a row for which the term is TRUE."""
+        """Return which files may hold a row for which the term is TRUE."""
         lists = entries.field("values")
         allowed = None if term.never else self._allows(term, lists.flatten(), _are_cut(entries, lists))
         return None if allowed is None else flags(entries.is_null()) | any_of(allowed, lists)
@@ -110,7 +110,7 @@ class Suffix(_Part):
 
 
 def _are_cut(entries: Any, lists: Any) -> Mask:
-    """Which of all values, of all files, stand for longer strings as well."""
+    """Return which of all values, of all files, stand for longer strings as well."""
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     lengths = pc.fill_null(entries.field("length"), 0).to_numpy(zero_copy_only=False)
     found: Mask = pc.utf8_length(lists.flatten()).to_numpy(zero_copy_only=False) >= np.repeat(lengths, counts)
@@ -134,7 +134,7 @@ def _in_order(term: Term, values: Any, cut: Mask) -> Mask | None:
 
 
 def _cuts(text: str, *, at_end: bool) -> list[str]:
-    """What may be kept of a longer string that begins (ends) with this text, or is it."""
+    """Return what may be kept of a longer string that begins (ends) with this text, or is it."""
     lengths = range(1, min(len(text), MOST_LENGTH) + 1)
     return [text[-length:] if at_end else text[:length] for length in lengths]
 
@@ -161,7 +161,7 @@ class _Parts:
             self._found = self._cut(self._found).unique()
 
     def finish(self) -> Any:
-        """The entry; None where even one character has too many values."""
+        """Return the entry; None where even one character has too many values."""
         if len(self._found) > MOST_VALUES:
             return None
         ordered = self._found.take(pc.sort_indices(self._found)).to_pylist()

@@ -36,7 +36,7 @@ class TokenList(IndexType):
     foreign: ClassVar[bool] = False
 
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raises SkippingInvalid."""
+        """Raise SkippingInvalid."""
         require_string(types)
 
     def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
@@ -48,7 +48,7 @@ class TokenList(IndexType):
         return _Tokens()
 
     def may_match(self, term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
-        """Which files may hold a row for which the term is TRUE: they hold the words that it asks for."""
+        """Return which files may hold a row for which the term is TRUE: they hold the words that it asks for."""
         if term.never:
             return None
         match term.op:
@@ -72,7 +72,7 @@ def _exactly(text: str) -> Chunk:
 
 
 def _holds_all(pieces: Sequence[Chunk], entries: Any) -> Mask | None:
-    """Files that hold every word of these pieces of text; None if they have none."""
+    """Return files that hold every word of these pieces of text; None if they have none."""
     wanted = dict.fromkeys(word for piece in pieces for word in _words(piece))
     if not wanted:
         return None
@@ -82,7 +82,7 @@ def _holds_all(pieces: Sequence[Chunk], entries: Any) -> Mask | None:
 
 
 def _words(chunk: Chunk) -> list[tuple[str, Any]]:
-    """The words of a piece of text, each with how it is looked for: at an open edge a word may go on."""
+    """Return the words of a piece of text, each with how it is looked for: at an open edge a word may go on."""
     pieces = re.split(_SEPARATORS, chunk.text)
     last = len(pieces) - 1
     found: list[tuple[str, Any]] = []
@@ -114,7 +114,7 @@ class _Tokens:
         self._too_many = len(self._found) > MOST_TOKENS
 
     def finish(self) -> Any:
-        """The entry; None if there were too many words."""
+        """Return the entry; None if there were too many words."""
         if self._too_many:
             return None
         words = self._found.filter(pc.not_equal(self._found, pa.scalar("")))

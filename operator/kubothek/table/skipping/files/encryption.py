@@ -74,12 +74,12 @@ class MasterKeys:
         return found
 
     def require(self, labels: Iterable[str]) -> None:
-        """Raises SkippingUnreadable if a key is missing; what a plugged service gives is seen when it is asked."""
+        """Raise SkippingUnreadable if a key is missing; what a plugged service gives is seen when it is asked."""
         for label in labels:
             self._check(label)
 
     def key(self, label: str) -> bytes:
-        """The master key of this label. Raises SkippingUnreadable."""
+        """Return the master key of this label. Raises SkippingUnreadable."""
         if self.directory is None:
             raise SkippingUnreadable(
                 f"no master key {label!r}: name the Secret that has it in keysSecretRef of the ObjectStore"

@@ -54,7 +54,7 @@ def xskipper_fields(schema: EntrySchema, identifier: str, encryption: Encryption
 
 
 def own_fields(schema: EntrySchema, identifier: str, encryption: Encryption | None = None) -> list[Field]:
-    """The columns of the file beside it: those that Xskipper has no exact form for."""
+    """Return the columns of the file beside it: those that Xskipper has no exact form for."""
     found = _common(schema, {"tableIdentifier": identifier, "version": spark_schema.VERSION})
     for definition, field in zip(schema.definitions, schema.indices, strict=True):
         if _is_own(definition, field.type):
@@ -63,12 +63,12 @@ def own_fields(schema: EntrySchema, identifier: str, encryption: Encryption | No
 
 
 def pause_fields(schema: EntrySchema) -> list[Field]:
-    """The columns of a file that makes Xskipper skip nothing: of no table, and without indices."""
+    """Return the columns of a file that makes Xskipper skip nothing: of no table, and without indices."""
     return _common(schema, {"version": spark_schema.VERSION})
 
 
 def xskipper_type(definition: IndexDefinition, entry_type: Any) -> pa.DataType | None:
-    """The type of an index's column for Xskipper; None: it has no such index.
+    """Return the type of an index's column for Xskipper; None: it has no such index.
 
     A moment without zone is none that Xskipper's timestamps can stand for: a session of Spark since 3.4 compares it in
     a zone of its own, older ones in UTC. So bounds are a day wider, which holds for all of them, and there are no
@@ -127,7 +127,7 @@ def column_keys(fields: Sequence[Field], footer_key: str) -> dict[str, list[str]
 
 
 def encryption_metadata(fields: Sequence[Field], encryption: Encryption) -> dict[str, str]:
-    """What Xskipper needs to encrypt in the same way (specification, version 1). Labels, never a key."""
+    """Return what Xskipper needs to encrypt in the same way (specification, version 1). Labels, never a key."""
     listed = column_keys(fields, encryption.footer_key).items()
     text = ";".join(f"{label}:{','.join(leaves)}" for label, leaves in listed)
     found = {"encryption.column.keys": text, "encryption.footer.key": encryption.footer_key}
@@ -137,7 +137,7 @@ def encryption_metadata(fields: Sequence[Field], encryption: Encryption) -> dict
 
 
 def _sealed(fields: list[Field], encryption: Encryption | None) -> list[Field]:
-    """The fields with what readers have to know of their encryption."""
+    """Return the fields with what readers have to know of their encryption."""
     if encryption is None:
         return fields
     master = {**fields[0].metadata, "encryption": encryption_metadata(fields, encryption)}

@@ -151,7 +151,7 @@ class MetadataFile:
 
 
 def _definition(metadata: Mapping[str, Any], stored: pa.DataType) -> IndexDefinition | None:
-    """The index of a column; None for a column that is none, or one of a type that nobody here knows."""
+    """Return the index of a column; None for a column that is none, or one of a type that nobody here knows."""
     index = metadata.get("index")
     if not isinstance(index, dict) or not is_known(str(index.get("name"))):
         return None
@@ -232,7 +232,7 @@ def _texts(column: Any, low: Any, high: Any) -> Any:
 
 
 def _lists(column: Any) -> Any:
-    """A list that holds NULL is one of which not all is known."""
+    """Return a list that holds NULL is one of which not all is known."""
     values = column.flatten()
     if not values.null_count:
         return column

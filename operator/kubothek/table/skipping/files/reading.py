@@ -96,7 +96,7 @@ class Metadata:
 
 
 def load_location(store: Store, prefix: str) -> Metadata:
-    """The metadata in a directory of a store (``prefix`` ends with ``/``), of whichever writer and version.
+    """Return the metadata in a directory of a store (``prefix`` ends with ``/``), of whichever writer and version.
 
     Entries of older versions are brought to the names and parameters of version 4; they have no partition columns.
     Raises SkippingUnreadable if there is none, or of a version that nobody reads.
@@ -127,7 +127,7 @@ def load_location(store: Store, prefix: str) -> Metadata:
 
 
 def distinct(table: pa.Table, name: str) -> pa.Table:
-    """The rows of a table with each value of a column once: the last of them."""
+    """Return the rows of a table with each value of a column once: the last of them."""
     column = table.column(name)
     if pc.count_distinct(column).as_py() == table.num_rows:
         return table
@@ -147,7 +147,7 @@ def current(metadata: Metadata, files: Iterable[tuple[str, int]]) -> pa.Array[An
 
 
 def _source(store: Store, key: str, size: int = 0) -> pa.NativeFile:
-    """The object, read as a whole unless it is large: then only the columns that are asked for are fetched."""
+    """Return the object, read as a whole unless it is large: then only the columns that are asked for are fetched."""
     try:
         if size > _WHOLE_BYTES:
             return pa.PythonFile(store.open(key), mode="r")

@@ -65,13 +65,13 @@ def spark_type(data_type: pa.DataType) -> Any:
 
 
 def render(fields: Sequence[Field]) -> bytes:
-    """The value of :data:`ROW_METADATA`."""
+    """Return the value of :data:`ROW_METADATA`."""
     document = {"type": "struct", "fields": [each.to_json() for each in fields]}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def parse(footer: Mapping[bytes, bytes] | None, where: str) -> list[dict[str, Any]]:
-    """The fields in a file's footer. Raises SkippingUnreadable if there are none."""
+    """Return the fields in a file's footer. Raises SkippingUnreadable if there are none."""
     text = (footer or {}).get(ROW_METADATA)
     if text is None:
         raise SkippingUnreadable(f"{where}: not written by Xskipper: its footer has no {ROW_METADATA.decode()}")

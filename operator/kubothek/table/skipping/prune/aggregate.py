@@ -28,7 +28,7 @@ class Skipped:
         return cls(is_skippable, total - sum(read), len(sizes) - len(read), total, len(sizes))
 
     def to_xskipper(self) -> dict[str, Any]:
-        """The row that ``getLatestQueryStats`` gives; of a query that nothing could be skipped of, zeros."""
+        """Return the row that ``getLatestQueryStats`` gives; of a query that nothing could be skipped of, zeros."""
         values = self if self.is_skippable else Skipped(False, 0, 0, 0, 0)
         return {
             "status": "SUCCESS",

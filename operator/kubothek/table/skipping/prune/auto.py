@@ -60,14 +60,14 @@ class ColumnProfile:
 
 
 def sampled(keys: Sequence[str]) -> list[str]:
-    """Files to look at: evenly spread, the first and the last among them."""
+    """Return files to look at: evenly spread, the first and the last among them."""
     if len(keys) <= SAMPLE_FILES:
         return list(keys)
     return [keys[round(number * (len(keys) - 1) / (SAMPLE_FILES - 1))] for number in range(SAMPLE_FILES)]
 
 
 def profile(files: Sequence[pa.Table], schema: pa.Schema, partition_keys: Sequence[str] = ()) -> list[ColumnProfile]:
-    """What the first rows of some files tell of each column that may have an index."""
+    """Return what the first rows of some files tell of each column that may have an index."""
     candidates = [each for each in schema if each.name not in partition_keys and _is_plain(each.type)]
     return [found for each in candidates if (found := _profile(each, files)) is not None]
 
@@ -75,7 +75,7 @@ def profile(files: Sequence[pa.Table], schema: pa.Schema, partition_keys: Sequen
 def choose(
     columns: Sequence[ColumnProfile], seen: Seen, given: Sequence[IndexDefinition], schema: pa.Schema
 ) -> tuple[IndexDefinition, ...]:
-    """Those that are given, and what the rule adds: what queries ask for comes first, if there are too many."""
+    """Return those that are given, and what the rule adds: what queries ask for comes first, if there are too many."""
     chosen = [
         (column, kind)
         for column in columns

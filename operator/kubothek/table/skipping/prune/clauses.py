@@ -80,7 +80,7 @@ def _within(term: Term, low: Any, high: Any) -> Any:
 
 
 def _one_inside(values: tuple[Any, ...], low: Any, high: Any, term: Term) -> Any:
-    """Where one of the values, which are sorted with NaN as the last, is from ``low`` to ``high``."""
+    """Return where one of the values, which are sorted with NaN as the last, is from ``low`` to ``high``."""
     if len(values) > _FEW:
         if _is_searchable(term) and not is_nan(values[-1]):
             array = pa.array(values, term.type)
@@ -92,7 +92,7 @@ def _one_inside(values: tuple[Any, ...], low: Any, high: Any, term: Term) -> Any
 
 
 def _is_searchable(term: Term) -> bool:
-    """Whether Arrow finds values of the type by halving."""
+    """Return whether Arrow finds values of the type by halving."""
     found = _type(term)
     return not (pa.types.is_decimal(found) or pa.types.is_boolean(found))
 
@@ -113,7 +113,7 @@ def _scalar(value: Any, term: Term) -> Any:
 
 
 def _comparable(term: Term, low: Any, high: Any) -> tuple[Any, Any] | None:
-    """The bounds in the term's type, so that no value between them is lost; None if that cannot be said.
+    """Return the bounds in the term's type, so that no value between them is lost; None if that cannot be said.
 
     Files may have been written when the column was narrower, and Spark stores timestamps in nanoseconds.
     """
@@ -134,7 +134,7 @@ def _comparable(term: Term, low: Any, high: Any) -> tuple[Any, Any] | None:
 
 
 def _is_kin(found: Any, wanted: Any) -> bool:
-    """Whether values of one type keep their order as values of the other."""
+    """Return whether values of one type keep their order as values of the other."""
     return any(any(a(found) for a in kind) and any(a(wanted) for a in kind) for kind in _KIN)
 
 
@@ -207,7 +207,7 @@ def bloomfilter(term: Term, definition: IndexDefinition, entries: Any) -> Mask |
 
 
 def clause_of(definition: IndexDefinition) -> Clause | None:
-    """What knows to read the entries of this index; None for an index type that nobody registered."""
+    """Return what knows to read the entries of this index; None for an index type that nobody registered."""
     return _CLAUSES.get(definition.name)
 
 

@@ -25,7 +25,7 @@ _FIXED_BYTES: Final = 1 << 10
 
 
 def as_asked(definition: IndexDefinition, entries: pa.Array[Any]) -> Any:
-    """The entries of an index as its clause takes them."""
+    """Return the entries of an index as its clause takes them."""
     return Filters.of(entries) if definition.name == _BLOOM else entries
 
 
@@ -37,7 +37,7 @@ class Opened:
         self._kept: Kept[tuple[Part, str], Any] = Kept(budget)
 
     def keys(self, part: Part) -> pa.Array[Any] | None:
-        """The keys of the files of a part; None if it cannot be read, which costs time and nothing else."""
+        """Return the keys of the files of a part; None if it cannot be read, which costs time and nothing else."""
         found: pa.Array[Any] | None = self.entries(part, ())[KEY]
         return found
 

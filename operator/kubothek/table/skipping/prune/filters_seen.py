@@ -20,7 +20,7 @@ _RANGES: Final = frozenset({Op.LT, Op.LE, Op.GT, Op.GE})
 
 
 def filters_of(where: Predicate, columns: Container[str] | None = None, *, most: int = 8) -> tuple[str, ...]:
-    """The columns of a predicate, each with the ways in which it is compared; the first few.
+    """Return the columns of a predicate, each with the ways in which it is compared; the first few.
 
     ``columns``  those that count; None = all
     """
@@ -47,7 +47,7 @@ def _kinds(terms: list[Term]) -> list[str]:
 
 
 def _is_prefix(terms: list[Term]) -> bool:
-    """Whether the bounds are those that LIKE 'x%' becomes."""
+    """Return whether the bounds are those that LIKE 'x%' becomes."""
     low = next((term.value for term in terms if term.op is Op.GE), None)
     high = next((term.value for term in terms if term.op is Op.LT), None)
     return isinstance(low, str) and isinstance(high, str) and is_prefix(low, high)

@@ -15,7 +15,7 @@ _WILD: Final = frozenset("%_\\")
 
 
 def implied(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """The terms of a conjunction, and the patterns that follow from pairs of them."""
+    """Return the terms of a conjunction, and the patterns that follow from pairs of them."""
     lows = [term for term in terms if term.op is Op.GE and isinstance(term.value, str)]
     highs = [term for term in terms if term.op is Op.LT and isinstance(term.value, str)]
     patterns = [
@@ -28,7 +28,7 @@ def implied(terms: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def is_prefix(low: str, high: str) -> bool:
-    """Whether the texts from ``low`` up to ``high`` are those that begin with ``low``."""
+    """Return whether the texts from ``low`` up to ``high`` are those that begin with ``low``."""
     if not low or not high or len(high) > len(low):
         return False
     # The last character that has a next one goes up, and what comes after it goes.
@@ -43,5 +43,5 @@ def _next(character: str) -> str | None:
 
 
 def _ends(rest: str) -> bool:
-    """Whether these characters are the last ones there are."""
+    """Return whether these characters are the last ones there are."""
     return all(ord(character) == 0x10FFFF for character in rest)

@@ -41,7 +41,7 @@ class Described(Protocol):
         """Its metadata."""
 
     def files(self) -> Mapping[str, str]:
-        """All keys by label, in order."""
+        """Return all keys by label, in order."""
 
 
 class Skipping:
@@ -106,7 +106,7 @@ def may_hold(where: Predicate, definitions: Sequence[IndexDefinition], rows: pa.
 
 
 def _in_paths(term: Term, rows: pa.Table) -> Mask:
-    """What the values of a partition column say, as far as they are known."""
+    """Return what the values of a partition column say, as far as they are known."""
     name = next((n for n in rows.column_names if n.lower() == VIRTUAL + term.column.lower()), None)
     everything = np.ones(rows.num_rows, np.bool_)
     if name is None or term.type is None:
