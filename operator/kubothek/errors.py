@@ -1,8 +1,8 @@
-"""Every error that Kubothek raises on purpose: ``except kubothek.errors.Conflict``.
+"""Every exception that Kubothek raises on purpose, as in ``except kubothek.errors.Conflict``.
 
-All are a ``LakeError``. An ``InputError`` does not go away by itself: the data or the call has to change. A
-``StoreError`` is about the object store. Each message says what failed, where, and what to do. ``reason`` is stable
-API: it is the reason of a condition in the cluster, and scripts and alerts match it.
+All derive from ``LakeError``. An ``InputError`` persists until the data or the call changes. A ``StoreError`` concerns
+the object store. Each message says what failed, where, and what to do. ``reason`` is stable API: it is the reason of a
+condition in the cluster, and scripts and alerts match it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class InvalidKey(StoreError):
 
 
 class PreconditionFailed(StoreError):
-    """A conditional put lost: the object changed, or exists already. The caller reads again and decides."""
+    """A conditional put failed: the object changed or exists already. The caller reads it again and decides."""
 
 
 class BucketNotFound(StoreError):
@@ -53,11 +53,11 @@ class BucketNotFound(StoreError):
 
 
 class InvalidCredentials(StoreError):
-    """The store does not know the access key, or the signature is wrong; or there are no credentials at all."""
+    """The store rejects the access key or the signature, or there are no credentials."""
 
 
 class AccessDenied(StoreError):
-    """The credentials are valid but may not do this."""
+    """The credentials are valid but do not allow this request."""
 
 
 class StoreUnavailable(StoreError):
@@ -67,22 +67,22 @@ class StoreUnavailable(StoreError):
 
 
 class DiskUnavailable(StoreUnavailable):
-    """The disk of a file store is full, or fails for now."""
+    """The disk of a file store is full, or fails temporarily."""
 
     reason = "StoreUnavailable"
 
 
 class WorkerUnavailable(LakeError):
-    """No worker process could be started: the machine has no memory, or no process number, left."""
+    """No worker process could be started: the machine has run out of memory or of process ids."""
 
     transient = True
 
 
-# --- what a user hands in --------------------------------------------------------------------------------------------
+# --- input of users --------------------------------------------------------------------------------------------------
 
 
 class InputError(LakeError):
-    """The request or its data is wrong; nothing was changed. Retrying without a change is pointless."""
+    """The request or its data is invalid; nothing was changed. A retry without a change fails again."""
 
     reason = "InvalidInput"
 
@@ -92,23 +92,23 @@ class SourceNotFound(InputError):
 
 
 class SourceEmpty(InputError):
-    """A source holds no rows, or no bytes at all."""
+    """A source has no rows, or no bytes at all."""
 
 
 class SourceCorrupt(InputError):
-    """A source file is damaged, cut off, or not of the format or compression that it is said to have."""
+    """A source file is damaged, truncated, or not of its stated format or compression."""
 
 
 class SourceChanged(InputError):
-    """A source file was replaced while it was being read; the next try reads the new one."""
+    """A source file was replaced while it was read; the next attempt reads the new file."""
 
     transient = True
 
 
 class SourceUnavailable(InputError):
-    """The server behind a source URL does not answer, not to the end, or answers 429 or 5xx.
+    """The server behind a source URL does not answer, breaks off, or answers 429 or 5xx.
 
-    ``after``  seconds for which the server wants to be left alone, if it said so
+    ``after``  seconds to wait before the next request, if the server sent ``Retry-After``
     """
 
     transient = True
@@ -116,27 +116,27 @@ class SourceUnavailable(InputError):
 
 
 class SourceRefused(InputError):
-    """A source URL that policy forbids (scheme, host, address)."""
+    """Policy forbids the source URL (scheme, host or address)."""
 
 
 class SourceFailed(InputError):
-    """A command or container of a source ended with an error; the message has the end of what it said."""
+    """The command or container of a source failed; the message has the end of its output."""
 
 
 class DataTypeMismatch(InputError):
-    """A value does not have the type of its column; names file, column and row."""
+    """A value does not have the type of its column; the message names file, column and row."""
 
 
 class SchemaMismatch(InputError):
-    """The columns of the new data are not those of the table."""
+    """The columns of the new data do not match those of the table."""
 
 
 class IndexInvalid(InputError):
-    """A column that cannot have the index that is asked for; the message names it."""
+    """A column cannot have the requested index; the message names the column."""
 
 
 class SkippingInvalid(InputError):
-    """A skipping index that the columns which it names cannot have; the message says which and why."""
+    """The named columns cannot have this skipping index; the message names the column and the cause."""
 
 
 class PartitionInvalid(InputError):
@@ -144,139 +144,140 @@ class PartitionInvalid(InputError):
 
 
 class LayoutInvalid(InputError):
-    """The layout of a table names columns that it does not have, or values that make no sense."""
+    """The layout of a table names columns that the table lacks, or values out of range."""
 
 
 class RowsLost(LakeError):
-    """Not all rows that were read were written. Never expected; the commit is given up."""
+    """Fewer rows were written than read. A defect; the commit is abandoned."""
 
     transient = True
 
 
 class RowsChanged(LakeError):
-    """Files that were to hold the same rows as others do not. Never expected; nothing was committed."""
+    """Rewritten files do not hold the same rows as the files that they replace. A defect; nothing was committed."""
 
 
 class FilterInvalid(InputError):
-    """A filter that does not parse, is too large, or names a column or compares with a value that does not fit."""
+    """A filter does not parse, is too large, names an unknown column, or has a literal that does not fit its column."""
 
 
 class FilterMatchesAll(InputError):
-    """A filter that selects the whole table without saying so; ``TRUE`` says so."""
+    """A filter selects the whole table without being ``TRUE``; use ``TRUE`` to select all rows."""
 
 
 class FilterNotMet(InputError):
-    """Rows that are to replace others do not satisfy the filter that names what they replace."""
+    """Replacement rows do not satisfy the filter that selects the rows they replace."""
 
 
 class RowLevelNeeded(InputError):
-    """A filter that selects rows inside of files, in a change that adds and removes whole files only."""
+    """A filter selects single rows of a file, but the operation adds and removes only whole files."""
 
 
 class CubeInvalid(InputError):
-    """A cube, or data for it, that breaks one of Kartothek Cube's rules; names dataset, column and rule."""
+    """A cube, or data for it, breaks a rule of Kartothek Cube; the message names dataset, column and rule."""
 
 
 class QueryInvalid(InputError):
-    """SQL that does not parse, or does more than one SELECT over registered datasets; what no cube query can ask."""
+    """SQL does not parse, or is not one SELECT over registered datasets; or a cube query cannot express it."""
 
 
 # --- ledgers ---------------------------------------------------------------------------------------------------------
 
 
 class FormatInvalid(InputError):
-    """Text or bytes that are not of the form that Open Data Fabric gives them: a hash, an id, a block, a manifest."""
+    """Text or bytes do not have the form that Open Data Fabric specifies: of a hash, an id, a block or a manifest."""
 
 
 class UnsupportedVersion(InputError):
-    """A chain or a manifest of a newer version of Open Data Fabric. It may be sound; this version cannot read it."""
+    """A chain or manifest has a newer version of Open Data Fabric than this release can read; it may be valid."""
 
 
 class EventInvalid(InputError):
-    """A metadata event that may not follow the chain that it is to be appended to; names the rule."""
+    """A metadata event may not be appended to this chain; the message names the rule."""
 
 
 class MergeInvalid(InputError):
-    """Records that a merge strategy cannot take: without its key columns, or one snapshot with a key twice."""
+    """A merge strategy cannot use the records: key columns are missing, or one snapshot has a key twice."""
 
 
 class TransformInvalid(InputError):
-    """A transformation that cannot be kept up to date, or is none of its inputs alone; names the query and the part."""
+    """A transformation cannot be updated incrementally, or depends on more than its inputs; names the query."""
 
 
 class TransformChanged(InputError):
-    """Another query, or other inputs, for a derivative dataset with data: somebody has to say what becomes of it."""
+    """A derivative dataset with data got another query or other inputs; a user must decide what happens to its data."""
 
 
 class RecordMissing(InputError):
-    """A transformation takes back a record that its dataset does not have; nothing was committed."""
+    """A transformation retracts a record that its dataset does not have; nothing was committed."""
 
 
 class InputMissing(InputError):
-    """An input of a transformation, or something that its chain names, is not there or damaged; names it."""
+    """An input of a transformation, or an object that its chain names, is missing or damaged; the message names it."""
 
 
 class InputDiverged(InputError):
-    """An input has another chain than the one that was consumed: it was compacted, moved back or replaced."""
+    """The chain of an input is no longer the consumed one: the input was compacted, reset or replaced."""
 
 
 class EngineFailed(LakeError):
-    """A foreign engine did not listen, did not answer, or failed; another attempt may find it well."""
+    """A foreign engine did not accept the connection, did not answer, or failed; another attempt may succeed."""
 
     transient = True
 
 
 class EngineMisbehaved(LakeError):
-    """What a foreign engine answered or left breaks the contract: nothing of it is committed."""
+    """The answer or the output of a foreign engine breaks the contract; nothing of it is committed."""
 
 
 class TransformTooLarge(LakeError):
-    """A transformation found no room: neither in the memory that it may use, nor on the disk."""
+    """A transformation needs more memory and disk space than it may use."""
 
 
 class MergeTooLarge(LakeError):
-    """A merge found no room: neither in the memory that it may use, nor on the disk."""
+    """A merge needs more memory and disk space than it may use."""
 
 
 class IngestStopped(LakeError):
-    """A body takes more time or memory than one ingestion may. Unless the message says otherwise it was not committed:
-    the same ``Idempotency-Key`` makes a retry safe.
+    """An ingestion exceeds its limit of time or memory.
+
+    It was not committed unless the message says otherwise: a retry with the same ``Idempotency-Key`` is safe.
     """
 
 
 class ChainCorrupt(LakeError):
-    """A chain, or an object that it names, is not what its hashes say, or breaks a rule; names the first such thing."""
+    """A chain, or an object that it names, breaks a rule or does not match its hash; names the first fault."""
 
     reason = "Corrupt"
 
 
 class NotALedger(InputError):
-    """What only a ledger has was asked of a dataset that is none."""
+    """The operation needs a ledger, and the dataset is not one."""
 
 
 # --- the commit protocol ---------------------------------------------------------------------------------------------
 
 
 class CommitError(LakeError):
-    """A commit that the protocol refuses; the head is as it was."""
+    """The protocol refuses a commit; the head is unchanged."""
 
 
 class Conflict(CommitError):
-    """A concurrent commit changed what this one read or removes; names the partitions."""
+    """A concurrent commit changed what this one read or removes; the message names the partitions."""
 
 
 class IdReused(CommitError):
-    """The commit id was used before, for another change."""
+    """The commit id was used before for another change."""
 
 
 class TooSlow(CommitError):
-    """The oldest uncommitted object is older than half the grace period: a collector may already own it."""
+    """The oldest uncommitted object is older than half the grace period: garbage collection may already delete it."""
 
-    transient = True  # an executor was lost, a machine slept: the next attempt writes its files anew
+    transient = True  # an executor was lost, a machine slept: the next attempt writes its files again
 
 
 class OwnedByAnother(CommitError):
-    """Another resource (namespace, cluster) owns the uuid; this one may only read."""
+    """Another resource (namespace, cluster) owns the uuid; this resource may only read it."""
 
 
 class DatasetDeleted(CommitError):
@@ -284,69 +285,69 @@ class DatasetDeleted(CommitError):
 
 
 class RestoreExpired(CommitError):
-    """The dataset was deleted longer ago than the grace period: its data may be swept already."""
+    """The dataset was deleted longer ago than the grace period: garbage collection may have deleted its data."""
 
 
 class IndexStale(CommitError):
-    """The table has a secondary index that the change would leave out of date."""
+    """The table has a secondary index that the change would make stale."""
 
 
 class SkippingUnreadable(LakeError):
-    """Skipping metadata that is damaged, gone, of a version that nobody reads, or encrypted with a key not at hand."""
+    """Skipping metadata is damaged, missing, of an unsupported version, or encrypted with an unavailable key."""
 
 
 class TooManyDeletes(CommitError):
-    """A garbage collection would delete more objects than it was allowed to; it deleted none."""
+    """A garbage collection would delete more objects than its limit allows; it deleted none."""
 
 
 class Contended(CommitError):
-    """Other writers won every race for the head for so long that this one gave up; nothing was committed."""
+    """Other writers won every compare-and-swap of the head until this one gave up; nothing was committed."""
 
     transient = True
 
 
 class DatasetNotFound(LakeError):
-    """There is no dataset of this name in the store."""
+    """The store has no dataset of this name."""
 
 
 class DatasetExists(CommitError):
-    """A dataset of this name is there already."""
+    """A dataset of this name exists already."""
 
 
 class HeadMissing(CommitError):
-    """The dataset has commit records but no head: never created anew, a person must decide."""
+    """The dataset has commit records but no head. Kubothek never creates a new one; a user must decide."""
 
 
 class HeadUnreadable(CommitError):
-    """The head does not parse as Kartothek v4 metadata, also when read again."""
+    """The head does not parse as Kartothek v4 metadata, even when read a second time."""
 
 
 class NeedsConversion(CommitError):
-    """Another library's dataset in a form that Kubothek reads but does not write; a person converts it, or not."""
+    """Kubothek reads but does not write this form of another library's dataset; a user decides on its conversion."""
 
 
 class NotAdopted(CommitError):
-    """Another library's dataset, which the asking Dataset resource was not told to adopt."""
+    """Another library's dataset, which the Dataset resource does not declare for adoption."""
 
 
 class ForeignOverwrite(CommitError):
-    """A foreign writer overwrote commits of ours that cannot be merged again; names the versions."""
+    """A foreign writer overwrote Kubothek commits that cannot be merged again; the message names the versions."""
 
 
 class CubeBroken(CommitError):
-    """Another program changed a dataset of a cube against the cube's rules; a person repairs or discards the change."""
+    """Another program changed a dataset of a cube against the cube's rules; a user repairs or discards the change."""
 
 
 class LedgerOnly(CommitError):
-    """Rows of a ledger were to change in another way than by its sources."""
+    """Rows of a ledger can be changed only through its sources."""
 
 
 class Drift(CommitError):
-    """Another program changed the table of a ledger: it is not the view of the chain any more."""
+    """Another program changed the table of a ledger: the table no longer matches the chain."""
 
 
 class Diverged(CommitError):
-    """``refs/head`` of a ledger names a block that does not go on from the chain: somebody else wrote another one."""
+    """``refs/head`` of a ledger names a block that does not continue the chain: another program wrote it."""
 
 
 class VersionNotFound(LakeError):
@@ -354,11 +355,11 @@ class VersionNotFound(LakeError):
 
 
 class VersionTagged(CommitError):
-    """A version that has a tag was to expire; names the tags."""
+    """A version with a tag cannot expire; the message names the tags."""
 
 
 class VersionIncomplete(LakeError):
-    """Files that the version needs are gone (a foreign collector took them)."""
+    """Files that the version needs are missing (a foreign garbage collector deleted them)."""
 
 
 __all__ = sorted(name for name, each in vars().copy().items() if isinstance(each, type) and issubclass(each, LakeError))

@@ -1,10 +1,10 @@
-"""Buckets: which rows share files, by a hash that every version on every platform computes alike.
+"""Buckets: which rows share files, by a hash that every version computes alike on every platform.
 
-The hash is specified in docs/layout.md, which has test vectors: Murmur3 (x86, 32 bit), chained over the columns from
-seed 42. For the types that Spark has it is Spark's own ``hash(…)``, and the bucket ``pmod(hash(…), numBuckets)``.
+docs/layout.md specifies the hash and has test vectors: Murmur3 (x86, 32 bit), chained over the columns from seed 42.
+For the types that Spark has, it equals Spark's own ``hash(…)``, and the bucket is ``pmod(hash(…), numBuckets)``.
 
-A file's name says which bucket it is, and of which *bucketing*: columns, their types and the number of buckets. A
-table whose bucketing was changed has files of several; :meth:`Bucketing.read` knows its own only.
+A file's name states its bucket and its *bucketing*: columns, their types and the number of buckets. A table whose
+bucketing changed has files of several; :meth:`Bucketing.read` recognizes only its own.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LONG_DECIMAL: Final = 18
 """Decimals of more digits do not fit 64 bits."""
 
 _TEXT_BYTES: Final = 1024
-"""What counts of a text or binary value, so that one huge value cannot hold everything up."""
+"""The prefix of a text or binary value that is hashed: one huge value must not slow down all others."""
 
 
 class _Kernels(Protocol):
-    """Arrow's functions on arrays; their stubs do not know that what one number type has, the others have as well."""
+    """Arrow's functions on arrays; the stubs restrict some to fewer number types than they support."""
 
     def __getattr__(self, name: str) -> Callable[..., pa.Array[Any]]: ...
 
@@ -42,14 +42,14 @@ pc: Final = cast("_Kernels", pyarrow.compute)
 
 @dataclass(frozen=True)
 class Bucketing:
-    """Columns with their stored types, and a number of buckets."""
+    """Bucket columns with their stored types, and the number of buckets."""
 
     columns: tuple[tuple[str, pa.DataType], ...]
     count: int
 
     @classmethod
     def of(cls, layout: Layout, schema: pa.Schema) -> Bucketing | None:
-        """Return that of a table with this stored schema; None if it has none, or not the columns for it."""
+        """Return the bucketing of a table with this stored schema; None if it has none, or lacks the columns."""
         if not layout.bucket_by or not set(layout.bucket_by) <= set(schema.names):
             return None
         return cls(tuple((name, schema.field(name).type) for name in layout.bucket_by), layout.num_buckets)
@@ -65,9 +65,9 @@ class Bucketing:
         return positive.cast(pa.int32())
 
     def bucket_of(self, values: Mapping[str, Any]) -> int:
-        """Return the bucket of rows that have these values in all of the columns; None is a value, too.
+        """Return the bucket of rows that have these values in all of the bucket columns; None is a value, too.
 
-        Raises pyarrow's errors for a value that is none of its column's type: bind a filter before.
+        Raises pyarrow's errors for a value of another type than its column: bind a filter before.
         """
         arrays = [pa.array([values[name]], data_type) for name, data_type in self.columns]
         batch = pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in self.columns])
@@ -75,11 +75,11 @@ class Bucketing:
         return bucket
 
     def mark(self, bucket: int) -> str:
-        """Return what the name of a file of this bucket ends with."""
+        """Return the suffix of the names of this bucket's files."""
         return f"-{self._fingerprint}-{bucket}"
 
     def read(self, labels: pa.StringArray) -> pa.Array[Any]:
-        """Return the bucket of each file by its label; null for a file that was not written in this bucketing."""
+        """Return the bucket of each file by its label; null for a file that was not written with this bucketing."""
         found = pc.extract_regex(labels, f"-{self._fingerprint}-(?P<bucket>[0-9]+)$")
         return pc.struct_field(found, "bucket").cast(pa.int32())
 
@@ -93,7 +93,7 @@ class Bucketing:
 
 
 def _chained(hashes: Hashes, column: pa.Array[Any]) -> Hashes:
-    """Return the hash of each row after one more column; a null leaves it as it is."""
+    """Return the hash of each row after one more column; a null leaves the hash unchanged."""
     if pa.types.is_null(column.type):
         return hashes
     return pc.if_else(column.is_valid(), _values(hashes, column), hashes)
@@ -118,6 +118,6 @@ def _values(hashes: Hashes, column: pa.Array[Any]) -> Hashes:
 
 
 def _canonical(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Equal numbers with equal bits: one zero, one NaN."""
+    """Return the numbers with equal bits for equal values: one zero, one NaN."""
     column = pc.if_else(pc.equal(column, 0.0), 0.0, column)
     return pc.if_else(pc.is_nan(column), float("nan"), column)

@@ -1,7 +1,7 @@
-"""Check that a dataclass that was read from JSON has the types that its annotations promise.
+"""Check that a dataclass that was read from JSON has the types of its annotations.
 
-``orjson`` gives whatever a document holds, and a document can come from another program. A parser builds its dataclass
-and passes it through :func:`checked`: a wrong type is then an error where the document is read, not somewhere later.
+A JSON document can come from another program and hold any types. A parser builds its dataclass and passes it through
+:func:`checked`: a wrong type then fails where the document is read, not later.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def checked(value: T) -> T:
     """Return the dataclass instance. Raises TypeError, which names the field, unless each field has its type.
 
     Collections and dataclasses in it are checked as well, by column: a record can name a hundred thousand files. An
-    integer fits into 64 bits with a sign, unless a float is allowed in its place, and a bool is no integer. Annotations
-    that are no classes of these kinds, such as ``Any``, allow anything.
+    integer must fit a signed 64-bit integer, unless the annotation also allows a float; a bool is not an integer. Other
+    annotations, such as ``Any``, allow anything.
     """
     _check(type(value).__name__, [value], type(value))
     return value
@@ -57,7 +57,7 @@ def _check_union(where: str, values: Collection[Any], options: tuple[Any, ...]) 
         kind = get_origin(option) or option
         if isinstance(kind, type):
             mine = [each for each in left if _is(type(each), kind)]
-            if option is not int or float not in options:  # else it is a number of any size, such as an uint64
+            if option is not int or float not in options:  # with float, an integer may have any size, such as uint64
                 _check(where, mine, option)
             left = [each for each in left if not _is(type(each), kind)]
     _require(where, left, ())
@@ -88,7 +88,7 @@ def _is(kind: type, wanted: type) -> bool:
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, Any, frozenset[Any]], ...]:
-    """Name and annotation of each field, and the types that need no closer look."""
+    """Return name and annotation of each field, and the types that need no further check."""
     return tuple((name, hint, _PLAIN.intersection(_options(hint))) for name, hint in get_type_hints(kind).items())
 
 

@@ -1,9 +1,8 @@
-"""Writing data files: rows in any order in, target-sized Parquet files per partition out, in bounded memory.
+"""Write data files: rows in any order in, target-sized Parquet files per partition out, in bounded memory.
 
-Files are ``<uuid>/<table>/<partition path>/<uuid4 hex>.parquet`` without the partition columns, in stored
-types (Kartothek specification, "Data files of partitions"); the names of files of a bucket end with its mark. Nothing
-here is visible to
-readers until a commit names the files.
+Files are ``<uuid>/<table>/<partition path>/<uuid4 hex>.parquet`` without the partition columns, in stored types
+(Kartothek specification, "Data files of partitions"). The names of a bucket's files end with its mark. Files are
+invisible to readers until a commit names them.
 """
 
 from __future__ import annotations
@@ -35,32 +34,33 @@ MEMORY_BUDGET: Final = 256 * MIB
 
 _ROW_GROUP_BYTES: Final = 64 * MIB
 _OPEN_FILE_BYTES: Final = 2 * MIB
-"""What an open Parquet writer costs beside its data: the last column's dictionary encoder, measured."""
+"""Memory of an open Parquet writer in addition to its data: the last column's dictionary encoder, measured."""
 _COLUMN_BYTES: Final = 256
-"""What a buffered piece of one column costs beside its data, roughly."""
+"""Approximate memory of a buffered piece of one column in addition to its data."""
 _BLOCKS_OF_A_RUN: Final = 16
 _UPLOADS_AT_ONCE: Final = 8
 _UNHASHED: Final = 16
-"""The part of the budget, one of so many, that finished files may take until several are hashed at once."""
+"""The divisor of the budget: finished files may take this fraction of it until several are hashed at once."""
 
 
 class Observer(Protocol):
-    """Who looks at all rows on their way into files, in the same pass: indices, statistics."""
+    """An observer of all rows while they are written, such as indices and statistics."""
 
     def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
-        """Take note of one row group, without the partition columns, of the file with this label.
+        """Record one row group, without the partition columns, of the file with this label.
 
-        Called in the order of the rows, for every row, before it is written. What it raises fails the write.
+        Called in the order of the rows, for every row, before it is written. An exception fails the write.
         """
 
     def wrote(self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData) -> None:
-        """The file with this label is whole, and will go to this key; ``footer`` is part of ``content``."""
+        """Record that the file with this label is complete, and goes to this key; ``footer`` is part of ``content``."""
 
 
 class ParquetPart:
-    """One data file, encoded in memory one row group at a time. ``label`` is what the head will know it by.
+    """One data file, encoded in memory one row group at a time. ``label`` is its label in the head.
 
-    ``ascending``  columns of numbers that mostly grow: their differences are small, a dictionary would only be tried
+    ``ascending``  columns of numbers that mostly grow: delta encoding suits their small differences, a dictionary does
+                   not
     """
 
     def __init__(self, label: str, schema: pa.Schema, layout: Layout, ascending: Sequence[str] = ()) -> None:
@@ -100,7 +100,7 @@ class ParquetPart:
         self.rows += table.num_rows
 
     def finish(self) -> tuple[pa.Buffer, pq.FileMetaData]:
-        """Return the whole file, and its footer."""
+        """Return the whole file and its footer."""
         self._writer.add_key_value_metadata(footer_metadata(self._schema, self._with_nulls))
         self._writer.close()
         return self._sink.getvalue(), self._footers[0]
@@ -108,7 +108,7 @@ class ParquetPart:
 
 @dataclass
 class _Rows:
-    """What is in memory of one group. Without an order, an open file comes before the buffered rows."""
+    """The rows of one group in memory. Without an order, the open file holds earlier rows than the buffer."""
 
     group: Group
     runs: SortedRuns | None
@@ -124,34 +124,34 @@ class _Rows:
         return self.buffered + runs + (self.part.size + _OPEN_FILE_BYTES if self.part else 0)
 
     def buffer(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Keep rows as they are."""
+        """Buffer rows unchanged."""
         for batch in batches:
             self.batches.append(batch)
             self.rows += batch.num_rows
             self.buffered += batch.nbytes + _COLUMN_BYTES * batch.num_columns
 
     def unbuffer(self) -> list[pa.RecordBatch]:
-        """Return all rows that are kept as they are; they are kept no longer."""
+        """Return all buffered rows and empty the buffer."""
         batches, self.batches, self.rows, self.buffered = self.batches, [], 0, 0
         return batches
 
 
 class PartitionedWriter:
-    """Writes tables into files per partition and bucket. Not thread-safe; uploads run beside the encoding.
+    """Writer of tables into files per partition and bucket. Not thread-safe; uploads run in parallel with encoding.
 
     ``schema``         stored schema of the rows, see :mod:`kubothek.table.schema`
-    ``layout``         how files are made of them
-    ``table``          name of the table in the dataset, as its head has it
-    ``observer``       sees each row group that is encoded
-    ``presorted``      the rows of each group come in the order of the layout, and are left in it
+    ``layout``         layout of the files
+    ``table``          name of the table in the dataset, as in its head
+    ``observer``       receives each row group that is encoded
+    ``presorted``      the rows of each group come in the order of the layout and keep it
     ``ascending``      columns of integers or times that mostly grow
-    ``memory_budget``  bytes for rows, unfinished files and files on their way; when they exceed it, the
-                       largest partitions are written early: rows grouped by partition make the best files
+    ``memory_budget``  bytes for rows, unfinished files and uploads in progress. When they exceed it, the largest
+                       partitions are written early: rows grouped by partition make the best files
 
-    Rows with an order stay in memory, compressed, as long as the budget allows, so that the files of a partition
-    are not only sorted but have ranges of their own. Raises PartitionInvalid or LayoutInvalid before anything is
-    written. Use it as a context manager: an error inside cancels what is still to be uploaded, and deletes what was, as
-    far as the store lets it.
+    With ``sort_by``, rows stay in memory, compressed, as long as the budget allows. The files of a partition are then
+    not only sorted but have disjoint ranges. Raises PartitionInvalid or LayoutInvalid before anything is written. Use
+    it as a context manager: an error inside cancels the pending uploads and deletes the finished ones, as far as the
+    store permits.
     """
 
     def __init__(
@@ -206,21 +206,21 @@ class PartitionedWriter:
     def write(self, data: pa.Table | pa.RecordBatch) -> None:
         """Add rows of any partitions, with all columns of the schema.
 
-        Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid; failures of earlier uploads surface here too.
+        Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, and the errors of earlier uploads.
         """
         for batch in self._slices(conform(_as_table(data), self._schema)):
             for group, rows in split(batch, self._layout.partition_on, self._bucketing):
                 self._add(group, rows)
 
     def write_group(self, group: Group, data: pa.Table | pa.RecordBatch) -> None:
-        """Add rows of one group, as :func:`~.partitioning.split` gave them."""
+        """Add rows of one group, as :func:`~.partitioning.split` returns them."""
         for batch in self._slices(conform(_as_table(data), self._payload)):
             self._add(group, batch)
 
     def flush(self) -> list[PartitionFile]:
-        """Finish the files of all groups, whatever their size; those that were finished since the last time.
+        """Finish the files of all groups, whatever their size; return the files finished since the last flush.
 
-        They are on their way to the store. Rows that come later go into new files.
+        Their uploads may still run. Later rows go into new files.
         """
         for rows in list(self._open.values()):
             self._publish(rows, wholly=True)
@@ -231,7 +231,7 @@ class PartitionedWriter:
         return done
 
     def finish(self) -> list[PartitionFile]:
-        """Write what is left and wait until all is stored; the files in the order they were finished in."""
+        """Write the remaining rows and wait for all uploads; return the files in the order of their completion."""
         self.flush()
         self._wait(0)
         self._pool.shutdown()
@@ -260,7 +260,7 @@ class PartitionedWriter:
     # --- files out ---
 
     def _relieve(self) -> None:
-        """Bring memory down to half the budget by writing the largest partitions now."""
+        """Reduce memory to half the budget by writing the largest partitions now."""
         goal = self._budget // 2
         for rows in sorted(self._open.values(), key=lambda rows: rows.held, reverse=True):
             if self._held <= goal:
@@ -269,7 +269,7 @@ class PartitionedWriter:
         self._wait(goal)
 
     def _publish(self, rows: _Rows, *, wholly: bool) -> None:
-        """Write what there is of a group; not ``wholly``: keep sorted rows that would only make a small file."""
+        """Write the rows of a group; unless ``wholly``, keep sorted rows that would only make a small file."""
         with self._accounted(rows):
             if rows.runs is not None:
                 if rows.batches:
@@ -282,7 +282,7 @@ class PartitionedWriter:
             del self._open[rows.group]
 
     def _merge(self, rows: _Rows, runs: SortedRuns, *, keep: bool) -> bool:
-        """Write sorted rows; True if some are kept after all, because they are fewer than the last file took."""
+        """Write sorted rows; return True if some are kept because they are fewer than the last file took."""
         files = len(self._files)
         while runs.rows:
             rows.buffer(runs.pop().to_batches())
@@ -292,7 +292,7 @@ class PartitionedWriter:
         return False
 
     def _encode(self, rows: _Rows, *, rest: bool = False) -> None:
-        """Turn buffered rows into row groups, if there are enough for one, or all the rest."""
+        """Turn buffered rows into row groups, if there are enough for one; with ``rest``, turn all."""
         size = self._layout.row_group_rows
         if not rows.rows or not (rest or rows.rows >= size or rows.buffered >= self._step):
             return
@@ -312,7 +312,7 @@ class PartitionedWriter:
             self._close(rows, part)
 
     def _close(self, rows: _Rows, part: ParquetPart) -> None:
-        """Finish the group's file and send it off. The one place that every finished file passes."""
+        """Finish the group's file and start its upload. Every finished file passes here."""
         rows.part = None
         content, footer = part.finish()
         key = f"{self._prefix}{part.label}.parquet"
@@ -333,13 +333,13 @@ class PartitionedWriter:
 
     @contextmanager
     def _accounted(self, rows: _Rows) -> Iterator[None]:
-        """Whatever happens to a group in here changes what is held."""
+        """Update the total of held bytes by what the body changes in this group."""
         before = rows.held
         yield
         self._held += rows.held - before
 
     def _wait(self, goal: int) -> None:
-        """Until at most ``goal`` bytes are on their way; raises what an upload raised."""
+        """Wait until at most ``goal`` bytes are being uploaded; raise what an upload raised."""
         while self._uploads and (self._in_flight > goal or self._uploads[0][0].done()):
             upload, size = self._uploads.popleft()
             upload.result()
@@ -347,7 +347,7 @@ class PartitionedWriter:
 
 
 def _sorting_columns(schema: pa.Schema, columns: Sequence[str]) -> list[pq.SortingColumn] | None:
-    """For the footer, which numbers the columns as they are stored: a struct is as many as it has fields."""
+    """Return the sorting columns for the footer, which counts leaf columns: a struct has one for each of its fields."""
     first, leaves = {}, 0
     for name, data_type in zip(schema.names, schema.types, strict=True):
         first[name] = leaves
@@ -362,7 +362,7 @@ def _leaves(data_type: pa.DataType) -> int:
 
 
 def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
-    """Yield what Parquet calls the columns of a field."""
+    """Yield the names of a field's Parquet columns."""
     if pa.types.is_struct(data_type):
         for field in data_type:
             yield from _paths(f"{name}.{field.name}", field.type)

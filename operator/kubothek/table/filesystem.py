@@ -1,9 +1,8 @@
 """A store as an Arrow file system, for scans.
 
-It is Arrow's own client of the same place, not a wrapper around :class:`~kubothek.storage.Store`: with a
-file system written in Python, ``Scanner.to_reader``, which DuckDB calls too, can deadlock (it keeps the
-interpreter's lock while Arrow's threads wait for it to open files), and all reading would share one
-interpreter.
+It is Arrow's own client of the same location, not a wrapper around :class:`~kubothek.storage.Store`. With a file system
+in Python, ``Scanner.to_reader``, which DuckDB also calls, can deadlock: it holds the interpreter lock while Arrow's
+threads wait for it to open files. All reads would also share one interpreter.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from kubothek.storage.credentials import MountedCredentials
 from kubothek.storage.urls import FileLocation, S3Location, check_key, parse_url
 
 _ATTEMPTS = 9
-"""With the pauses of the AWS SDK between them, three quarters of a minute."""
+"""With the backoff of the AWS SDK between them, 45 seconds."""
 
 
 def arrow_filesystem(store: Store) -> fs.FileSystem:
-    """The store's objects as files; paths are keys, for which :meth:`.Store.check_no_links` comes first. Contacts
-    nothing yet.
+    """Return the store's objects as a file system without contacting the store; paths are keys.
 
-    Credentials are those of this moment if they come from a directory; the AWS SDK's chain renews its own.
+    Call :meth:`.Store.check_no_links` for a key first. Credentials from a directory are those of this moment; the AWS
+    SDK's chain renews its own.
     """
     location = parse_url(store.config.url)
     if isinstance(location, FileLocation):
@@ -36,9 +35,9 @@ def arrow_filesystem(store: Store) -> fs.FileSystem:
 
 
 def local_path(store: Store) -> Callable[[str], Path] | None:
-    """Return where on this machine the object of a key is a file; None if the store is elsewhere.
+    """Return a function from a key to its file on this machine; None if the store is elsewhere.
 
-    What is returned raises InvalidKey. For paths that another library opens, :meth:`.Store.check_no_links` comes first.
+    The function raises InvalidKey. For paths that another library opens, call :meth:`.Store.check_no_links` first.
     """
     location = parse_url(store.config.url)
     return (lambda key: location.root / check_key(key)) if isinstance(location, FileLocation) else None

@@ -1,11 +1,11 @@
-"""The layout of a table: how its rows are cut into files, and what the files are like.
+"""The layout of a table: how its rows are divided into files, and the properties of the files.
 
-It is stored in the head (``metadata.kubothek_layout``), where a foreign writer leaves it alone, so that every later
-writer lays files out in the same way. Partition columns are not repeated there: the head names them itself. A table
-that nobody gave a layout, such as one of kartothek or plateau, has the defaults.
+The head stores it (``metadata.kubothek_layout``), where foreign writers leave it alone, so that every later writer lays
+files out in the same way. It omits the partition columns, because the head names them itself. A table without a stored
+layout, such as one of kartothek or plateau, has the defaults.
 
-Only the partition columns can never change. The rest holds from the next write on: each file says itself how it is
-sorted (in its Parquet footer) and which bucket it is (in its name), so files of several layouts live side by side.
+Only the partition columns can never change. The rest applies from the next write on. Each file states its own order (in
+its Parquet footer) and its bucket (in its name), so files of several layouts coexist.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ CODECS: Final[Mapping[str, Codec]] = {
     "LZ4": "lz4",
     "ZSTD": "zstd",
 }
-"""What kartothek and plateau read (Kartothek specification, "Data files of partitions")."""
+"""The codecs that kartothek and plateau read (Kartothek specification, "Data files of partitions")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a table's files are made. Raises LayoutInvalid for what makes no sense whatever the columns are.
+    """How a table's files are made. Raises LayoutInvalid for values that no columns can make valid.
 
     ``partition_on``        columns that go into the path instead of the file, outermost first
     ``sort_by``             columns by which the rows inside each file ascend; nulls come last
-    ``bucket_by``           columns whose hash decides in which bucket a row is; each file is of one bucket
+    ``bucket_by``           columns whose hash decides the bucket of a row; each file has rows of one bucket
     ``num_buckets``         number of buckets, 0 without ``bucket_by``
     ``target_file_bytes``   a file is closed when it reaches this size
-    ``row_group_rows``      rows of a row group at most
+    ``row_group_rows``      maximum number of rows of a row group
     ``compression``         NONE, SNAPPY, GZIP, BROTLI, LZ4 or ZSTD
-    ``dictionary_columns``  columns that are dictionary-encoded; None = all, as far as it pays
+    ``dictionary_columns``  columns that are dictionary-encoded; None = all, where it saves space
     """
 
     partition_on: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Layout:
     def __post_init__(self) -> None:
         for name in ("partition_on", "sort_by", "bucket_by", "dictionary_columns"):
             columns = getattr(self, name)
-            if columns is not None and type(columns) is not tuple:  # a text is one name
+            if columns is not None and type(columns) is not tuple:  # a string is one name
                 object.__setattr__(self, name, names_in(name, columns))
         if self.target_file_bytes < 1:
             raise LayoutInvalid(f"target file size {self.target_file_bytes}: it must be at least 1 byte")
@@ -83,7 +83,7 @@ class Layout:
         """Return the layout for the next write: the wanted one, else the stored one, else the defaults.
 
         Raises PartitionInvalid if the wanted one has other partition columns than the table, LayoutInvalid if the
-        stored one cannot be understood.
+        stored one is invalid.
         """
         if wanted is None:
             return cls._stored(head)
@@ -117,7 +117,7 @@ class Layout:
             ) from error
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the head: everything but the partition columns, in the words of a manifest."""
+        """Return the form in the head: everything but the partition columns, with the field names of a manifest."""
         return {
             "sortBy": list(self.sort_by),
             "bucketBy": list(self.bucket_by),
@@ -129,7 +129,7 @@ class Layout:
         }
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise LayoutInvalid unless a table of this stored schema can be laid out so.
+        """Raise LayoutInvalid unless a table of this stored schema can have this layout.
 
         The partition columns are checked by :func:`~kubothek.table.partitioning.check_partition_keys`.
         """
@@ -144,7 +144,7 @@ class Layout:
 def check_columns(field: str, columns: Sequence[str], schema: pa.Schema, partition_on: Sequence[str]) -> None:
     """Raise LayoutInvalid unless these are columns of plain values in the files of a table of this stored schema.
 
-    ``field`` is what names them, for people.
+    ``field`` is the name of the manifest field, for messages.
     """
     for column in columns:
         if columns.count(column) > 1:
@@ -158,5 +158,5 @@ def check_columns(field: str, columns: Sequence[str], schema: pa.Schema, partiti
 
 
 def _is_blank(head: Head) -> bool:
-    """Return whether there is no table yet: the head of a dataset that is new, or starts anew after a deletion."""
+    """Return whether there is no table yet: the dataset is new, or empty again after a deletion."""
     return not (head.partitions or head.partition_keys or any(not k.startswith(OWN_PREFIX) for k in head.metadata))

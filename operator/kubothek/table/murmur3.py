@@ -1,8 +1,8 @@
-"""Murmur3 (x86, 32 bit) as Spark computes it, over whole Arrow arrays: of buckets and of Bloom filters.
+"""Murmur3 (x86, 32 bit) as Spark computes it, over whole Arrow arrays, for buckets and Bloom filters.
 
-Each function takes the hash so far of each row, which is its seed, and one more value a row; of a null, the result
-means nothing. It differs from the standard in what it does with the last bytes of a text. Vectors: docs/layout.md,
-Spark's ``BloomFilterImpl`` and Murmur3_x86_32.
+Each function takes each row's hash so far, which serves as the seed, and one more value a row; for a null, the result
+is undefined. It differs from the standard in the last bytes of a text. Test vectors: docs/layout.md, Spark's
+``BloomFilterImpl`` and Murmur3_x86_32.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Hashes: TypeAlias = "pa.Array[Any]"
-"""Of uint32."""
+"""An array of uint32."""
 Words: TypeAlias = npt.NDArray[np.uint32]
 
 
 def hash_int(hashes: Hashes, values: pa.Array[Any]) -> Hashes:
-    """Of values of 32 bits, as uint32."""
+    """Return the hashes with one more value of 32 bits each, as uint32."""
     found = hashes.to_numpy().copy()
     _mix(found, values.fill_null(0).to_numpy())
     _finish(found, np.uint32(4))
@@ -28,12 +28,12 @@ def hash_int(hashes: Hashes, values: pa.Array[Any]) -> Hashes:
 
 
 def hash_long(hashes: Hashes, values: pa.Array[Any]) -> Hashes:
-    """Of values of 64 bits, as uint64."""
+    """Return the hashes with one more value of 64 bits each, as uint64."""
     return pa.array(hash_longs(hashes.to_numpy(), values.fill_null(0).to_numpy()))
 
 
 def hash_longs(hashes: Words, values: npt.NDArray[np.uint64]) -> Words:
-    """Return the same of numpy's arrays."""
+    """Do the same as :func:`hash_long` for numpy's arrays."""
     found = hashes.copy()
     _mix(found, values.astype(np.uint32))
     _mix(found, (values >> np.uint64(32)).astype(np.uint32))
@@ -42,16 +42,16 @@ def hash_longs(hashes: Words, values: npt.NDArray[np.uint64]) -> Words:
 
 
 def hash_bytes(hashes: Hashes, values: pa.Array[Any]) -> Hashes:
-    """Of binary values."""
+    """Return the hashes with one more binary value each."""
     return pa.array(Texts(values).hashed(hashes.to_numpy()))
 
 
 class Texts:
-    """Binary values, prepared for being hashed once or more.
+    """Binary values, prepared for one or more hashings.
 
-    Whole little-endian words, then each byte that is left as a signed word of its own. The longest values come first,
-    so those that go on are always the first ones: the work is in proportion to the bytes, and Python's to the longest
-    value.
+    A value is hashed as whole little-endian words, then each remaining byte as a signed word of its own. The longest
+    values come first, so the unfinished ones are always a prefix. The work grows with the number of bytes, Python's
+    share with the longest value.
     """
 
     def __init__(self, values: pa.Array[Any]) -> None:
@@ -73,7 +73,7 @@ class Texts:
         self._words = np.ndarray((max(0, len(self._bytes) - 3),), "<u4", self._bytes, strides=(1,))
 
     def hashed(self, hashes: Words) -> Words:
-        """Return the hash of each value, given the one so far."""
+        """Return the hash of each value, given its hash so far."""
         found = hashes[self._order]
         at = 0
         while going := int(np.searchsorted(self._falling, -at - 4, side="right")):
@@ -93,7 +93,7 @@ class Texts:
 
 
 def _mix(hashes: Words, words: Words) -> None:
-    """One round of Murmur3 with one word a row, in place."""
+    """Apply one round of Murmur3 with one word a row, in place."""
     words = words * np.uint32(0xCC9E2D51)
     words = ((words << np.uint32(15)) | (words >> np.uint32(17))) * np.uint32(0x1B873593)
     hashes ^= words
@@ -103,7 +103,7 @@ def _mix(hashes: Words, words: Words) -> None:
 
 
 def _finish(hashes: Words, lengths: Words | np.uint32) -> None:
-    """The last rounds, in place."""
+    """Apply the final rounds, in place."""
     hashes ^= lengths
     hashes ^= hashes >> np.uint32(16)
     hashes *= np.uint32(0x85EBCA6B)

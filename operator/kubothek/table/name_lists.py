@@ -13,9 +13,9 @@ _OFFSET: Final = re.compile(r"[+-]\d\d:\d\d")
 
 
 def names_in(what: str, given: Iterable[str] | str) -> tuple[str, ...]:
-    """Return the names of a list of columns or datasets; a text is one name, not a sequence of letters.
+    """Return the names of a list of columns or datasets; a string is one name, not a sequence of letters.
 
-    Raises InputError, saying ``what`` it is, for anything that is no name.
+    Raises InputError for anything else; ``what`` names the list in the message.
     """
     if isinstance(given, str):
         return (given,)

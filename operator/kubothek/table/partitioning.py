@@ -1,11 +1,9 @@
-"""Partition values: which columns may partition a table, their text in keys and labels, and splitting by
-them.
+"""Partition values: which columns may partition a table, their text in keys and labels, and the split of rows by them.
 
-A *partition path* is ``<column>=<value>/…`` in the order of the partition keys, empty for a table without
-partitions; a *label* is the path and the name of one file (Kartothek specification, "Data files of partitions" and
-"Attributes"). Each part is
-percent-encoded with nothing but letters, digits and ``-._~`` left as it is: kartothek leaves ``/`` too, which
-corrupts values that contain one, and decodes ours rightly.
+A *partition path* is ``<column>=<value>/…`` in the order of the partition keys, empty for a table without partitions. A
+*label* is the path and the name of one file (Kartothek specification, "Data files of partitions" and "Attributes").
+Each part is percent-encoded except for letters, digits and ``-._~``. kartothek also leaves ``/`` unencoded, which
+corrupts values that contain one; it decodes Kubothek's form correctly.
 """
 
 from __future__ import annotations
@@ -28,18 +26,17 @@ MAX_SEGMENT_BYTES: Final = 255
 MAX_PATH_BYTES: Final = 768
 """Leaves 256 of the 1024 bytes of an S3 key for the store's prefix, the uuid and the name of the file."""
 
-# bool is not here: both libraries read every value of a bool partition column back as True.
+# bool is absent: both libraries read every value of a bool partition column back as True.
 _PARTITIONABLE: Final = (pa.int64(), pa.uint64(), pa.float64(), pa.string(), pa.date32(), pa.timestamp("us"))
 
 
-# --- what may be stored -------------------------------------------------------------------------------------
+# --- rules for tables ---------------------------------------------------------------------------------------
 
 
 def check_new_table(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
     """Raise PartitionInvalid or SchemaMismatch if a new table cannot have this stored schema and these keys.
 
-    Names are checked for new tables only: what another library has already stored can be read and appended
-    to.
+    Only new tables have their names checked: tables that another library stored can be read and appended to.
     """
     require_distinct(partition_keys)
     for key in partition_keys:
@@ -50,7 +47,7 @@ def check_new_table(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
 
 
 def check_new_columns(before: pa.Schema, schema: pa.Schema) -> None:
-    """Raise SchemaMismatch if a column that was not there before has a name that no table can have."""
+    """Raise SchemaMismatch if a new column has a name that no table can have."""
     for name in schema.names:
         if name in before.names:
             continue
@@ -67,7 +64,7 @@ def check_new_columns(before: pa.Schema, schema: pa.Schema) -> None:
 
 
 def check_partition_keys(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
-    """Raise PartitionInvalid unless each key is a column of a type that survives the trip through a path."""
+    """Raise PartitionInvalid unless each key is a column of a type that a path preserves."""
     for key in partition_keys:
         if key not in schema.names:
             raise PartitionInvalid(f"no column {key!r} to partition on; the columns are {', '.join(schema.names)}")
@@ -81,10 +78,10 @@ def check_partition_keys(schema: pa.Schema, partition_keys: Sequence[str]) -> No
 
 
 def check_without_time_zones(given: pa.Schema, partition_keys: Sequence[str], *, of: str = "") -> None:
-    """Raise PartitionInvalid if a partition column of data, as it was handed in ``of`` something, has a time zone.
+    """Raise PartitionInvalid if a partition column of the given data has a time zone; ``of`` begins the message.
 
-    That of another column is converted away (:func:`~kubothek.table.schema.without_time_zones`). Here it decides in
-    which directory a row lies, and with it other libraries cannot read the table (facts 1.1): a person should choose.
+    Other columns are converted (:func:`~kubothek.table.schema.without_time_zones`). A partition column decides in which
+    directory a row lies, and other libraries cannot read such a table (facts 1.1): the user must choose.
     """
     for key in partition_keys:
         if key in given.names and pa.types.is_timestamp(found := given.field(key).type) and found.tz is not None:
@@ -137,7 +134,7 @@ def _join(segments: Sequence[str]) -> str:
 class Group(NamedTuple):
     """Rows that go into the same files: of one partition path and, if the table has buckets, one bucket.
 
-    ``mark``  what the names of these files say besides: in which order their rows are
+    ``mark``  further suffix of the names of these files: the order of their rows
     """
 
     path: str
@@ -150,8 +147,8 @@ def split(
 ) -> Iterator[tuple[Group, pa.RecordBatch]]:
     """Yield the rows of each group in the batch, without the partition columns.
 
-    Rows keep their order. The cost in Python is per distinct value and per group, not per row, and a group
-    does not keep the memory of the whole batch alive. Raises PartitionInvalid before anything is yielded.
+    Rows keep their order. The cost in Python is per distinct value and per group, not per row. A group does not keep
+    the memory of the whole batch alive. Raises PartitionInvalid before the first group.
     """
     payload = batch.select([name for name in batch.schema.names if name not in partition_keys])
     if batch.num_rows == 0:
@@ -186,7 +183,7 @@ def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Ar
 def _combined(codes: pa.Array[Any], more: pa.Array[Any], count: int) -> tuple[pa.Array[Any], list[int]]:
     """Return a number for each pair that occurs, and the pair for each number, as ``code * count + more``.
 
-    Numbering again each time keeps the numbers below the batch's rows: they cannot overflow.
+    Each call numbers the pairs again, so numbers stay below the batch's row count and cannot overflow.
     """
     both = pc.add(pc.multiply(codes, count), more.cast(pa.int64()))
     renumbered = both.dictionary_encode()

@@ -1,8 +1,7 @@
-"""The partition columns of all files of a head, as arrays: what planning looks at before anything is read.
+"""The partition columns of all files of a head, as arrays, for planning before any file is read.
 
-A column is held as a number for each file and the distinct values that the numbers stand for: four bytes a file, plus
-the values. It is kept as long as the head is, and the head, whose strings take a hundred times as much, is kept by
-whoever reads the same dataset again.
+A column is held as the distinct values and one number per file: four bytes a file, plus the values. It lives as long as
+the head, whose strings take a hundred times as much.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kubothek.table.log.model.paths import NOT_A_VALUE, parse_path, value_parser
 Mask = npt.NDArray[np.bool_]
 
 _NOWHERE: Final = -1
-"""The number of a value that the file's path does not tell."""
+"""The number of a value that the file's path does not contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class PathColumn:
         return int(self.codes.nbytes) + self.values.nbytes
 
     def where(self, term: Term, *, unknown: bool) -> Mask:
-        """For which files the bound term is TRUE for all rows; ``unknown`` for those that do not tell."""
+        """Return the files all of whose rows the bound term is TRUE for; ``unknown`` if the path lacks the column."""
         found = pc.fill_null(truth(term, self.values), False).to_numpy(zero_copy_only=False)
         result: Mask = np.append(found, unknown)[self.codes]
         return result
@@ -53,10 +52,10 @@ PathColumns = Mapping[str, PathColumn]
 
 
 def path_columns(head: Head, schema: pa.Schema, needed: Set[str]) -> PathColumns:
-    """Return the columns that the paths of the head's files tell, by name; worked out once for each head, if needed.
+    """Return the columns that the paths of the head's files contain, by name; computed once for each head, if needed.
 
-    Columns that only some of the paths tell, in tables of other writers, may be left out. Raises PartitionInvalid for
-    a path with a column that is not in the schema, or a value that is not of its column's type.
+    Columns that only some of the paths contain, in tables of other writers, may be left out. Raises PartitionInvalid
+    for a path with a column that is not in the schema, or a value that is not of its column's type.
     """
     first = next(iter(head.partitions), None)
     if first is None or needed.isdisjoint((*head.partition_keys, *partition_keys_in(head.file(first)))):
@@ -75,7 +74,7 @@ def path_columns(head: Head, schema: pa.Schema, needed: Set[str]) -> PathColumns
 
 
 def read_columns(keys: list[str], schema: pa.Schema) -> PathColumns:
-    """Return the same for these keys. In Python only per distinct directory name, and not per key."""
+    """Return the columns for these keys. The cost in Python is per distinct directory name, not per key."""
     columns: dict[str, _Reading] = {}
     split: pa.Array[Any] = pc.split_pattern(pa.array(keys, pa.large_string()), "/")
     depths: npt.NDArray[np.int64] = pc.list_value_length(split).to_numpy()
@@ -95,7 +94,7 @@ def read_columns(keys: list[str], schema: pa.Schema) -> PathColumns:
 
 
 class _Reading:
-    """A column while the keys are gone through; ``texts`` numbers its values as they stand in paths."""
+    """A column while the keys are parsed; ``texts`` numbers its values as they are written in paths."""
 
     def __init__(self, count: int) -> None:
         self.codes = np.full(count, _NOWHERE, np.int32)
@@ -109,7 +108,7 @@ class _Reading:
             values = pa.array(map(value_parser(data_type), self.texts), data_type)
         except NOT_A_VALUE:
             for text in self.texts:
-                parse_path(f"{name}={text}", schema)  # says which it is
+                parse_path(f"{name}={text}", schema)  # raises the error that names the value
             raise
         return PathColumn(self.codes, values)
 
@@ -121,9 +120,9 @@ def _note(
     positions: npt.NDArray[np.int64],
     count: int,
 ) -> None:
-    """Note what these directory names, which stand at ``indices`` in the keys at ``positions``, say of columns.
+    """Record the column values in these directory names, which are at ``indices`` in the keys at ``positions``.
 
-    Names that are not ``<column>=<value>`` say nothing, as in kartothek.
+    Names that are not ``<column>=<value>`` are ignored, as in kartothek.
     """
     found: dict[str, tuple[npt.NDArray[np.int32], _Reading]] = {}
     for number, segment in enumerate(segments):
@@ -149,4 +148,4 @@ class _Known:
 
 
 _KNOWN: Final[dict[int, _Known]] = {}
-"""By the identity of the head, which has no cheaper one."""
+"""By the identity of the head, its cheapest key."""

@@ -1,11 +1,10 @@
-"""The schema of a Kartothek table: stored types, ``_common_metadata``, and which schemas go together.
+"""The schema of a Kartothek table: stored types, ``_common_metadata``, and which schemas are compatible.
 
 Kartothek stores widened types, whatever the narrower type in a data file (Kartothek specification, "Table schema";
-"Type System"): integers as
-``int64`` or ``uint64``, floats as ``double``, every kind of string as ``string``, timestamps as naive
-microseconds. A *stored schema* is one of these types only, all columns nullable, partition columns first in
-partition order, then the other columns sorted by name. :func:`normalise` makes one, and every other function
-here but :func:`without_time_zones` takes and returns them.
+"Type System"): integers as ``int64`` or ``uint64``, floats as ``double``, every kind of string as ``string``,
+timestamps as naive microseconds. A *stored schema* has only these types, all columns nullable. Partition columns come
+first in partition order, then the other columns sorted by name. :func:`normalise` makes one; all other functions here
+except :func:`without_time_zones` take and return stored schemas.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def parse_type(name: str) -> pa.DataType:
     """The Arrow type of a name in a manifest: ``int64``, ``timestamp[us]``, ``timestamp[us, tz=Europe/Berlin]``,
     ``decimal128(10,2)``, ``list<T>`` …
 
-    Raises SchemaMismatch for a name that is none.
+    Raises SchemaMismatch for an unknown name.
     """
     text = name.strip()
     if (simple := _SIMPLE_NAMES.get(text)) is not None:
@@ -85,7 +84,7 @@ def parse_type(name: str) -> pa.DataType:
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """Return the name under which people write the type; the inverse of :func:`parse_type`."""
+    """Return the name under which users write the type; the inverse of :func:`parse_type`."""
     if pa.types.is_list(data_type):
         return f"list<{type_name(data_type.value_type)}>"
     if pa.types.is_decimal(data_type):
@@ -99,9 +98,9 @@ def type_name(data_type: pa.DataType) -> str:
 def normalise(schema: pa.Schema, partition_keys: Sequence[str] = ()) -> pa.Schema:
     """Return the stored schema for data of this schema: widened types, partition columns first, the others by name.
 
-    Raises SchemaMismatch, naming the column: a name twice, a partition column that is not there, a type that
-    a Kartothek table cannot hold, or a timestamp with time zone (such a column can be written once, but no
-    library can ever update the table again; ingest converts with :func:`without_time_zones`).
+    Raises SchemaMismatch, naming the column: a duplicate name, a missing partition column, a type that a Kartothek
+    table cannot hold, or a timestamp with time zone. Such a column can be written once, but then no library can update
+    the table; ingestion converts it with :func:`without_time_zones`.
     """
     require_distinct(schema.names)
     if missing := [key for key in partition_keys if key not in schema.names]:
@@ -117,16 +116,16 @@ def require_distinct(names: Iterable[str]) -> None:
 
 
 def without_time_zones(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with naive timestamps in place of those with a time zone: ingest converts them to UTC."""
+    """Return the schema with naive timestamps instead of those with a time zone: ingestion converts them to UTC."""
     return pa.schema([f.with_type(pa.timestamp(f.type.unit)) if _has_time_zone(f.type) else f for f in schema])
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table's columns in order and types of a stored schema; timestamps with time zone become naive UTC.
 
-    Raises SchemaMismatch for a column that is missing, and for a value that the column's type cannot hold exactly,
-    which it names (see :func:`fitted`); DataTypeMismatch for one that the stored form of its own type cannot hold: a
-    nanosecond, an unsigned integer beyond 64 bits. Columns outside the schema are dropped.
+    Raises SchemaMismatch for a missing column, and for a value that the column's type cannot hold exactly (see
+    :func:`fitted`); the message names the value. Raises DataTypeMismatch for a value that the stored form of its own
+    type cannot hold: a nanosecond, an unsigned integer beyond 64 bits. Columns outside the schema are dropped.
     """
     columns = []
     for field in schema:
@@ -145,11 +144,11 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def fitted(table: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Schema:
-    """The stored schema ``new``, with the table's type for each column whose values may have that type without loss.
+    """Return the stored schema ``new`` with the table's type for each column that may convert to it without loss.
 
-    That is for values to tell: :func:`conform` casts them, and refuses those that lose something. Pairs are decimals
-    of any digits, integers, and floats that are whole, also within structs and lists. Numbers and texts, times and
-    dates stay apart. To ``evolve``, a type that can widen is left to do so.
+    Whether values convert is decided later: :func:`conform` casts them, and rejects those that lose something. Decimals
+    of any digits, integers and whole floats convert to each other, also within structs and lists. Numbers and texts,
+    times and dates do not. With ``evolve``, a type that can widen stays, so that the table widens.
     """
     fields = []
     for field in new:
@@ -181,7 +180,7 @@ def _may_be_cast(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _cast(column: Any, wanted: pa.DataType) -> Any:
-    """The same values in another type. Raises ArrowInvalid if one is lost: what Arrow's own casts let pass as well."""
+    """Cast the values to another type. Raise ArrowInvalid if one is lost, also where Arrow's casts permit the loss."""
     types = pa.types
     found = column.type
     if types.is_integer(found) and types.is_decimal(wanted):
@@ -203,7 +202,7 @@ def _cast(column: Any, wanted: pa.DataType) -> Any:
 
 
 def _lossy(column: Any, field: pa.Field[Any]) -> SchemaMismatch:
-    """Return the error that names the first value which is lost; found by halving."""
+    """Return the error that names the first lost value, found by bisection."""
     first, count = 0, len(column)
     while count > 1:
         half = count // 2
@@ -293,14 +292,14 @@ def _has_time_zone(data_type: pa.DataType) -> bool:
 
 
 def merge(stored: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Schema:
-    """Return the table's schema after data of schema ``new`` came in: columns of type null gain the other's type.
+    """Return the table's schema after data of schema ``new`` is added: columns of type null get the other's type.
 
     Both are stored schemas; the order is that of ``stored``. Nothing else may differ (kartothek's
-    ``validate_compatible``, Kartothek specification, "Table schema"; "Type System"): SchemaMismatch shows how they
-    differ, column by column.
+    ``validate_compatible``, Kartothek specification, "Table schema"; "Type System"): SchemaMismatch shows the
+    differences, column by column.
 
-    ``evolve``  takes what old files and old readers can live with as well: columns that the table does not have yet,
-                columns that the data does not have (null then), and types that widen (see :func:`widened`)
+    ``evolve``  also accept what old files and old readers tolerate: columns that the table lacks, columns that the data
+                lacks (null then), and types that widen (see :func:`widened`)
     """
     together = {name: _together(_type_in(stored, name), _type_in(new, name)) for name in (*stored.names, *new.names)}
     if any(not each.accepted(evolve=evolve) for each in together.values()):
@@ -310,10 +309,10 @@ def merge(stored: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Sche
 
 
 def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The stored type that holds the values of both exactly, also in files of the narrower one; None if none does.
+    """Return the stored type that holds both types' values exactly, also in files of the narrower one; None if none.
 
-    That is a decimal with more digits, or a list whose elements were all null; numbers and texts are as wide as can
-    be already. int64 does not widen to double: it would change large values, and plateau cannot filter both.
+    That is a decimal with more digits, or a list whose elements were all null; number and text types are already the
+    widest. int64 does not widen to double: it would change large values, and plateau cannot filter both.
     """
     types = pa.types
     if one == other or types.is_null(other):
@@ -331,10 +330,10 @@ def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def carried_over(new: pa.Schema, base: pa.Schema, live: pa.Schema) -> pa.Schema:
-    """Return the schema of data that was made for ``base``, seen from the schema that the table has by now.
+    """Return the schema of data that was made for ``base``, in terms of the table's present schema ``live``.
 
-    What the data had in common with ``base`` it has in common with ``live``: columns that came since are null in it,
-    and types that were widened since are as wide for it.
+    Where the data agreed with ``base``, it agrees with ``live``: columns added since are null in it, and types widened
+    since are widened for it.
     """
     types = dict(zip(new.names, new.types, strict=True))
     for name, data_type in zip(live.names, live.types, strict=True):
@@ -344,7 +343,7 @@ def carried_over(new: pa.Schema, base: pa.Schema, live: pa.Schema) -> pa.Schema:
 
 
 def with_nulls(data: Data, schema: pa.Schema) -> Data:
-    """Return the data with a column of nulls at the end for each column of the schema that it does not have."""
+    """Return the data with a column of nulls at the end for each column of the schema that it lacks."""
     for field in schema:
         if field.name not in data.schema.names:
             data = data.append_column(field, pa.nulls(data.num_rows, field.type))
@@ -353,7 +352,7 @@ def with_nulls(data: Data, schema: pa.Schema) -> Data:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """One column of the table and of the data, None where it is missing; ``type`` is that of the table afterwards."""
+    """One column of the table and of the data, None where missing; ``type`` is the table's type after the merge."""
 
     table: pa.DataType | None
     data: pa.DataType | None
@@ -383,9 +382,9 @@ def _type_in(schema: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def _order(stored: Sequence[str], new: Sequence[str]) -> list[str]:
-    """Return the columns of both: partition columns first, which both begin with, then the others by name.
+    """Return the columns of both: the common prefix of partition columns first, then the others by name.
 
-    The order of a table that gets no column stays as it is, whoever made it.
+    If the table gets no new column, its order stays, whichever library made it.
     """
     if set(new) <= set(stored):
         return list(stored)
@@ -394,7 +393,7 @@ def _order(stored: Sequence[str], new: Sequence[str]) -> list[str]:
 
 
 def _explained(together: Mapping[str, _Together], *, evolve: bool) -> str:
-    """Return what stands against it, as a table for people, and what to do."""
+    """Return the differences as a text table for users, and the remedy."""
     different = {name: each for name, each in together.items() if each.verdict}
     lines = [("column", "the table", "the rows", "")]
     for name, each in [*different.items()][:_SHOWN]:
@@ -417,8 +416,8 @@ def _explained(together: Mapping[str, _Together], *, evolve: bool) -> str:
 def render_common_metadata(schema: pa.Schema) -> bytes:
     """Return the bytes of ``_common_metadata`` for a stored schema: a Parquet footer without rows.
 
-    In the dialect that kartothek 5.3 and plateau 4.6 both read and update (seen with both), with the pandas metadata
-    that both need.
+    It has the dialect that kartothek 5.3 and plateau 4.6 both read and update (verified with both), with the pandas
+    metadata that both need.
     """
     pandas = json.dumps(_pandas_metadata(schema), sort_keys=True)
     sink = pa.BufferOutputStream()
@@ -433,12 +432,12 @@ def render_common_metadata(schema: pa.Schema) -> bytes:
 
 
 def footer_metadata(schema: pa.Schema, with_nulls: Collection[str]) -> dict[str, str]:
-    """What the footer of a data file of this schema says beside Parquet's own: as pyarrow writes what pandas made.
+    """Return the footer's metadata of a data file of this schema, as pyarrow writes it for pandas data.
 
-    ``with_nulls``  columns with a null. Integers among them are pandas' nullable ones, as floats hold no 2**53 + 1;
-                    booleans stay objects, which plateau's filters need
+    ``with_nulls``  columns with a null. Integer columns among them become pandas' nullable integers, because floats
+                    cannot hold 2**53 + 1; booleans stay objects, which plateau's filters need
 
-    The Arrow schema is part of it, as its own metadata are what pyarrow reads: write with ``store_schema=False``.
+    The Arrow schema is part of it, because pyarrow reads the metadata from there: write with ``store_schema=False``.
     """
     described = _pandas_metadata(schema)
     for column in described["columns"]:
@@ -452,9 +451,9 @@ def footer_metadata(schema: pa.Schema, with_nulls: Collection[str]) -> dict[str,
 def parse_common_metadata(data: bytes) -> pa.Schema:
     """Return the stored schema in a ``_common_metadata`` of any writer, in its own column order.
 
-    Types are brought to our dialect (``large_string`` is ``string``); what only a foreign writer can have
-    stored, such as a timestamp with time zone, stays, so that it can be read. Raises SchemaMismatch if the
-    bytes are no Parquet footer.
+    Types are converted to Kubothek's dialect (``large_string`` is ``string``). A type that only a foreign writer can
+    have stored, such as a timestamp with time zone, stays, so that it can be read. Raises SchemaMismatch if the bytes
+    are not a Parquet footer.
     """
     try:
         schema = pq.read_schema(pa.BufferReader(data))

@@ -1,4 +1,4 @@
-"""Sorting more rows than fit: sorted runs, compressed in memory or on disk, and their merge.
+"""Sort more rows than fit in memory: sorted runs, compressed in memory or on disk, and their merge.
 
 The order is Arrow's and Parquet's: ascending, text by its bytes, NaN after all numbers and nulls last.
 """
@@ -23,8 +23,8 @@ class SortedRuns:
     """Rows that come in any order and leave sorted, a block at a time.
 
     ``by``           columns to sort by, the first one first
-    ``block_bytes``  how much of each run is in memory uncompressed while they are merged
-    ``disk``         an empty file for what is compressed; None: that stays in memory
+    ``block_bytes``  bytes of each run that are uncompressed in memory during the merge
+    ``disk``         an empty file for compressed blocks; None: they stay in memory
     """
 
     def __init__(self, by: Sequence[str], block_bytes: int, disk: BinaryIO | None = None) -> None:
@@ -40,7 +40,7 @@ class SortedRuns:
         return sum(run.size for run in self._runs)
 
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Take rows, at least one and no more than can be sorted at once, as one more run."""
+        """Add rows as one more run: at least one row, and no more than can be sorted at once."""
         rows = self._sorted(pa.Table.from_batches(batches))
         block_rows = max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))
         self._runs.append(_Run(rows, block_rows, self._disk))
@@ -49,8 +49,8 @@ class SortedRuns:
     def pop(self) -> pa.Table:
         """Return the next rows, at least a block of some run; there must be rows left.
 
-        Everything up to the smallest last row of the runs' blocks: whatever is still compressed comes later. Python
-        looks at a few rows of each block only.
+        These are all rows up to the smallest last row of the runs' blocks: compressed rows sort after it. Python code
+        reads only a few rows of each block.
         """
         for run in self._runs:
             run.load()
@@ -72,7 +72,7 @@ class SortedRuns:
 
 
 class _Run:
-    """Sorted rows: the first ones as a table, the others in compressed blocks. A single block is left as it is."""
+    """Sorted rows: the first ones as a table, the others in compressed blocks. A single block stays uncompressed."""
 
     def __init__(self, rows: pa.Table, block_rows: int, disk: BinaryIO | None) -> None:
         alone = rows.num_rows <= block_rows
@@ -93,20 +93,20 @@ class _Run:
         return bool(self.head.num_rows or self._blocks)
 
     def load(self) -> None:
-        """Have rows in ``head`` if there are any."""
+        """Load rows into ``head`` if there are any."""
         if not self.head.num_rows and self._blocks:
             block = self._blocks.popleft()
             self.head = pa.ipc.open_stream(block.read() if isinstance(block, _OnDisk) else block).read_all()
 
     def take(self, count: int) -> pa.Table:
-        """Return the first rows of ``head``, which it then no longer has."""
+        """Return the first rows of ``head`` and remove them from it."""
         taken, self.head = self.head.slice(0, count), self.head.slice(count)
         return taken
 
 
 @dataclass(frozen=True, slots=True)
 class _OnDisk:
-    """A compressed block in a file that blocks are only ever added to."""
+    """A compressed block in an append-only file."""
 
     disk: BinaryIO
     start: int
@@ -131,7 +131,7 @@ def _compressed(rows: pa.Table) -> pa.Buffer:
 
 
 def _comparable(value: pa.Scalar[Any]) -> tuple[int, Any]:
-    """Return what Python orders as Arrow orders the values; times as numbers, as Python's end with the year 9999."""
+    """Return a key that Python orders as Arrow orders the value; times are numbers: Python's end with the year 9999."""
     if not value.is_valid:
         return 2, 0
     found = value.value if pa.types.is_temporal(value.type) else value.as_py()  # type: ignore[attr-defined]

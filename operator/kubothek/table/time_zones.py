@@ -1,8 +1,8 @@
-"""Time zones of a table's columns: files hold naive UTC, as all libraries can read it, and the head says which zone.
+"""Time zones of a table's columns: files hold naive UTC, which all libraries can read; the head stores the zones.
 
-``metadata.kubothek_zones`` has the zone of each column of timestamps by name, ``""`` of one whose times have none. A
-column that it does not name is of a table that an older Kubothek or another program made: its times are naive, and data
-of any kind goes there as UTC.
+``metadata.kubothek_zones`` maps each timestamp column to its zone, ``""`` for naive times. A column without an entry
+belongs to a table that an older Kubothek or another program made: its times are naive, and times of any zone are stored
+there as UTC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAIVE_ONLY: Final[dict[bytes | str, bytes | str]] = {b"kubothek_zone": b""}
 
 
 def zones_of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the metadata of a head say of zones, as far as it makes sense."""
+    """Return the zones in the metadata of a head; invalid entries are ignored."""
     found = metadata.get(ZONES)
     if not isinstance(found, Mapping):
         return {}
@@ -29,7 +29,7 @@ def zones_of(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def zones_in(given: pa.Schema) -> dict[str, str]:
-    """Return the zones of data, as it was handed in."""
+    """Return the zones of input data."""
     return {field.name: field.type.tz or NAIVE for field in given if pa.types.is_timestamp(field.type)}
 
 
@@ -39,9 +39,11 @@ def declared_zones(*declared: pa.Schema | None) -> dict[str, str]:
 
 
 def zones_after(table: pa.Schema | None, known: Mapping[str, str], data: Mapping[str, str]) -> dict[str, str]:
-    """The zones of a table's columns with data of these zones in it; ``table`` is its schema before, None: it has none.
+    """Return the zones of a table's columns after data with the zones ``data`` is added.
 
-    Raises SchemaMismatch for data that has a zone in a column that has none, and the other way round.
+    ``table`` is the schema before, None if the table has none. Raises SchemaMismatch for data that has a zone in a
+    column
+    that has none, and the other way round.
     """
     there = {} if table is None else dict(zip(table.names, table.types, strict=True))
     after = {name: zone for name, zone in known.items() if name in there}
@@ -54,14 +56,14 @@ def zones_after(table: pa.Schema | None, known: Mapping[str, str], data: Mapping
 
 
 def zoned(schema: pa.Schema, zones: Mapping[str, str]) -> pa.Schema:
-    """Return the stored schema with the zones of its columns, as readers are shown it."""
+    """Return the stored schema with the zones of its columns, as readers see it."""
     return pa.schema(_with_zones(schema, zones))
 
 
 def expecting(schema: pa.Schema, zones: Mapping[str, str]) -> pa.Schema:
-    """The schema to read a source in: times of a column with a zone must have one, those of one with ``""`` must not.
+    """Return the schema to read a source in: times of a column with a zone must have one, of one with ``""`` must not.
 
-    The times of a column that ``zones`` does not name may have one.
+    The times of a column without an entry in ``zones`` may have one.
     """
     fields = []
     for field in _with_zones(schema, zones):
@@ -76,7 +78,7 @@ def expected_zones(schema: pa.Schema) -> dict[str, str]:
 
 
 def in_zones(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows of a stored schema as those of a :func:`zoned` one: the same moments. Copies nothing."""
+    """Return rows of a stored schema as those of a :func:`zoned` one: the same moments, without a copy."""
     columns = [
         column if column.type == field.type else column.view(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
@@ -85,7 +87,7 @@ def in_zones(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def mixed(where: str, zone: str) -> SchemaMismatch:
-    """Return the error for times of a source, named by ``where``, that are not of the kind of their column."""
+    """Return the error for times of the source ``where`` that have a zone where their column has none, or lack one."""
     if zone == NAIVE:
         return SchemaMismatch(
             f"{where} has a time zone, and the times of the column have none; convert the column to UTC without zone, "

@@ -1,12 +1,12 @@
-"""Predicates: which rows a reader wants or a change concerns, in one small language.
+"""Predicates: which rows a reader selects or a change concerns, in one small language.
 
     where = parse("month = 3 AND carrier IN ('AA', 'UA') OR delay IS NULL").bind(schema)
     where.expression()              # for Arrow
     where.verdict({"month": 4})     # None: files of this partition may hold matches
 
-A predicate selects the rows for which it is TRUE. Comparisons with NULL are not (three-valued logic, as in
-SQL), NaN equals itself and is larger than every other number (as in PostgreSQL, DuckDB and Spark), text is
-compared by its UTF-8 bytes. The same rules hold for files, paths, indices and statistics.
+A predicate selects the rows for which it is TRUE. A comparison with NULL is never TRUE (three-valued logic, as in SQL).
+NaN equals itself and is larger than every other number (as in PostgreSQL, DuckDB and Spark). Text is compared by its
+UTF-8 bytes. The same rules hold for files, paths, indices and statistics.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Bound terms in Arrow: the same function for expressions, which scans push down, and for arrays in memory.
 
-Where a row's value is NULL the result may be NULL instead of false; both mean "not TRUE", and no NOT lies above.
+Where a row's value is NULL, the result may be NULL instead of false. Both mean "not TRUE", and no NOT is applied to the
+result.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _KERNELS: Final[dict[Op, Any]] = {
     Op.GE: pc.greater_equal,
 }
 _ABOVE: Final = frozenset({Op.NE, Op.GT, Op.GE, Op.NOT_IN})
-"""Comparisons of a float column that NaN, which is above all numbers, meets."""
+"""Comparisons of a float column that are TRUE for NaN, which is above all numbers."""
 
 
 def truth(term: Term, column: Any) -> Any:
     """Return where the bound term is TRUE for the column, a ``pc.Expression`` or an array of the term's type.
 
-    Raises ValueError if the term was never bound.
+    Raises ValueError if the term is not bound.
     """
     if term.type is None:
         raise ValueError(f"the term on {term.column!r} is not bound to a schema")
@@ -50,7 +51,7 @@ def truth(term: Term, column: Any) -> Any:
 
 
 def _of_floats(term: Term, column: Any) -> Any:
-    """NaN is neither in statistics nor found by Arrow's comparisons, so each term says what it means for NaN."""
+    """Return where the term is TRUE, with NaN handled explicitly: statistics and Arrow's comparisons ignore NaN."""
     literals = term.value if isinstance(term.value, tuple) else (term.value,)
     numbers = [number for number in literals if not is_nan(number)]
     has_nan = len(numbers) < len(literals)
@@ -81,8 +82,8 @@ def _against_nan(term: Term, column: Any) -> Any:
 def _is_nan(column: Any) -> Any:
     """Return where the column is NaN.
 
-    If all numbers of a row group are the same, Arrow takes this one for every value of the column, NaN or not, and
-    would skip the row group. It evaluates no function ahead that is not pure, of which it has one.
+    If all numbers of a row group are equal, Arrow assumes this number for every value of the column, NaN or not, and
+    would skip the row group. It does not pre-evaluate impure functions; ``random`` is the only one.
     """
     found = pc.is_nan(column)
     if not isinstance(column, pc.Expression):

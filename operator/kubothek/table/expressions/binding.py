@@ -1,7 +1,7 @@
-"""Bringing literals to the types of columns, so that the same rows match.
+"""Convert literals to the types of columns, so that the same rows match.
 
-Numbers are compared as numbers whatever their kind, dates with timestamps as midnights, times with zone as UTC, and
-text that reads as a date or timestamp with columns of those types. Nothing else is converted.
+Numbers are compared as numbers whatever their types, dates with timestamps as midnights, times with zone as UTC. Text
+in the form of a date or timestamp is compared with columns of those types. Nothing else is converted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def bind_term(term: Term, schema: pa.Schema) -> Term:
 
 
 def _find(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType] | None:
-    """Return the path and type of a column; if there is none of this name, of the field of a struct: ``nest.a``."""
+    """Return the path and type of a column, or else of a field of a struct: ``nest.a``; None if there is neither."""
     if (position := schema.get_field_index(name)) >= 0:
         return (name,), schema.field(position).type
     first, *inner = name.split(".")
@@ -60,12 +60,14 @@ def _find(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType] |
 
 
 _Rounding = Callable[[Any], tuple[Literal | None, int]]
-"""From a literal to the largest value of the column's type that is not above it (None if all are), and how the two
-compare: 0 if they are the same, 1 if the literal is above the value."""
+"""Function from a literal to the largest value of the column's type that is not above it, None if all are above.
+
+It also returns how the two compare: 0 if they are equal, 1 if the literal is above the value.
+"""
 
 
 def _bind_comparison(term: Term, value: Literal | None, above: int) -> Term:
-    """Return the literal lies ``above`` the value, and below the next one that the type has."""
+    """Bind a comparison; if ``above``, the literal lies between the value and the next one of the type."""
     if not above:
         return replace(term, value=value)
     if term.op is Op.EQ:
@@ -141,7 +143,7 @@ def _checked(rounding: _Rounding, literal: Any, term: Term, data_type: pa.DataTy
         ) from error
 
 
-# --- one function a kind of type; TypeError for a literal that does not compare ------------------------------
+# --- one function per type; TypeError for a literal that does not compare ------------------------------------
 
 
 def _same(kind: type[bool | str | bytes]) -> _Rounding:
@@ -149,7 +151,7 @@ def _same(kind: type[bool | str | bytes]) -> _Rounding:
         if not isinstance(literal, kind):
             raise TypeError
         if isinstance(literal, str):
-            literal.encode()  # a lone surrogate is no text that a column can hold
+            literal.encode()  # a lone surrogate is not text that a column can hold
         return literal, 0
 
     return rounding
@@ -171,7 +173,7 @@ def _integer(data_type: Any) -> _Rounding:
 
 
 def _floating(literal: Any) -> tuple[Literal, int]:
-    """Return the nearest double, as databases compare: rounding is no different for literals and data."""
+    """Return the nearest double, as databases compare: literals and data are rounded alike."""
     if isinstance(literal, float):
         return literal, 0
     value = float(_number(literal))
@@ -220,7 +222,7 @@ def _timestamp(data_type: Any) -> _Rounding:
 
 
 def _number(literal: Any) -> Fraction:
-    """Return the exact number. A float stands for the decimal that it prints as."""
+    """Return the exact number. A float means the decimal that it prints as."""
     if isinstance(literal, bool) or not isinstance(literal, int | float | Decimal):
         raise TypeError
     if isinstance(literal, float):

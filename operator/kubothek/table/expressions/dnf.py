@@ -21,9 +21,9 @@ _LITERALS: Final = (bool, int, float, Decimal, str, bytes, datetime, date)
 def from_dnf(conjunctions: Sequence[Sequence[Sequence[Any]]]) -> Predicate:
     """Return the predicate of a list (OR) of lists (AND) of ``(column, operator, literal)``.
 
-    Operators are those of SQL and ``==``; ``is null`` and ``is not null`` need no literal. Literals are Python's,
-    numpy's, pandas' or pyarrow's scalars. Raises FilterInvalid for anything else, for an empty list, which could be
-    meant as everything or as nothing, and for None as a literal: kartothek's ``== None`` is ``is null`` here.
+    Operators are those of SQL and ``==``; ``is null`` and ``is not null`` need no literal. Literals are scalars of
+    Python, numpy, pandas or pyarrow. Raises FilterInvalid for anything else and for an empty list, which could mean all
+    rows or none. None as a literal raises as well: kartothek's ``== None`` is ``is null`` here.
     """
     if isinstance(conjunctions, str) or not isinstance(conjunctions, Sequence) or not conjunctions:
         raise FilterInvalid(f"{_shown(conjunctions)}: expected a list of lists of (column, operator, literal)")
@@ -77,8 +77,8 @@ def _literal(triple: Sequence[Any], value: Any) -> Literal:
 
 
 def _from_library(triple: Sequence[Any], value: Any) -> Any:
-    """Numpy's, pandas' and pyarrow's scalars, and subclasses of Python's types, as Python has them."""
-    if getattr(value, "nanosecond", 0):  # of a pandas Timestamp, which Arrow would cut off
+    """Convert scalars of numpy, pandas and pyarrow, and subclasses of Python's types, to Python's types."""
+    if getattr(value, "nanosecond", 0):  # of a pandas Timestamp, which Arrow would truncate
         raise FilterInvalid(f"{_shown(triple)}: tables store microseconds, {value} has nanoseconds")
     try:
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)

@@ -1,7 +1,7 @@
-"""What all terms of a conjunction say of one column together: ``x >= 3 AND x < 5`` is one interval, not two halves.
+"""The combined interval of all terms of a conjunction on one column: ``x >= 3 AND x < 5`` is one interval.
 
-Planners ask an index, which knows values and not rows, for the interval: a file that holds 2 and 7 answers either half
-and has no matching row.
+Planners look up the interval in an index, which knows values and not rows. A file that holds 2 and 7 satisfies each
+half separately, but has no matching row.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kubothek.table.expressions.terms import Op, Term, place
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The values of a column, in one Python type, for which every one of some comparisons is TRUE.
+    """The values of a column, in one Python type, for which all of some comparisons are TRUE.
 
-    ``low``, ``high``            bounds; None: there is none
+    ``low``, ``high``            bounds; None: unbounded
     ``low_open``, ``high_open``  whether the bound itself is outside
     ``values``                   the only values, all within the bounds; None: any value within the bounds
     """
@@ -30,7 +30,7 @@ class Interval:
 
     @classmethod
     def of(cls, op: str, value: Any) -> Self | None:
-        """That of one comparison; None for an operator that is not about an interval. Nothing compares with NULL."""
+        """Return the interval of one comparison; None for an operator outside COMPARISONS. Nothing equals NULL."""
         if op not in COMPARISONS:
             return None
         if op in (Op.EQ, Op.IN):
@@ -44,7 +44,7 @@ class Interval:
 
     @property
     def empty(self) -> bool:
-        """Whether no value is in it."""
+        """Whether it contains no value."""
         if self.values is not None:
             return not self.values
         if self.low is None or self.high is None:
@@ -87,7 +87,7 @@ def intervals(terms: Iterable[Term]) -> dict[str, Interval]:
 
 
 def _tighter(above: Any, is_open: bool, below: Any) -> bool:
-    """Return whether the bound that is ``above`` the other, or the same but open, is to replace it."""
+    """Return whether the bound ``above`` is above the other, or equal to it but open, and so replaces it."""
     return bool(place(above) > place(below) or (place(above) == place(below) and is_open))
 
 

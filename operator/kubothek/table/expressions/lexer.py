@@ -1,4 +1,4 @@
-"""The words of the predicate language, each with its place in the text."""
+"""The tokens of the predicate language, each with its position in the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubothek.table.expressions.text import KEYWORDS
 
 
 class Kind(Enum):
-    """What sort of word it is."""
+    """The kind of a token."""
 
     KEYWORD = auto()
     NAME = auto()
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``text`` is what it means: keywords in upper case, names and strings without their quotes."""
+    """A token; ``text`` is its meaning: keywords in upper case, names and strings without their quotes."""
 
     kind: Kind
     text: str
@@ -48,7 +48,7 @@ _SHOWN: Final = 60
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the words, and at last END. Raises FilterInvalid at what is none."""
+    """Yield the tokens, the last one END. Raises FilterInvalid at text that is no token."""
     position, end = 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
@@ -65,7 +65,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def refuse(text: str, position: int, problem: str) -> NoReturn:
-    """Raise FilterInvalid with the line of the text and a caret below the place."""
+    """Raise FilterInvalid with the line of the text and a caret below the position."""
     start = text.rfind("\n", 0, position) + 1
     stop = text.find("\n", position)
     start = max(start, position - _SHOWN)

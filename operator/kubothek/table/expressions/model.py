@@ -1,4 +1,4 @@
-"""What a predicate is: a disjunction of conjunctions of terms."""
+"""The form of a predicate: a disjunction of conjunctions of terms."""
 
 from __future__ import annotations
 
@@ -19,41 +19,40 @@ from kubothek.table.expressions.ranges import Range
 from kubothek.table.expressions.terms import Term, never
 
 MOST_TERMS: Final = 4096
-"""Of a predicate in disjunctive normal form, which can be exponentially larger than what was written."""
+"""Limit of a predicate in disjunctive normal form, which can be exponentially larger than its source."""
 
 Conjunction = tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """The rows for which one of the conjunctions is TRUE, that is each of its terms.
+    """The rows for which at least one of the conjunctions is TRUE, that is, each of its terms.
 
-    ``conjunctions``  none: FALSE; one without terms: TRUE
+    ``conjunctions``  empty: FALSE; one without terms: TRUE
     """
 
     conjunctions: tuple[Conjunction, ...]
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it looks at."""
+        """The columns that it reads."""
         return frozenset(term.column for terms in self.conjunctions for term in terms)
 
     @property
     def fields(self) -> frozenset[str]:
-        """The columns of the bound predicate's schema that it looks at: the structs of fields that it looks at."""
+        """The top-level columns of the bound predicate's schema that it reads: for a field of a struct, the struct."""
         return frozenset(term.path[0] if term.path else term.column for terms in self.conjunctions for term in terms)
 
     def bind(self, schema: pa.Schema) -> Predicate:
-        """Return the same with literals of the columns' stored types, which is what the methods below need.
+        """Return the predicate with literals of the columns' stored types, which the methods below need.
 
         A literal that the type cannot hold is rounded so that the same rows match: ``x < 3.5`` is ``x <= 3`` for
-        integers. Raises FilterInvalid for a column that is not there and for a literal that does not compare
-        with its column.
+        integers. Raises FilterInvalid for an unknown column and for a literal that does not compare with its column.
         """
         return _distinct(tuple(bind_term(term, schema) for term in terms) for terms in self.conjunctions)
 
     def to_sql(self) -> str:
-        """Return the text that :func:`~kubothek.table.expressions.parse` reads as this predicate."""
+        """Return the SQL text that :func:`~kubothek.table.expressions.parse` reads as this predicate."""
         return text.render(self.conjunctions)
 
     def expression(self) -> pc.Expression:
@@ -69,23 +68,23 @@ class Predicate:
         return found
 
     def verdict(self, known: Mapping[str, object]) -> bool | None:
-        """Return what the bound predicate says of rows that all have these values, by column; None as a value is NULL.
+        """Return the bound predicate's value for rows that all have these values, by column; None as a value is NULL.
 
         True if all such rows match, False if none can, None if it depends on other columns.
         """
         return self.verdict_within({column: Range.of(value) for column, value in known.items()})
 
     def verdict_within(self, known: Mapping[str, Range]) -> bool | None:
-        """Return the same for rows of which only ranges of values are known, by column."""
+        """Return the same for rows of which only value ranges are known, by column."""
         verdicts = {_verdict(terms, known) for terms in self.conjunctions}
         return True if True in verdicts else None if None in verdicts else False
 
     def __and__(self, other: Predicate) -> Predicate:
-        """Return the rows that match both. Raises FilterInvalid if it grows too large."""
+        """Return the rows that match both. Raises FilterInvalid if the predicate grows too large."""
         return all_of([self, other])
 
     def __or__(self, other: Predicate) -> Predicate:
-        """Return the rows that match either. Raises FilterInvalid if it grows too large."""
+        """Return the rows that match either. Raises FilterInvalid if the predicate grows too large."""
         return any_of([self, other])
 
     def __str__(self) -> str:
@@ -103,7 +102,7 @@ def _verdict(terms: Conjunction, known: Mapping[str, Range]) -> bool | None:
 
 
 def any_of(predicates: Iterable[Predicate]) -> Predicate:
-    """Return the rows that match one of them. Raises FilterInvalid if it is too large."""
+    """Return the rows that match at least one. Raises FilterInvalid if the predicate is too large."""
     conjunctions = [terms for predicate in predicates for terms in predicate.conjunctions]
     if len(conjunctions) > MOST_TERMS or sum(map(len, conjunctions)) > MOST_TERMS:
         raise _too_large()
@@ -111,7 +110,7 @@ def any_of(predicates: Iterable[Predicate]) -> Predicate:
 
 
 def all_of(predicates: Sequence[Predicate]) -> Predicate:
-    """Return the rows that match every one of them. Raises FilterInvalid if multiplying out makes it too large."""
+    """Return the rows that match all. Raises FilterInvalid if the expansion makes the predicate too large."""
     sizes = [len(predicate.conjunctions) for predicate in predicates]
     count = prod(sizes)
     terms = sum(
@@ -120,14 +119,14 @@ def all_of(predicates: Sequence[Predicate]) -> Predicate:
     if count > MOST_TERMS or terms > MOST_TERMS:
         raise _too_large()
     if not count:
-        # No row matches, but a column that is not there shall still be an error.
+        # No row matches, but an unknown column must still be an error.
         named = sorted(frozenset[str]().union(*(predicate.columns for predicate in predicates)))
         return Predicate((tuple(map(never, named)),)) if named else FALSE
     return _distinct(tuple(chain(*chosen)) for chosen in product(*(p.conjunctions for p in predicates)))
 
 
 def _distinct(conjunctions: Iterable[Conjunction]) -> Predicate:
-    """Without repeated terms and conjunctions; ``1`` and ``TRUE``, equal in Python, are not the same."""
+    """Return the predicate without repeated terms and conjunctions; ``1`` and ``TRUE``, equal in Python, stay apart."""
     found = {}
     for terms in conjunctions:
         different = {(term.column, term.op, repr(term.value)): term for term in terms}

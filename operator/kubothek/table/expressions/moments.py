@@ -13,16 +13,16 @@ _TIMESTAMP: Final = re.compile(
 
 
 def parse_date(text: str) -> date:
-    """``2019-07-28``. Raises ValueError."""
+    """Parse ``2019-07-28``. Raise ValueError for other forms."""
     if not _DATE.fullmatch(text):
         raise ValueError(f"{text!r} is no date YYYY-MM-DD")
     return date.fromisoformat(text)
 
 
 def parse_timestamp(text: str) -> datetime:
-    """``2019-07-28 12:30:00.123456``, with ``+02:00`` or ``Z`` if it has a zone; a date is its midnight.
+    """Parse ``2019-07-28 12:30:00.123456``, with ``+02:00`` or ``Z`` if it has a zone; a date is its midnight.
 
-    Raises ValueError, also for more than microseconds, which no table stores.
+    Raises ValueError, also for digits beyond microseconds, which no table stores.
     """
     if _DATE.fullmatch(text):
         return datetime.fromisoformat(text)

@@ -1,6 +1,6 @@
-"""From text to a predicate: recursive descent over AND, OR, NOT and comparisons, as in a SQL WHERE clause.
+"""A parser from text to a predicate: recursive descent over AND, OR, NOT and comparisons, as in a SQL WHERE clause.
 
-Each rule returns a function from "is it under a NOT?" to a predicate, so that negations end up in the comparisons.
+Each rule returns a function from "is it under a NOT?" to a predicate, which moves negations into the comparisons.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _DOUBLES: Final = {"nan": math.nan, "infinity": math.inf, "-infinity": -math.inf
 
 
 def parse(text: str) -> Predicate:
-    """Return the predicate that the text says. Columns and types are not looked at; see :meth:`Predicate.bind`.
+    """Return the predicate of the text. Columns and types are not checked; see :meth:`Predicate.bind`.
 
-    Known are AND, OR, NOT, parentheses, ``= != <> < <= > >=``, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE with ``%``
-    and ``_``, IS [NOT] NULL, TRUE and FALSE. One side of a comparison is a column, plain or in double quotes, the other
-    a literal: ``1``, ``0.1`` (exact), ``1e-1`` (double), ``'text'`` (a quote is doubled), ``X'00FF'``, ``DATE '…'``,
-    ``TIMESTAMP '…'``, ``DOUBLE 'NaN'``, TRUE, FALSE, NULL. Raises FilterInvalid, with a caret at the place.
+    It may use AND, OR, NOT, parentheses, ``= != <> < <= > >=``, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE with ``%`` and
+    ``_``, IS [NOT] NULL, TRUE and FALSE. One side of a comparison is a column, plain or in double quotes, the other a
+    literal: ``1``, ``0.1`` (exact), ``1e-1`` (double), ``'text'`` (a quote is doubled), ``X'00FF'``, ``DATE '…'``,
+    ``TIMESTAMP '…'``, ``DOUBLE 'NaN'``, TRUE, FALSE, NULL. Raises FilterInvalid, with a caret at the error.
     """
     return _Parser(text).whole()
 
@@ -223,7 +223,7 @@ class _Parser:
         return token
 
     def _take(self, word: str) -> bool:
-        """Return whether the next token is this keyword or symbol, which is then consumed."""
+        """Consume the next token if it is this keyword or symbol; return whether it was."""
         found = self._peek.kind in (Kind.KEYWORD, Kind.SYMBOL) and self._peek.text == word
         self._next += found
         return found
@@ -244,7 +244,7 @@ def _term(column: str, op: Op, value: Literal | None) -> _Node:
 
 
 def like(column: str, pattern: str) -> Callable[[bool], Predicate]:
-    """Return the column is LIKE the pattern, in comparisons as far as these say it, or, negated, is not."""
+    """Return the predicate of LIKE, or NOT LIKE if negated, in comparisons as far as these express it."""
     prefix = re.split("[%_]", pattern, maxsplit=1)[0]
     if prefix == pattern:
         return _term(column, Op.EQ, prefix)

@@ -1,4 +1,4 @@
-"""What a term says of many rows of which only the smallest and the largest value are known, as statistics tell."""
+"""The value of a term for many rows of which only the bounds are known, as from statistics."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Range:
 
     @classmethod
     def of(cls, value: object) -> Range:
-        """Return that of a single value; None is NULL."""
+        """Return the range of a single value; None is NULL."""
         return cls(value, value, nulls=value is None, values=value is not None)
 
 
 def verdict(term: Term, known: Range) -> bool | None:
-    """True if the bound term is TRUE for all rows, False if for none, None if that is not known."""
+    """Return True if the bound term is TRUE for all rows, False if for none, None if unknown."""
     if not _possible(term, known):
         return False
     return True if _certain(term, known) else None
@@ -99,20 +99,20 @@ def _alike(term: Term, known: Range) -> bool | None:
 
 
 def _inside(literal: Any, known: Range) -> bool:
-    """Return whether one of the values may be this one."""
+    """Return whether the range may contain this value."""
     value = place(literal)
     above = known.low is None or place(known.low) <= value
     return above and (known.high is None or value <= place(known.high))
 
 
 def _one_inside(literals: tuple[Any, ...], known: Range) -> bool:
-    """Return whether one of the values may be one of these, which are sorted."""
+    """Return whether the range may contain one of these sorted values."""
     first = 0 if known.low is None else bisect_left(literals, place(known.low), key=place)
     return first < len(literals) and (known.high is None or place(literals[first]) <= place(known.high))
 
 
 def _only(known: Range, literals: tuple[Any, ...]) -> bool:
-    """Return whether all values are one and the same, and one of these, which are sorted."""
+    """Return whether the range is a single value, and one of these sorted values."""
     if known.low is None or known.high is None or place(known.low) != place(known.high):
         return False
     return _one_inside(literals, known)

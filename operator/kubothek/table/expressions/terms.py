@@ -1,4 +1,4 @@
-"""Terms: one column compared with literals. A predicate is made of them.
+"""Terms of predicates: one column compared with literals.
 
 A literal is an int, Decimal, float, str, bytes, bool, date or datetime.
 """
@@ -19,7 +19,7 @@ Literal = int | Decimal | float | str | bytes | bool | date | datetime
 
 
 class Op(StrEnum):
-    """How a term compares; the value is its SQL text in lower case."""
+    """Comparison operator; the value is its SQL text in lower case."""
 
     EQ = "="
     NE = "!="
@@ -49,8 +49,10 @@ NEGATED: Final = {
     Op.IS_NULL: Op.IS_NOT_NULL,
     Op.IS_NOT_NULL: Op.IS_NULL,
 }
-"""The term that is TRUE where the other is FALSE; both are UNKNOWN for the same rows. Holds because NaN has its
-place in the order."""
+"""The operator that is TRUE where the other is FALSE; both are UNKNOWN for the same rows.
+
+This holds because NaN has a place in the order.
+"""
 NULL_TESTS: Final = frozenset({Op.IS_NULL, Op.IS_NOT_NULL})
 SETS: Final = frozenset({Op.IN, Op.NOT_IN})
 PATTERNS: Final = frozenset({Op.LIKE, Op.NOT_LIKE})
@@ -60,13 +62,12 @@ PATTERNS: Final = frozenset({Op.LIKE, Op.NOT_LIKE})
 class Term:
     """One comparison.
 
-    ``column`` its name; of a field in a struct the path, ``nest.a``, unless a column has this very name
+    ``column`` its name; for a field in a struct the path, ``nest.a``, unless a column has this very name
     ``value``  a literal; a tuple of at least one literal for IN and NOT IN; a pattern for LIKE and NOT LIKE, in which
-               ``%`` is any text and ``_`` any character; None for the tests of NULL, which take
-               none. ``= NULL`` is how a comparison is written that is TRUE for no row
-    ``path``   of the column in the schema, once bound: its name alone, or that of a struct and of a field in it
-    ``type``   the stored type of the column, once bound: literals are then of the Python type that goes with it, and
-               tuples of them sorted
+               ``%`` is any text and ``_`` any character; None for the tests of NULL. ``= NULL`` is the form of a
+               comparison that is TRUE for no row
+    ``path``   path of the column in the schema, once bound: its name alone, or that of a struct and of a field in it
+    ``type``   stored type of the column, once bound: literals then have the matching Python type, and tuples are sorted
     """
 
     column: str
@@ -77,7 +78,7 @@ class Term:
 
     @property
     def never(self) -> bool:
-        """Whether it is TRUE for no row at all."""
+        """Whether it is TRUE for no row."""
         return self.value is None and self.op not in NULL_TESTS
 
 
@@ -98,5 +99,5 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def place(value: Any) -> Any:
-    """Something that compares as the value, which is not NULL, does in SQL."""
+    """Return a key that compares in Python as the value, which is not NULL, compares in SQL."""
     return (is_nan(value), 0.0 if is_nan(value) else value)

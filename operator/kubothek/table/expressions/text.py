@@ -15,7 +15,7 @@ from typing import Final
 from kubothek.table.expressions.terms import NULL_TESTS, PATTERNS, SETS, Literal, Term
 
 KEYWORDS: Final = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
-"""Words that name a column only in quotes. DATE is not one: it is a literal only before a string."""
+"""Words that name a column only in quotes. DATE is not a keyword: it begins a literal only before a string."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -37,12 +37,12 @@ def identifier(name: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return the column name in quotes, for SQL of others, who have more keywords."""
+    """Return the column name in quotes, for other SQL dialects, which have more keywords."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(value: Literal | None) -> str:
-    """Return one literal."""
+    """Return the SQL text of one literal."""
     match value:
         case None:
             return "NULL"

@@ -1,4 +1,4 @@
-"""The forms in which people hand in a filter."""
+"""The forms in which users write a filter."""
 
 from __future__ import annotations
 

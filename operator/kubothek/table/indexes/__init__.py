@@ -1,11 +1,12 @@
 """Secondary indices: which files hold a value (commit-protocol, "Indices").
 
-An index maps each value of a column to the labels of the files that hold it. Two kinds keep that map: *Kartothek*
-indices are one file that is always exact for its head and is written anew by every commit; *native* ones are
-value-sorted files that a commit only adds to. A commit updates them all, whoever asks for it
-(:func:`~kubothek.table.indexes.maintain.maintain`), and a reader that looks up nothing loses nothing but time.
+An index maps each value of a column to the labels of the files that hold it. There are two kinds. A *Kartothek* index
+is one file that is always exact for its head; each commit rewrites it. A *native* index is value-sorted files that a
+commit only adds to. Every commit updates all indices (:func:`~kubothek.table.indexes.maintain.maintain`). A reader may
+ignore them; that only costs time.
 
-Nothing here knows commits or heads: what it needs of a head is in :class:`~kubothek.table.indexes.model.IndexState`.
+This package does not know commits or heads; :class:`~kubothek.table.indexes.model.IndexState` has what it needs of a
+head.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gathering index entries in the pass that writes data files, or in one that reads them."""
+"""Collect index entries in the pass that writes data files, or in one that reads them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kubothek.table.indexes.native import write_files
 from kubothek.table.indexes.types import distinct
 
 MEMORY_BUDGET: Final = 24 << 20
-"""Sorting takes several times as much for a moment."""
+"""Sorting briefly takes several times as much."""
 _PIECE_BYTES: Final = 256
-"""What a small table costs beside its data, roughly."""
+"""Approximate memory of a small table in addition to its data."""
 
 
 class IndexCollector:
-    """Observes rows on their way into data files, and stores which values are in which file.
+    """Observer of rows during a write; it stores which values each file has.
 
     ``columns``        stored type by name of the columns to index
-    ``memory_budget``  bytes of entries that are held; more are stored as a sorted file at once
+    ``memory_budget``  bytes of entries in memory; when exceeded, they are stored as a sorted file at once
 
-    What it stores are files as native indices have them, whatever kind of index they end in: nobody sees them
-    until a commit does, and those of a commit that fails are the collector's. Not thread-safe.
+    It stores files in the form of native indices, whatever the kind of the final index. They are invisible until a
+    commit names them; garbage collection deletes those of a failed commit. Not thread-safe.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class IndexCollector:
         self._files: dict[str, tuple[IndexFile, ...]] = dict.fromkeys(columns, ())
 
     def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
-        """These rows go into the file of this label, which may get more."""
+        """Record rows that go into the file of this label, which may get more."""
         self.note(label)
         for column in self._columns:
             self.observe_values(label, column, pa.chunked_array([batch.column(column) for batch in batches]))
 
     def note(self, label: str) -> None:
-        """There is a file of this label, whatever values it holds."""
+        """Record that the file of this label exists, whatever its values."""
         self._labels.add(label)
 
     def observe_values(self, label: str, column: str, values: pa.ChunkedArray[Any]) -> None:
-        """These values of one column go into the file of this label."""
+        """Record values of one column that go into the file of this label."""
         found = distinct(values, self._columns[column])
         if len(found):
             table = entries(found, label)
@@ -62,13 +62,13 @@ class IndexCollector:
             self._store_held()
 
     def add(self, other: Collected) -> None:
-        """Take over what another collector of the same columns gathered, in a task elsewhere."""
+        """Add the entries that another collector of the same columns collected in another task."""
         self._labels |= other.labels
         for column, files in other.files.items():
             self._files[column] += files
 
     def finish(self) -> Collected:
-        """Store what is held; all that was observed."""
+        """Store the entries in memory, and return all observed entries."""
         self._store_held()
         return Collected(frozenset(self._labels), dict(self._files))
 

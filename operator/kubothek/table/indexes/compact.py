@@ -1,8 +1,8 @@
-"""Merging the files of a native index, so that a lookup opens few of them.
+"""Merge the files of a native index, so that a lookup opens few of them.
 
-A commit merges only what is small (:func:`tidied`): its cost does not grow with the table. The rest is for
-maintenance and ``kubothek index`` (:func:`compacted`), which streams: memory is bounded by the number of files that
-are read side by side, not by their size.
+A commit merges only small files (:func:`tidied`): its cost does not grow with the table. Maintenance and ``kubothek
+index`` merge the rest (:func:`compacted`) as streams: memory is bounded by the number of files read at the same time,
+not by their size.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kubothek.table.indexes.model import IndexFile
 from kubothek.table.indexes.native import Manifest, chains, read_pieces, write_files
 
 FILES_AT_ONCE: Final = 8
-"""So many files of one size class are merged into one."""
+"""Number of files of one size class that are merged into one."""
 _COMMIT_ROWS: Final = 1 << 18
-"""Entries that a commit merges at most: a fraction of a second."""
+"""Maximum entries that a commit merges: a fraction of a second."""
 _MANY: Final = 32
-"""Files that a lookup opens at most: more than what commits leave of the small classes."""
+"""Maximum files that a lookup opens: more than commits leave of the small classes."""
 _FAN_IN: Final = 32
-"""Streams that are merged at once: each holds a row group, some MiB."""
+"""Maximum streams that are merged at once: each holds a row group, some MiB."""
 
 
 def tidied(store: Store, uuid: str, manifest: Manifest) -> Manifest:
     """Return the index with its smallest files merged, if there are many of one size class; bounded work.
 
-    Each entry is merged again only when its file's class is full, and that makes a file of a higher class: so a
-    commit costs, over time, the logarithm of the index, and a lookup opens that many files.
+    An entry is merged again only when its file's class is full, which makes a file of a higher class. Amortized, a
+    commit costs the logarithm of the index size, and a lookup opens that many files.
     """
     classes: dict[int, list[IndexFile]] = {}
     for file in manifest.files:
@@ -47,7 +47,7 @@ def tidied(store: Store, uuid: str, manifest: Manifest) -> Manifest:
 
 
 def compacted(store: Store, uuid: str, manifest: Manifest, labels: Collection[str]) -> Manifest:
-    """Return the index as files whose values do not overlap, with entries of these labels only."""
+    """Return the index as files with disjoint values, with entries of these labels only."""
     lines = chains(manifest.files)
     while len(lines) > _FAN_IN:
         lines = [*lines[_FAN_IN:], list(_merged(store, uuid, manifest, lines[:_FAN_IN], labels))]
@@ -56,12 +56,12 @@ def compacted(store: Store, uuid: str, manifest: Manifest, labels: Collection[st
 
 
 def needs_compaction(manifest: Manifest) -> bool:
-    """Return whether a lookup may have to open many files, or must take files for matches that may hold none."""
+    """Return whether a lookup may have to open many files, or must accept uncovered files as matches."""
     return bool(manifest.uncovered) or len(chains(manifest.files)) >= _MANY
 
 
 def stream(store: Store, files: Sequence[IndexFile], value_type: pa.DataType) -> Stream:
-    """Return the entries of files whose values follow one another. Raises IndexStale for a damaged one."""
+    """Return the entries of files with consecutive values as a stream. Raises IndexStale for a damaged one."""
 
     def pieces() -> Iterator[pa.Table]:
         for file in files:
@@ -89,5 +89,5 @@ def _of_labels(labels: Collection[str], piece: pa.Table) -> pa.Table:
 
 
 def _size_class(file: IndexFile) -> int:
-    """Return files of one class differ in size by a factor of eight at most."""
+    """Return the size class; files of one class differ in size by a factor of eight at most."""
     return max(0, file.rows.bit_length() - 10) // 3

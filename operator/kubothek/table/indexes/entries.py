@@ -1,7 +1,7 @@
 """Index entries in memory: tables of ``value`` and ``label``, a row for each label of each value.
 
-``label`` is dictionary-encoded: an index has many values to a label. *Sorted* entries are ordered by value and hold
-no pair twice. All of it is Arrow's work, nothing here looks at single values.
+``label`` is dictionary-encoded: a label has many values. *Sorted* entries are ordered by value and hold no pair
+twice. Arrow does all the work; no Python code handles single values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LABEL: Final = "label"
 LABEL_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 
 Stream: TypeAlias = Callable[[], Iterator[pa.Table]]
-"""Opens sorted entries, piece by piece: no piece is empty, and each begins where the one before ended or above."""
+"""Opens sorted entries as non-empty pieces; each begins at the last value of the one before, or above it."""
 
 
 def entries(values: pa.Array[Any], label: str) -> pa.Table:
@@ -29,7 +29,7 @@ def entries(values: pa.Array[Any], label: str) -> pa.Table:
 
 
 def no_entries(value_type: pa.DataType) -> pa.Table:
-    """None at all."""
+    """Return an empty table of entries."""
     return pa.schema([(VALUE, value_type), (LABEL, LABEL_TYPE)]).empty_table()
 
 
@@ -48,7 +48,7 @@ def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
-    """Return those entries whose label is one of these."""
+    """Return the entries whose label is one of these."""
     table = table.unify_dictionaries()
     if not table.num_rows:
         return table
@@ -65,14 +65,14 @@ def labels_in(table: pa.Table) -> frozenset[str]:
 
 
 def texts(labels: pa.ChunkedArray[Any]) -> frozenset[str]:
-    """These labels as a set; none of them is NULL."""
+    """Return these labels as a set; none of them is NULL."""
     return frozenset(cast("list[str]", pc.unique(labels.cast(pa.string())).to_pylist()))
 
 
 def merge(streams: Sequence[Stream]) -> Iterator[pa.Table]:
     """Yield all entries of sorted streams, sorted, piece by piece; no value is divided between two pieces.
 
-    In memory are one piece of each stream, and all entries of the value at which a piece ends.
+    Memory holds one piece of each stream, and all entries of the value at which a piece ends.
     """
     heads = [head for head in map(_Head, streams) if head.piece is not None]
     while heads:
@@ -82,7 +82,7 @@ def merge(streams: Sequence[Stream]) -> Iterator[pa.Table]:
 
 
 class _Head:
-    """Where one stream of a merge stands: ``piece`` is what is to be taken next, None at its end."""
+    """The position in one stream of a merge; ``piece`` is the next piece, None at the end."""
 
     def __init__(self, stream: Stream) -> None:
         self._pieces = stream()
@@ -95,7 +95,7 @@ class _Head:
         return self.piece.column(VALUE)[-1]
 
     def take(self, bound: Any) -> Iterator[pa.Table]:
-        """Take all entries up to this value."""
+        """Remove and yield all entries up to this value."""
         while self.piece is not None:
             count: int = pc.sum(pc.less_equal(self.piece.column(VALUE), bound).cast(pa.int64())).as_py() or 0
             if count:
@@ -112,5 +112,5 @@ def _labels(table: pa.Table) -> list[Any]:
 
 
 def _one(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    """Return the column as one array: of ``int32``, it always is."""
+    """Return the column as one array."""
     return pa.concat_arrays(column.chunks)

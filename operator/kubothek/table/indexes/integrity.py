@@ -1,6 +1,4 @@
-"""Whether an index object is the one that was committed: its bytes against the hash in its key, its size and rows
-against its manifest.
-"""
+"""Integrity of index objects: bytes against the hash in the key, size and rows against the manifest."""
 
 from __future__ import annotations
 
@@ -17,26 +15,26 @@ _PIECE: Final = 1 << 20
 
 
 def check_bytes(key: str, data: bytes | memoryview) -> None:
-    """Raise IndexStale if the bytes are not those that the key was made for."""
+    """Raise IndexStale if the bytes do not have the hash in the key."""
     expected = digest_in(key)
     if expected is not None and digest_of(data) != expected:
         raise _damaged(key, "its bytes do not have the hash in its name")
 
 
 def check_size(file: IndexFile, size: int) -> None:
-    """Raise IndexStale if a file of a native index has another size than its manifest says."""
+    """Raise IndexStale if the size of a native index file differs from its manifest."""
     if size != file.bytes:
         raise _damaged(file.key, f"it has {size:,} bytes, its manifest says {file.bytes:,}")
 
 
 def check_rows(file: IndexFile, rows: int) -> None:
-    """Raise IndexStale if a file of a native index has other rows than its manifest says."""
+    """Raise IndexStale if the row count of a native index file differs from its manifest."""
     if rows != file.rows:
         raise _damaged(file.key, f"it has {rows:,} rows, its manifest says {file.rows:,}")
 
 
 def check_stream(key: str, source: io.BufferedIOBase) -> None:
-    """As :func:`check_bytes`, for an open file, a piece at a time; it is at its beginning before and after."""
+    """Check an open file as :func:`check_bytes` does, a piece at a time; it is at its beginning before and after."""
     expected = digest_in(key)
     if expected is None:
         return
@@ -49,7 +47,7 @@ def check_stream(key: str, source: io.BufferedIOBase) -> None:
 
 
 def check_object(store: Store, key: str) -> None:
-    """Read an index object and compare its bytes with the hash in its key. Raises IndexStale, also if it is gone."""
+    """Read an index object and compare its bytes with the hash in its key. Raise IndexStale, also if it is missing."""
     try:
         with store.open(key) as source:
             check_stream(key, source)

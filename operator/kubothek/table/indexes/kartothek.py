@@ -1,9 +1,8 @@
-"""Kartothek's index files: one Parquet file that lists the labels of each value (Kartothek specification, "Index
-files").
+"""Kartothek's index files: one Parquet file lists the labels of each value (Kartothek specification, "Index files").
 
-Two columns: the indexed one, and ``partition`` with lists of labels. Other writers' files differ in the type of
-strings, in order, in row groups and in what else they hold; ours are sorted by value, so that readers which look at
-row group statistics, Kubothek's and Arrow's own, find a value without reading the rest.
+It has two columns: the indexed one, and ``partition`` with lists of labels. Files of other writers differ in the type
+of strings, the order, the row groups and extra columns. Kubothek's are sorted by value, so that readers that use row
+group statistics, such as Kubothek and Arrow, find a value without reading the rest.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _GROUP_VALUES: Final = 10_000
 
 
 def read(store: Store, column: str, index: Any, stored: pa.DataType) -> tuple[pa.Table, pa.DataType | None]:
-    """Return the entries of an index as a head lists it, sorted, and the type of its values; None for a legacy map.
+    """Return the sorted entries of an index as a head lists it, and the type of its values; None for a legacy map.
 
-    Raises IndexStale for an index that is gone or cannot be read.
+    Raises IndexStale for an index that is missing or cannot be read.
     """
     if isinstance(index, Mapping):
         return from_legacy(column, index, stored), None
@@ -54,7 +53,7 @@ def read(store: Store, column: str, index: Any, stored: pa.DataType) -> tuple[pa
 
 
 def dialect_of(store: Store, indices: Mapping[str, Any], schema: pa.Schema) -> Dialect:
-    """The dialect in which another library wrote these indices: Kartothek's unless one on strings is plateau's."""
+    """Return the dialect of another library's indices: Kartothek's unless an index on strings is plateau's."""
     for column, index in indices.items():
         if column in schema.names and pa.types.is_string(stored := schema.field(column).type):
             try:
@@ -67,7 +66,7 @@ def dialect_of(store: Store, indices: Mapping[str, Any], schema: pa.Schema) -> D
 
 
 def flattened(table: pa.Table, column: str, stored: pa.DataType) -> pa.Table:
-    """Entries of a piece of an index file: a row for each label of each value. Raises pyarrow's own errors."""
+    """Return the entries of a piece of an index file: a row for each label of each value. Raises pyarrow's errors."""
     lists = table.column(PARTITION).combine_chunks()
     lists = lists if isinstance(lists, pa.Array) else pa.concat_arrays(lists.chunks)
     labels = pc.list_flatten(lists).cast(pa.string()).dictionary_encode()
@@ -77,9 +76,9 @@ def flattened(table: pa.Table, column: str, stored: pa.DataType) -> pa.Table:
 
 
 def from_legacy(column: str, index: Mapping[str, Any], stored: pa.DataType) -> pa.Table:
-    """Return the entries of an index that a head of old holds itself: a map of values, in JSON text, to labels.
+    """Return the entries of a legacy index inside a head: a map of values, in JSON text, to labels.
 
-    Raises IndexStale if the values cannot be read as those of the column.
+    Raises IndexStale if the values do not parse as values of the column.
     """
     try:
         values = _parsed(pa.array(list(index), pa.string()), stored)
@@ -90,7 +89,7 @@ def from_legacy(column: str, index: Mapping[str, Any], stored: pa.DataType) -> p
 
 
 def write(store: Store, uuid: str, column: str, entries: pa.Table, file_type: pa.DataType, moment: datetime) -> str:
-    """Store sorted entries as an index file, under a new key, which is returned."""
+    """Store sorted entries as an index file under a new key, and return the key."""
     data = render(column, entries, file_type)
     digest = names.digest_of(memoryview(data))
     while True:
@@ -132,7 +131,7 @@ def render(column: str, entries: pa.Table, file_type: pa.DataType) -> pa.Buffer:
 
 
 def _ends(values: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    """Return the position after the last entry of each value, of sorted values."""
+    """Return the position after the last entry of each of the sorted values."""
     count = len(values)
     if not count:
         return pa.array([], pa.int64())
@@ -152,5 +151,5 @@ def _array(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 
 def unreadable(column: str, why: str) -> IndexStale:
-    """Return the error for an index that is there, but of no use."""
+    """Return the error for an index that exists but is unusable."""
     return IndexStale(f"index on {column!r}: {why}; build it anew: kubothek index --rebuild")

@@ -1,4 +1,4 @@
-"""Which files may hold a value, for the planner."""
+"""Index lookups for the planner: which files may hold a value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES_AT_ONCE: Final = 4
 
 
 class Indexed(Protocol):
-    """A head, as far as indices are concerned."""
+    """The part of a head that indices need."""
 
     @property
     def index_state(self) -> IndexState:
@@ -47,7 +47,7 @@ class Indexed(Protocol):
 def lookup(
     store: Store, head: Indexed, schema: pa.Schema, column: str, op: str, values: Sequence[object]
 ) -> Set[str] | None:
-    """As :func:`lookup_interval`, for one comparison ``column <op> value``; any number of values for ``in``."""
+    """Look up one comparison ``column <op> value`` as :func:`lookup_interval` does; ``in`` takes several values."""
     interval = Interval.of(op, tuple(values) if op == "in" or not values else values[0])
     return None if interval is None else lookup_interval(store, head, schema, column, interval)
 
@@ -55,8 +55,9 @@ def lookup(
 def lookup_interval(store: Store, head: Indexed, schema: pa.Schema, column: str, interval: Interval) -> Set[str] | None:
     """Return the labels of all files that may hold a row whose value is in the interval; None if no index can tell.
 
-    ``schema`` is the stored one of the table. The set may name labels that the head does not have, of files that are
-    gone. An index that is missing or damaged is none: foreign garbage collections take those of old versions.
+    ``schema`` is the stored one of the table. The set may contain labels of deleted files, which the head does not
+    have. A
+    missing or damaged index counts as none: foreign garbage collections delete those of old versions.
     """
     state = head.index_state
     kind = state.kinds().get(column)
@@ -80,10 +81,10 @@ def lookup_interval(store: Store, head: Indexed, schema: pa.Schema, column: str,
 def values_held(
     store: Store, head: Indexed, schema: pa.Schema, column: str, values: pa.Array[Any], labels: Container[str]
 ) -> tuple[pa.Array[Any], frozenset[str]] | None:
-    """Those of the values that a native index has for one of these labels, which are the head's, and the labels whose
-    values it does not know. None if there is no such index, or it is damaged.
+    """Return the values that a native index has for these labels, and the labels that it does not cover.
 
-    ``values`` are of the column's stored type, without NULL and NaN; sorted ones are found faster.
+    ``labels`` are the head's. ``values`` have the column's stored type, without NULL and NaN; sorted ones are found
+    faster. None if there is no such index, or it is damaged.
     """
     key = head.index_state.native.get(column)
     if key is None or column not in schema.names or not is_indexable(schema.field(column).type):
@@ -104,7 +105,7 @@ def values_held(
 
 
 def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
-    """The entries of these values. They are sorted in the file: looking for few in many beats looking at many."""
+    """Return the entries of these values, by binary search: few values in many sorted entries."""
     ends = cast("Any", pc.min_max(wanted))
     entries = file.read_near([VALUE, LABEL], (pc.field(VALUE) >= ends["min"]) & (pc.field(VALUE) <= ends["max"]))
     if not entries.num_rows:
@@ -118,14 +119,14 @@ def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
 
 
 def _concerns_nan(interval: Interval) -> bool:
-    """NaN is in no index, and is larger than every number: it is within all bounds but an upper one."""
+    """Return whether NaN may match. NaN is in no index and above every number: only an upper bound excludes it."""
     literals = (interval.low, interval.high, *(interval.values or ()))
     return (interval.high is None and interval.values is None) or any(map(is_nan, literals))
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """An interval in Arrow's terms; ``type`` is that of the column."""
+    """An interval as Arrow values; ``type`` is that of the column."""
 
     type: pa.DataType
     low: pa.Scalar[Any] | None
@@ -135,7 +136,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, interval: Interval, stored: pa.DataType) -> _Wanted | None:
-        """None if a literal is no value of the column, such as 1.5 for integers."""
+        """Return the interval for a column; None if a literal is not a value of the column: 1.5 for integers."""
         try:
             low, high = (None if b is None else pa.array([b], stored)[0] for b in (interval.low, interval.high))
             values = None if interval.values is None else pa.array(interval.values, stored)
@@ -144,12 +145,12 @@ class _Wanted:
             return None
 
     def cast(self, stored: pa.DataType) -> _Wanted:
-        """For values of another type. Raises ArrowInvalid where that has no such value."""
+        """Return the interval for another value type. Raises ArrowInvalid if that type has no such value."""
         low, high = (None if bound is None else bound.cast(stored) for bound in (self.low, self.high))
         return replace(self, low=low, high=high, values=None if self.values is None else self.values.cast(stored))
 
     def condition(self, field: pc.Expression) -> pc.Expression:
-        """True for the values of the field that are wanted. Not everything is: some bound there is."""
+        """Return the condition for wanted values of the field; the interval has at least one bound."""
         if self.values is not None:
             among: pc.Expression = _among(field, self.values)
             return among
@@ -162,7 +163,7 @@ class _Wanted:
         return found
 
     def may_be_in(self, file: IndexFile) -> bool:
-        """Return whether the bounds of a file let one of the values be in it."""
+        """Return whether the bounds of a file permit one of the values."""
         if self.values is not None:
             bounds = map(bound_of, self.values)
             return any(_reaches(file, Op.LE, bound) and _reaches(file, Op.GE, bound) for bound in bounds)
@@ -197,7 +198,7 @@ def _in_native(files: Opened, key: str, wanted: _Wanted) -> set[str]:
 
 
 def _stored_condition(column: str, wanted: _Wanted, stored: pa.DataType) -> Any:
-    """Return the condition on a column that may have become wider since: 1.5 is no value of it, but can be compared."""
+    """Return the condition on a column that may be wider than the index: 1.5 compares with integers but is none."""
     try:
         return wanted.cast(stored).condition(pc.field(column))
     except pa.ArrowInvalid:
@@ -207,7 +208,7 @@ def _stored_condition(column: str, wanted: _Wanted, stored: pa.DataType) -> Any:
 def _among(field: Any, wanted: pa.Array[Any]) -> Any:
     if len(wanted) == 1:
         return field == wanted[0]
-    # Statistics rule out what is outside of a range, but not what is not in a set.
+    # Statistics exclude values outside a range, but not values outside a set.
     least_and_most = pc.min_max(wanted) if not pa.types.is_binary(wanted.type) else None
     inside = field.isin(_with_both_zeros(wanted))
     if least_and_most is None:
@@ -216,7 +217,7 @@ def _among(field: Any, wanted: pa.Array[Any]) -> Any:
 
 
 def _with_both_zeros(wanted: pa.Array[Any]) -> pa.Array[Any]:
-    """Arrow looks up the bits, in which 0.0 and -0.0 differ, and Parquet's statistics give -0.0 as the least 0.0."""
+    """Return the values with both zeros: Arrow looks up bits, and Parquet's statistics give -0.0 as the least 0.0."""
     if not pa.types.is_floating(wanted.type) or 0.0 not in wanted.to_pylist():
         return wanted
     return pa.concat_arrays([wanted, pa.array([0.0, -0.0], wanted.type)])

@@ -1,6 +1,6 @@
-"""Keeping the indices of a table right across a change of its files: what every commit does, on every head it tries.
+"""Update the indices of a table after a change of its files. Every commit does this on every head it tries.
 
-Data files are read only for labels whose entries nobody gathered while they were written.
+Data files are read only for labels whose entries were not collected while they were written.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from kubothek.table.indexes.reading import collect_from_files
 from kubothek.table.indexes.types import check_indexable, file_type, is_indexable
 
 _READ_FILES: Final = 16
-"""A native index leaves more files than this uncovered, until maintenance reads them: a commit stays short."""
+"""A native index leaves more files than this uncovered, until maintenance reads them: it keeps commits short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """A change of a table's files, as its indices see it.
+    """A change of a table's files, as far as indices are concerned.
 
     ``files``           key by label, after the change
-    ``added``           labels that came, or that stand for another file than before
+    ``added``           labels that are new, or name another file than before
     ``schema``          stored, after the change; None if the table has none yet
     """
 
@@ -52,10 +52,11 @@ def maintain(
     *,
     lenient: bool = False,
 ) -> IndexState:
-    """Return the indices of the head after the change. Nothing is written if nothing changes for them.
+    """Return the indices of the head after the change. Nothing is written if none of them changes.
 
-    ``lenient``: an index that cannot be brought up to date is dropped; else it raises IndexStale. Raises
-    IndexInvalid for a wanted one that cannot be.
+    ``lenient``: drop an index that cannot be updated; else it raises IndexStale. Raises IndexInvalid for a wanted index
+    that
+    is impossible.
     """
     return _Maintenance(store, before, files, moment, change).run(lenient=lenient)
 
@@ -87,7 +88,7 @@ class _Maintenance:
                 pending[column] = kind
                 continue
             if column not in _indexable(schema, self._files.partition_keys):
-                continue  # the column was dropped, or became another
+                continue  # the column was dropped, or has another type
             stored = schema.field(column).type
             try:
                 if kind is IndexKind.KARTOTHEK:
@@ -103,7 +104,7 @@ class _Maintenance:
         return column in self._change.fresh or column not in listed
 
     def _missing(self, column: str, *, fresh: bool) -> dict[str, str]:
-        """Return the files (key by label) whose entries for the column are neither in the index nor gathered."""
+        """Return the files (key by label) whose entries for the column are neither in the index nor collected."""
         known = self._change.collected.of(column)
         labels = self._files.files if fresh else self._files.added
         return {label: self._files.files[label] for label in labels if label not in known}
@@ -131,7 +132,7 @@ class _Maintenance:
         return kartothek.write(self._store, self._before.uuid, column, entries, wanted_type, self._moment)
 
     def _kept(self) -> Collection[str]:
-        """Return the labels that stand for the same file as before."""
+        """Return the labels that name the same file as before."""
         added = self._files.added
         return {label for label in self._files.files if label not in added} if added else self._files.files
 
@@ -161,7 +162,7 @@ class _Maintenance:
 
 
 def _unnamed(listed: Any, entries: pa.Table, labels: Collection[str]) -> Set[str]:
-    """The labels without an entry in an index of another program: of files without values, or the index is damaged."""
+    """Return the labels without an entry in a foreign index: their files have no values, or the index is damaged."""
     if isinstance(listed, str) and digest_in(listed) is not None:
         return frozenset()
     named = labels_in(entries)
@@ -169,7 +170,7 @@ def _unnamed(listed: Any, entries: pa.Table, labels: Collection[str]) -> Set[str
 
 
 def _indexable(schema: pa.Schema, partition_keys: Sequence[str]) -> set[str]:
-    """Return the columns that an index can be on. plateau makes one on a partition column, which then finds nothing."""
+    """Return the columns that may have an index. plateau indexes partition columns, too, but such an index is empty."""
     return {field.name for field in schema if is_indexable(field.type)}.difference(partition_keys)
 
 
@@ -184,11 +185,11 @@ def _widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def adopt(store: Store, before: IndexState, foreign: Mapping[str, Any], files: Files, moment: datetime) -> IndexState:
-    """Return the indices of a head that another program put over one with ``before``; ``foreign`` are its ``indices``.
+    """Return the indices after another program replaced the head with ``before``; ``foreign`` are its ``indices``.
 
-    What the other library keeps is looked at, and made exact where it is not: an index that it dropped, that it
-    left behind, or wrote in the other dialect. Native ones, which it does not know, are kept as in any other commit.
-    An index that cannot be mended is left out, as a foreign head must always be adopted.
+    A Kartothek index that the other library dropped, left stale or wrote in the other dialect is repaired. Native
+    indices, which it does not know, are updated as in any commit. An index that cannot be repaired is left out, because
+    a foreign head must always be adopted.
     """
     schema = pa.schema([]) if files.schema is None else files.schema
     kartothek_indices: dict[str, Any] = {}
@@ -215,7 +216,7 @@ def _mended(
         try:
             entries, found_type = kartothek.read(store, column, listed, stored)
             labels = labels_in(entries)
-            # It may have been left behind, also one that is new to us: by a commit of ours that was overwritten.
+            # It may be stale, even if it is new to this table: from an overwritten commit of Kubothek.
             unknown = {label: files.files[label] for label in files.added - labels}
             read = collect_from_files(store, before.uuid, {column: stored}, unknown)
         except IndexStale:

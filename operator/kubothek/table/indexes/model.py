@@ -1,4 +1,4 @@
-"""What passes between those who write files, those who commit them, and those who look values up; plain data."""
+"""Plain data that writers, commits and lookups of indices exchange."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from enum import StrEnum
 from typing import Any, Final, Self, TypeAlias
 
 Bound: TypeAlias = bool | int | float | str
-"""A value in a form that compares as the value does and fits into JSON; see :func:`~.types.bound_of`."""
+"""A value in a form that compares like the value and fits JSON; see :func:`~.types.bound_of`."""
 
 
 class IndexKind(StrEnum):
-    """Who can read an index, and what a commit costs."""
+    """The kind of an index: which libraries can read it, and what a commit costs."""
 
     KARTOTHEK = "Kartothek"
-    """One file, exact for its head: plateau and kartothek read and update it; a commit writes it anew."""
+    """One file, exact for its head: plateau and kartothek read and update it; each commit rewrites it."""
     NATIVE = "Native"
-    """Sorted files that a commit adds to: for many values; only Kubothek reads it."""
+    """Sorted files that commits add to: for columns with many values; only Kubothek reads it."""
 
 
 class Dialect(StrEnum):
-    """Which library besides Kubothek can update an index on strings (seen with kartothek 5.3 and plateau 4.6); both
-    read either.
+    """Library besides Kubothek that can update an index on strings (verified with kartothek 5.3 and plateau 4.6).
+
+    Both libraries can read either dialect.
     """
 
     KARTOTHEK = "Kartothek"
@@ -31,7 +32,7 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """One sorted file of a native index. ``low`` and ``high`` None: no such bound is known."""
+    """One sorted file of a native index. ``low`` and ``high`` None: the bound is unknown."""
 
     key: str
     rows: int
@@ -40,15 +41,15 @@ class IndexFile:
     high: Bound | None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in manifests, and as it travels from a task to the driver."""
+        """Return the form in manifests and in task results."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The index entries of some data files, gathered while they were written or by reading them.
+    """The index entries of some data files, collected while the files were written or by reading them.
 
-    ``labels``  whose entries these are: all of them, for each column in ``files``
+    ``labels``  the labels of these files; for each column in ``files`` all of them are covered
     ``files``   sorted files by column, already in the store; empty for a column without values
     """
 
@@ -56,11 +57,11 @@ class Collected:
     files: Mapping[str, tuple[IndexFile, ...]] = field(default_factory=dict)
 
     def of(self, column: str) -> frozenset[str]:
-        """Return the labels whose entries for this column are here."""
+        """Return the labels whose entries for this column are included."""
         return self.labels if column in self.files else frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for the way from a task to the driver."""
+        """Return plain data, to send from a task to the driver."""
         files = {column: [file.to_json() for file in each] for column, each in self.files.items()}
         return {"labels": sorted(self.labels), "files": files}
 
@@ -72,7 +73,7 @@ class Collected:
 
     @classmethod
     def joined(cls, parts: Iterable[Collected]) -> Self:
-        """What several writers gathered; a column that one of them did not index has to be read from the files."""
+        """Return the joined entries of several writers, without the columns that one of them did not index."""
         some = [part for part in parts if part.labels]
         if not some:
             return cls()
@@ -83,7 +84,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a compaction made of files of a native index; ``covered`` are labels whose entries it added."""
+    """The result of a compaction of native index files; ``covered`` are labels whose entries it added."""
 
     files: tuple[IndexFile, ...]
     instead_of: frozenset[str]
@@ -92,13 +93,13 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexChange:
-    """What a commit knows of indices. The default is right for every commit: all indices that are there are kept.
+    """The index part of a commit. The default suits every commit: it keeps all existing indices.
 
-    ``collected``  entries of files that it adds; what is missing is read from the files
-    ``wanted``     kind by column: indices that are to be there after it; None drops the column's index
-    ``fresh``      of ``wanted``, those that start from ``collected`` alone: built anew
-    ``merged``     compactions by column; of no effect where another one was faster
-    ``dialect``    of string indices from now on; None = as it is
+    ``collected``  entries of added files; missing ones are read from the files
+    ``wanted``     kind by column: indices that exist afterwards; None drops the column's index
+    ``fresh``      columns of ``wanted`` whose index starts from ``collected`` alone: a rebuild
+    ``merged``     compactions by column; ignored where another compaction came first
+    ``dialect``    dialect of string indices from now on; None = unchanged
     """
 
     collected: Collected = Collected()
@@ -114,7 +115,7 @@ class IndexState:
 
     ``kartothek``  the head's ``indices``: a key by column, or a legacy map of values to labels
     ``native``     the key of a manifest by column
-    ``pending``    the kind by column, of indices that are made as soon as the column has a type
+    ``pending``    the kind by column, of indices that are created when the column gets a type
     """
 
     uuid: str
@@ -124,11 +125,11 @@ class IndexState:
     pending: Mapping[str, IndexKind] = field(default_factory=dict)
 
     def wanted(self) -> dict[str, IndexKind]:
-        """Return the kind of each column's index, pending ones included: what writers gather entries for."""
+        """Return the kind of each column's index, pending ones included: writers collect entries for these."""
         return {**self.pending, **self.kinds()}
 
     def kinds(self) -> dict[str, IndexKind]:
-        """The kind of each column's index that is there; of two, which a foreign writer can make, Kartothek's."""
+        """Return the kind of each column's existing index; Kartothek's if a foreign writer made a second one."""
         native = dict.fromkeys(self.native, IndexKind.NATIVE)
         return native | dict.fromkeys(self.kartothek, IndexKind.KARTOTHEK)
 

@@ -1,9 +1,9 @@
-"""Native indices: sorted Parquet files of entries, and a manifest that says which files make one index.
+"""Native indices: sorted Parquet files of entries, and a manifest that lists the files of one index.
 
-A manifest is immutable, as all of its files are: a head names one for each column (``kubothek_index``), a commit
-writes a new one. The promise of a manifest for its head: each label of the head is in ``uncovered``, or all of its
-values are in the files. Entries of labels that the head does not have are no harm, as a label never comes back with
-other rows: whoever looks up leaves them out.
+Manifests and files are immutable: a head names one manifest for each column (``kubothek_index``), and a commit writes a
+new one. Invariant of a manifest for its head: each label of the head is in ``uncovered``, or all of its values are in
+the files. Entries of labels outside the head are harmless, because a label never returns with other rows: lookups
+ignore them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from kubothek.table.schema import parse_type, type_name
 from kubothek.table.untrusted_parquet import DAMAGED, open_parquet_file
 
 FILE_ROWS: Final = 1 << 20
-"""Entries in a file at most: some ten MiB. A base is many such files, each with values of its own."""
+"""Maximum entries of a file: about ten MiB. A compacted index is many such files with disjoint values."""
 _GROUP_ROWS: Final = 1 << 15
-"""What a point lookup reads."""
+"""The unit that a point lookup reads."""
 _DICTIONARY_BYTES: Final = 64 << 20
-"""Labels stay dictionary-encoded, however many there are."""
+"""Keeps labels dictionary-encoded, however many there are."""
 _FORMAT: Final = 1
 
 
@@ -42,7 +42,7 @@ _FORMAT: Final = 1
 class Manifest:
     """One native index at one version.
 
-    ``files``      in no order; their values may overlap
+    ``files``      in any order; their values may overlap
     ``uncovered``  labels of the head whose values are not in the files, such as those that a foreign writer added
     """
 
@@ -57,7 +57,7 @@ class Manifest:
         return sum(file.rows for file in self.files)
 
     def render(self) -> bytes:
-        """As stored."""
+        """Return the stored form."""
         document: dict[str, Any] = {"format": _FORMAT, "column": self.column, "type": type_name(self.type)}
         document["files"] = [file.to_json() for file in self.files]
         document["uncovered"] = sorted(self.uncovered)
@@ -65,7 +65,7 @@ class Manifest:
 
 
 def read_manifest(store: Store, key: str) -> Manifest:
-    """Raise IndexStale if it is gone, or none that this version of Kubothek knows."""
+    """Read a manifest. Raise IndexStale if it is missing or has an unknown format."""
     try:
         data = store.get(key)
         check_bytes(key, data)
@@ -82,7 +82,7 @@ def read_manifest(store: Store, key: str) -> Manifest:
 
 
 def write_manifest(store: Store, uuid: str, manifest: Manifest) -> str:
-    """Under a new key, which is returned."""
+    """Write the manifest under a new key and return the key."""
     data = manifest.render()
     key = names.new_manifest_key(uuid, manifest.column, names.digest_of(data))
     store.put(key, data)
@@ -90,7 +90,7 @@ def write_manifest(store: Store, uuid: str, manifest: Manifest) -> str:
 
 
 def write_files(store: Store, uuid: str, column: str, pieces: Iterable[pa.Table]) -> tuple[IndexFile, ...]:
-    """Store sorted entries, as :func:`~.entries.merge` gives them, in files of bounded size."""
+    """Store sorted entries, as :func:`~.entries.merge` returns them, in files of bounded size."""
     files: list[IndexFile] = []
     part: _Part | None = None
     for piece in pieces:
@@ -107,9 +107,9 @@ def write_files(store: Store, uuid: str, column: str, pieces: Iterable[pa.Table]
 
 
 def read_pieces(store: Store, file: IndexFile, value_type: pa.DataType) -> Iterator[pa.Table]:
-    """Yield a sorted file, row group by row group, with values of this type: of the table's column, which may be wider.
+    """Yield the row groups of a sorted file, with values of ``value_type``, which may be wider than the stored type.
 
-    Raises IndexStale if it is not the file that was committed: what is read here goes into new files.
+    Raises IndexStale if it is not the committed file: its entries go into new files.
     """
     schema = pa.schema([(VALUE, value_type), (LABEL, LABEL_TYPE)])
     try:
@@ -130,7 +130,7 @@ def read_pieces(store: Store, file: IndexFile, value_type: pa.DataType) -> Itera
 
 
 def with_merged(manifest: Manifest, merged: Merged) -> Manifest:
-    """Return the manifest with the result of a compaction; itself, if another one has taken files away meanwhile."""
+    """Return the manifest with the result of a compaction; unchanged, if another one has removed its input files."""
     if not merged.instead_of <= {file.key for file in manifest.files}:
         return manifest
     kept = tuple(file for file in manifest.files if file.key not in merged.instead_of)
@@ -138,8 +138,10 @@ def with_merged(manifest: Manifest, merged: Merged) -> Manifest:
 
 
 def _form(value_type: pa.DataType) -> Any:
-    """How values are stored. Sorted numbers are small as differences, which are decoded faster than zstd gives back
-    what it has made of them: 2 ms for a million of random ones, against 6.5.
+    """Return the writer options for the values.
+
+    Sorted numbers compress well as differences, which decode faster than zstd: 2 ms for a million random ones, against
+    6.5 ms.
     """
     types = pa.types
     if types.is_integer(value_type) or types.is_temporal(value_type):
@@ -149,7 +151,7 @@ def _form(value_type: pa.DataType) -> Any:
 
 
 class _Part:
-    """One file, encoded in memory; row groups are whole, however small the pieces are that come."""
+    """One file, encoded in memory; row groups are full, however small the added pieces are."""
 
     def __init__(self, value_type: pa.DataType) -> None:
         self.rows = 0
@@ -195,13 +197,13 @@ class _Part:
 
 
 def _compact(table: pa.Table) -> pa.Table:
-    """With dictionaries of just the labels that occur: a slice of a table keeps all of them."""
+    """Return the table with dictionaries of only the labels that occur: a slice of a table keeps all of them."""
     labels = table.column(LABEL).cast(pa.string()).combine_chunks().dictionary_encode()
     return table.set_column(1, LABEL, labels)
 
 
 def chains(files: Sequence[IndexFile]) -> list[list[IndexFile]]:
-    """The files in as few sequences as possible in each of which values only grow: each can be read as one stream."""
+    """Return the files in as few chains of ascending values as possible: each chain can be read as one stream."""
     found: list[list[IndexFile]] = []
     for file in sorted(files, key=lambda file: (file.low is not None, file.low or 0)):
         for chain in found:

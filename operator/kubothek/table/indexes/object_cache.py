@@ -1,4 +1,4 @@
-"""Index objects that were opened, kept for the next lookup in bounded memory: none of them ever changes."""
+"""Cache of opened index objects for the next lookup, in bounded memory; the objects are immutable."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from kubothek.table.indexes.native import Manifest, read_manifest
 from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
 
 BUDGET: Final = 128 << 20
-"""Bytes that are kept for each store."""
+"""Cached bytes for each store."""
 _WHOLE_BYTES: Final = 1 << 20
-"""Files up to this size are kept; of larger ones the footer, and a handle."""
+"""Files up to this size are cached whole; of larger ones the footer and a handle."""
 _HANDLE_BYTES: Final = 1 << 20
 _FOOTER_FACTOR: Final = 4
-"""What a parsed footer takes, in terms of its size in the file."""
+"""Memory of a parsed footer, as a multiple of its size in the file."""
 _MANIFEST_FILE_BYTES: Final = 600
 
 
 class OpenedFile:
     """One Parquet file of an index. Safe to use from several threads.
 
-    One thread at a time reads a file that is not in memory: each scan opens it anew, for which Arrow finds its size by
-    going to its end and back, and takes no lock for that as it does to go somewhere and read there.
+    Only one thread at a time reads a file that is not in memory. Each scan opens the file again, and Arrow then seeks
+    to its end and back to find the size, without the lock that it takes for positioned reads.
     """
 
     def __init__(self, store: Store, key: str, committed: IndexFile | None = None) -> None:
-        """``committed``: what the manifest of a native index says of the file. Raises IndexStale if it is another."""
+        """Open the file; ``committed``: its manifest entry. Raise IndexStale if the file does not match it."""
         try:
             source = store.open(key)
             size = source.seek(0, io.SEEK_END)
@@ -69,11 +69,11 @@ class OpenedFile:
         self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if whole else _HANDLE_BYTES)
 
     def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
-        """Return the rows that match; row groups whose statistics rule a match out are not read."""
+        """Return the rows that match; row groups that their statistics exclude are not read."""
         return self._read(lambda: self._fragment.to_table(columns=list(columns), filter=where, use_threads=False))
 
     def read_near(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
-        """All rows of the row groups whose statistics do not rule a match out: for who looks for many matches."""
+        """Return all rows of the row groups that their statistics do not exclude: for a search for many matches."""
         return self._read(lambda: self._fragment.subset(where).to_table(columns=list(columns), use_threads=False))
 
     def _read(self, read: Callable[[], pa.Table]) -> pa.Table:
@@ -85,7 +85,7 @@ class OpenedFile:
 
 
 class Opened:
-    """The files and manifests of one store that were used last."""
+    """The most recently used files and manifests of one store."""
 
     def __init__(self, store: Store, budget: int = BUDGET) -> None:
         self._store = store
@@ -93,16 +93,16 @@ class Opened:
 
     @property
     def cost(self) -> int:
-        """What all take, in bytes."""
+        """The memory of all, in bytes."""
         return self._kept.cost
 
     def file(self, key: str, committed: IndexFile | None = None) -> OpenedFile:
-        """Raise IndexStale if it is gone, or not the one that was ``committed``."""
+        """Return the file. Raise IndexStale if it is missing, or does not match ``committed``."""
         found: OpenedFile = self._kept.get(key, lambda: OpenedFile(self._store, key, committed), lambda file: file.cost)
         return found
 
     def manifest(self, key: str) -> Manifest:
-        """Raise IndexStale if it is gone."""
+        """Return the manifest. Raise IndexStale if it is missing."""
         found: Manifest = self._kept.get(
             key,
             lambda: read_manifest(self._store, key),
@@ -112,4 +112,4 @@ class Opened:
 
 
 opened = by_store(Opened)
-"""What is kept of a store, as long as the store is."""
+"""The cache of a store, for the lifetime of the store object."""

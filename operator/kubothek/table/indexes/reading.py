@@ -1,4 +1,4 @@
-"""Index entries of data files that exist: only the indexed columns are read, one row group at a time."""
+"""Index entries of existing data files: only the indexed columns are read, one row group at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubothek.table.indexes.model import Collected
 from kubothek.table.untrusted_parquet import DAMAGED, open_parquet_file
 
 Told = Callable[[int, int], None]
-"""Hears of files read, and of all files."""
+"""Progress callback with the number of files read, and of all files."""
 
 
 def collect_from_files(
@@ -26,7 +26,7 @@ def collect_from_files(
 ) -> Collected:
     """Return the entries of these data files (key by label) for these columns (stored type by name); bounded in memory.
 
-    Raises IndexStale, naming the file, for one that is gone or is no Parquet file: nobody can say what it holds.
+    Raises IndexStale, naming the file, if one is missing or not a Parquet file.
     """
     collector = IndexCollector(store, uuid, columns)
     for number, (label, key) in enumerate(files.items(), 1):
@@ -42,7 +42,7 @@ def collect_from_files(
 
 
 def _observe(collector: IndexCollector, label: str, reader: pq.ParquetFile, columns: Mapping[str, pa.DataType]) -> None:
-    """A column that the file does not have, or has as NULL only, has no values."""
+    """Collect the entries of one file; a column that is missing or all NULL has none."""
     present = [column for column in columns if column in reader.schema_arrow.names]
     collector.note(label)
     for number in range(reader.num_row_groups):

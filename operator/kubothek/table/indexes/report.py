@@ -1,4 +1,4 @@
-"""How the indices of a table are, for people and for the operator."""
+"""Report of the indices of a table, for users and for the operator."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kubothek.table.indexes.object_cache import opened
 
 
 class IndexHealth(StrEnum):
-    """Whether an index needs work. All answers are right in any case."""
+    """Whether an index needs work. Query results are correct in every state."""
 
     READY = "Ready"
     PARTIAL = "Partial"
-    """Lookups are slow: files are not in it, or its own files are many."""
+    """Lookups are slow: it lacks some files, or has many files of its own."""
     WAITING = "Waiting"
-    """Its column has no type yet; it is made with the first values."""
+    """Its column has no type yet; the first values create it."""
     STALE = "Stale"
-    """It cannot be read: commits and lookups fail until it is built anew."""
+    """It cannot be read: commits and lookups fail until it is rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """One index. ``rows``: values of a Kartothek index; entries, a row for each file of a value, of a native one."""
+    """One index. ``rows``: the values of a Kartothek index; the pairs of value and file of a native one."""
 
     column: str
     kind: IndexKind

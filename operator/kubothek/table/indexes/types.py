@@ -1,4 +1,4 @@
-"""Which columns can be indexed, and as what values."""
+"""Indexable columns, and the values that an index stores of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kubothek.table.schema import type_name
 _RESERVED: Final = "partition"
 """The name of the second column in Kartothek's index files."""
 _SHOWN: Final = 100
-"""Characters of a bound that are kept."""
+"""Maximum characters of a stored bound."""
 
 
 def check_indexable(schema: pa.Schema, partition_keys: Sequence[str], wanted: Iterable[tuple[str, IndexKind]]) -> None:
     """Raise IndexInvalid, naming the column, for one that a table of this stored schema cannot have an index on.
 
-    A column that is all NULL, and has no type yet, can have one: it is made when there are values.
+    A column that is all NULL, and so has no type yet, can have one: the first values create it.
     """
     for column, kind in wanted:
         if column in partition_keys:
@@ -39,7 +39,7 @@ def check_indexable(schema: pa.Schema, partition_keys: Sequence[str], wanted: It
 
 
 def is_indexable(stored: pa.DataType) -> bool:
-    """Return whether values of this stored type can be indexed; the types of Kartothek's own indices (facts 1.5)."""
+    """Return whether values of this stored type can be indexed, as in Kartothek's own indices (facts 1.5)."""
     types = pa.types
     return (
         types.is_boolean(stored)
@@ -54,12 +54,12 @@ def is_indexable(stored: pa.DataType) -> bool:
 
 
 def file_type(stored: pa.DataType, dialect: Dialect) -> pa.DataType:
-    """The type of the values in a Kartothek index file: of string columns, that of the library which updates it."""
+    """Return the value type in a Kartothek index file: for strings, that of the library that updates it."""
     return pa.large_string() if pa.types.is_string(stored) and dialect is Dialect.PLATEAU else stored
 
 
 def distinct(values: pa.ChunkedArray[Any], stored: pa.DataType) -> pa.Array[Any]:
-    """Return the values that an index holds of these: each once, without NULL and NaN, and 0.0 for -0.0."""
+    """Return the values to index: each once, without NULL and NaN, and 0.0 for -0.0."""
     values = values if values.type == stored else values.cast(stored)
     if pa.types.is_float64(stored):
         values = pc.add(pc.filter(values, pc.invert(pc.is_nan(values)), null_selection_behavior="drop"), 0.0)
@@ -68,7 +68,7 @@ def distinct(values: pa.ChunkedArray[Any], stored: pa.DataType) -> pa.Array[Any]
 
 
 def bound_of(value: pa.Scalar[Any]) -> Bound:
-    """The value as something that Python and JSON can compare: numbers as such, dates as numbers, bytes as hex."""
+    """Return the value in a form that Python and JSON can compare: numbers as such, dates as numbers, bytes as hex."""
     if pa.types.is_date32(value.type):
         return int(value.cast(pa.int32()).as_py())
     if pa.types.is_timestamp(value.type):
@@ -80,7 +80,7 @@ def bound_of(value: pa.Scalar[Any]) -> Bound:
 
 
 def low_bound(value: pa.Scalar[Any]) -> Bound | None:
-    """Return a bound that is not above the value, short enough for a manifest; None: there is none."""
+    """Return a bound that is not above the value, short enough for a manifest; None if there is none."""
     bound = bound_of(value)
     if isinstance(bound, float) and isinf(bound):
         return None
@@ -88,7 +88,7 @@ def low_bound(value: pa.Scalar[Any]) -> Bound | None:
 
 
 def high_bound(value: pa.Scalar[Any]) -> Bound | None:
-    """Return a bound that is not below the value, short enough for a manifest; None: there is none."""
+    """Return a bound that is not below the value, short enough for a manifest; None if there is none."""
     bound = bound_of(value)
     if isinstance(bound, float) and isinf(bound):
         return None

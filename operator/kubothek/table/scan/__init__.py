@@ -1,1 +1,1 @@
-"""Scans: which files a filter leaves, and their rows as Arrow batches."""
+"""Scans: which files a filter selects, and their rows as Arrow batches."""

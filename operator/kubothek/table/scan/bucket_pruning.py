@@ -1,4 +1,4 @@
-"""Which files a filter leaves because of their bucket: all of another bucket of the table's present bucketing go."""
+"""Pruning by bucket: files of the table's current bucketing whose bucket a filter excludes are dropped."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from kubothek.table.log.model.head import Head
 from kubothek.table.path_columns import Mask
 
 _MOST_COMBINATIONS: Final = 256
-"""Values of the columns that are hashed for one filter at most."""
+"""Maximum number of combinations of column values that are hashed for one filter."""
 
 
 def by_bucket(may: Mask, head: Head, schema: pa.Schema, terms: Sequence[Term]) -> Mask:
-    """The files of ``may`` (one flag a file, in head order) that may hold rows for which all these terms are TRUE.
+    """Return the files of ``may`` (one flag a file, in head order) that may hold rows for which all terms are TRUE.
 
-    The terms are bound. Files without a bucket, or with one of an older layout, stay.
+    The terms are bound. Files without a bucket, or of an older layout, stay.
     """
     try:
         bucketing = Bucketing.of(Layout.of(head), schema)
-    except LayoutInvalid:  # told to whoever writes; it is no reason not to read
+    except LayoutInvalid:  # writers report it; reading is still possible
         return may
     if bucketing is None or (wanted := _wanted(bucketing, terms)) is None:
         return may
@@ -41,7 +41,7 @@ def by_bucket(may: Mask, head: Head, schema: pa.Schema, terms: Sequence[Term]) -
 
 
 def _wanted(bucketing: Bucketing, terms: Sequence[Term]) -> set[int] | None:
-    """Return the buckets of the rows, if the terms say which values they have in each of the columns."""
+    """Return the possible buckets, if the terms fix the values of all bucket columns and these are few; else None."""
     values = [_values(name, terms) for name, _ in bucketing.columns]
     if any(each is None for each in values) or prod(len(each or ()) for each in values) > _MOST_COMBINATIONS:
         return None

@@ -1,8 +1,7 @@
-"""Which files hold rows that match: from partition keys and buckets, then secondary indices, then skipping metadata,
-then file statistics.
+"""The planner: select files by partition keys and buckets, secondary indices, skipping metadata, then statistics.
 
-Each step asks only about what the one before it left. All follow one meaning of predicates (NULL never matches), and
-each may keep a file too many, never drop one that holds a match: the rows are the same with and without an index.
+Each step examines only the files that the previous one left. All share one meaning of predicates (NULL never matches).
+A step may keep a file too many but never drops one with a match: the rows are the same with and without an index.
 """
 
 from __future__ import annotations
@@ -29,13 +28,15 @@ from kubothek.table.scan.bucket_pruning import by_bucket
 from kubothek.table.skipping.prune.plan import Skipping
 
 _FOOTERS: Final = range(2, 10_001)
-"""For how many files statistics are worth a request or two each: whoever reads one file looks at its footer anyway,
-and whoever reads more than these shall start before all of them were looked at."""
+"""The file counts for which footers are worth a request or two each.
+
+A single file's footer is read anyway. A read of more files must not wait until all footers are read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """One file to read. ``all_rows``: every one of its rows matches, as far as its path and footer tell."""
+    """One file to read. ``all_rows``: all of its rows match, as far as its path and footer show."""
 
     label: str
     key: str
@@ -46,7 +47,7 @@ SKIPPING_STEP: Final = "skipping metadata"
 
 
 class Step(NamedTuple):
-    """What a step of planning left. A step that had nothing to decide by leaves what there was."""
+    """The number of files after a step of planning; a step without information keeps all files."""
 
     name: str
     files_left: int
@@ -54,7 +55,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The files that may hold matching rows, in head order, and how they were found."""
+    """The files that may hold matching rows, in head order, and the steps that selected them."""
 
     files: Sequence[PlannedFile]
     steps: tuple[Step, ...]
@@ -89,7 +90,7 @@ def plan(store: Store, snapshot: Snapshot, where: Predicate | None = None) -> Pl
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """One conjunction. ``may``: files that may hold rows for which it is TRUE; ``rest``: what paths do not decide."""
+    """One conjunction. ``may``: files that may hold rows for which it is TRUE; ``rest``: terms not decided by paths."""
 
     rest: tuple[Term, ...]
     may: Mask
@@ -112,7 +113,7 @@ class _Candidates:
 
     @property
     def undecided(self) -> int:
-        """How many files there are of which a footer could tell more."""
+        """The number of files whose footers could decide more."""
         open_ones = [branch.may & ~self.all_rows for branch in self.branches if branch.rest]
         return int(np.count_nonzero(reduce(or_, open_ones))) if open_ones else 0
 
@@ -162,7 +163,7 @@ def _by_skipping(candidates: _Candidates, store: Store, head: Head) -> _Candidat
 
 
 class _Files(Sequence[PlannedFile]):
-    """The candidates, each made when it is asked for."""
+    """The candidates; each is created on access."""
 
     def __init__(self, head: Head, candidates: _Candidates) -> None:
         may = candidates.may

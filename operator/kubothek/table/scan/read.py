@@ -1,9 +1,8 @@
-"""Reading a table: the planned files as Arrow batches of the stored schema.
+"""Read a table: the planned files as Arrow batches of the stored schema.
 
-What other writers stored is read as kartothek and plateau read it (Kartothek specification, "Data files of
-partitions"): a data file may have
-narrower types, either string type, other column orders, columns too many (ignored) or too few (null); the
-partition columns come from the path, also where a file contradicts it.
+Data of other writers is read as kartothek and plateau read it (Kartothek specification, "Data files of partitions"). A
+data file may have narrower types, either string type, another column order, extra columns (ignored) or missing columns
+(null). The partition columns come from the path, even where a file contradicts it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from kubothek.table.scan.plan import Plan, plan
 _BATCHES_AHEAD = 8
 _FILES_AHEAD = 4
 _FILES_AT_ONCE = 1024
-"""So many are open to Arrow at a time: it keeps the footers of what it has read."""
+"""Files opened to Arrow at a time: it keeps the footers of the files that it has read."""
 _GONE = ("No such file or directory", "Path does not exist")
 
 
@@ -45,7 +44,7 @@ def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemD
 def open_files(
     store: Store, keys: Collection[str], schema: pa.Schema, filesystem: fs.FileSystem | None = None
 ) -> ds.FileSystemDataset:
-    """Data files as an Arrow dataset of the stored schema; ``filesystem``: the store's, if the caller has it already.
+    """Return data files as an Arrow dataset of the stored schema; ``filesystem``: the store's, if already at hand.
 
     Raises PartitionInvalid for a path that does not fit the schema, AccessDenied for a symbolic link.
     """
@@ -68,8 +67,8 @@ def scan(
     ``columns``  names, in the order wanted; None = all
     ``where``    only rows for which this is TRUE
 
-    Raises, before any batch, InputError for a column that is not there, and what :func:`~.plan.plan` raises. The
-    stream raises VersionIncomplete if a file is gone, StoreError if one cannot be read.
+    Raises, before any batch, InputError for an unknown column, and the errors of :func:`~.plan.plan`. The stream raises
+    VersionIncomplete if a file is missing, StoreError if one cannot be read.
     """
     schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
     names = schema.names if columns is None else list(columns)
@@ -83,9 +82,9 @@ def scan(
 
 
 def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) -> LakeError:
-    """Return what to raise for a read that failed below Arrow, which has only words for it.
+    """Return the error to raise for a read that failed inside Arrow, which reports only text.
 
-    Whether the store itself is in trouble is asked of the store.
+    A request to the store shows whether the store itself fails.
     """
     if any(sign in str(error) for sign in _GONE):
         return VersionIncomplete(
@@ -119,7 +118,7 @@ def _batches(
 
 
 class _Partitions:
-    """What is true of all rows of a file, from its key: ``<uuid>/<table>/<column>=<value>/…/<file>``.
+    """The partition values of all rows of a file, from its key: ``<uuid>/<table>/<column>=<value>/…/<file>``.
 
     Directories repeat from file to file, so each is parsed once.
     """

@@ -1,4 +1,4 @@
-"""What planning saves a query of a dataset, in the terms of Xskipper's API: data files and their bytes."""
+"""The savings of a query plan, in the terms of Xskipper's API: skipped data files and their bytes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kubothek.table.skipping.prune.aggregate import Skipped
 
 
 def skipped(store: Store, snapshot: Snapshot, where: Predicate, planned: Plan) -> Skipped:
-    """Of the plan for ``where``. Lists the dataset's files for their sizes.
+    """Return the savings of the plan for ``where``. Lists the dataset's files for their sizes.
 
-    A file that is gone has no bytes.
+    A missing file counts as zero bytes.
     """
     head = snapshot.head
     there = {info.key: info.size for info in store.list(f"{head.uuid}/")}

@@ -1,4 +1,4 @@
-"""What Parquet footers tell of files without reading them: the ranges of columns, row group by row group."""
+"""Pruning by Parquet footers: the ranges of columns per row group, without a read of the data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kubothek.table.filesystem import arrow_filesystem
 from kubothek.table.log.records import parallel
 
 KEPT_BYTES: Final = 64 << 20
-"""Of footers that were read, in all stores; files never change."""
+"""Bytes of cached footers, over all stores; files never change."""
 _PARSED: Final = 12
-"""What a parsed footer takes, in terms of its bytes in the file, measured."""
+"""Memory of a parsed footer, as a multiple of its bytes in the file, measured."""
 _UNKNOWN: Final = Range()
 _ABSENT: Final = Range(nulls=True, values=False)
 """A column that a file does not have is NULL in it (Kartothek specification, "Data files of partitions")."""
@@ -30,10 +30,10 @@ _ABSENT: Final = Range(nulls=True, values=False)
 def verdicts(
     store: Store, where: Predicate, schema: pa.Schema, files: list[tuple[str, Mapping[str, Range]]]
 ) -> list[bool | None]:
-    """Return what the bound predicate says of each file, given its key and what else is known of its columns.
+    """Return the bound predicate's verdict on each file, given its key and the known ranges of its columns.
 
     True, False or None as in :meth:`~kubothek.table.expressions.Predicate.verdict`. A file whose footer cannot be read
-    may hold anything: whoever reads it will say what is wrong with it.
+    may hold anything: the later read reports the error.
     """
     filesystem = arrow_filesystem(store)
     store.check_no_links(key for key, _ in files)
@@ -67,7 +67,7 @@ def _row_groups(footer: pq.FileMetaData, columns: Mapping[str, pa.DataType]) -> 
 
 def _range(group: pq.RowGroupMetaData, leaves: Mapping[str, int], name: str, data_type: pa.DataType) -> Range:
     if "." in name or any(path.startswith(f"{name}.") for path in leaves):
-        return _UNKNOWN  # nested, or named as a nested one is
+        return _UNKNOWN  # nested, or named like a nested column
     if name not in leaves:
         return _ABSENT
     statistics = group.column(leaves[name]).statistics
@@ -82,11 +82,11 @@ def _range(group: pq.RowGroupMetaData, leaves: Mapping[str, int], name: str, dat
 
 
 def _comparable(statistics: pq.Statistics, data_type: pa.DataType) -> tuple[Any, Any]:
-    """The bounds as the column's values are in Python; (None, None) if another writer's type tells nothing of them."""
+    """Return the bounds as Python values of the column's type; (None, None) if another writer's type prevents that."""
     types = pa.types
     try:
         low, high = cast("tuple[Any, Any]", (statistics.min, statistics.max))
-    except (ValueError, OverflowError):  # beyond Python's years
+    except (ValueError, OverflowError):  # outside Python's range of years
         return None, None
     found = {type(low), type(high)}
     if types.is_floating(data_type) and found <= {int, float}:
@@ -109,7 +109,7 @@ _PLAIN: Final[tuple[tuple[Callable[[pa.DataType], bool], type], ...]] = (
 
 
 def _moment(found: datetime, data_type: Any) -> datetime:
-    """In microseconds and UTC, aware if the column is; a moment without zone is one in UTC."""
+    """Return the time in microseconds and UTC, aware if the column is; a time without zone is in UTC."""
     utc = found.astimezone(UTC) if found.tzinfo else found
     return datetime.combine(utc.date(), utc.time(), UTC if data_type.tz else None)
 
@@ -119,4 +119,4 @@ def _size(footer: pq.FileMetaData) -> int:
 
 
 _FOOTERS: Final[Kept[tuple[str, str], pq.FileMetaData]] = Kept(KEPT_BYTES)
-"""By store and key."""
+"""By store URL and key."""

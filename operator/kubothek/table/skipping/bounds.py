@@ -1,4 +1,4 @@
-"""Bounds of values, short and in the type that entries keep them in."""
+"""Bounds of values, shortened, in the type that entries store."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 LONGEST: Final = 256
-"""Characters or bytes of a bound: the rest of a long value tells nothing, and is in no index."""
+"""Maximum characters or bytes of a bound: the rest of a long value excludes little, and is in no index."""
 _LAST: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 _TICKS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def not_above(value: pa.Scalar[Any], data_type: Any) -> Any:
-    """The greatest bound of this type that is not above the value: a scalar, or a value for one; None is NULL."""
+    """Return the greatest bound of this type that is not above the value: a scalar or a Python value; None is NULL."""
     if not value.is_valid:
         return None
     if pa.types.is_timestamp(data_type):
@@ -25,7 +25,7 @@ def not_above(value: pa.Scalar[Any], data_type: Any) -> Any:
 
 
 def not_below(value: pa.Scalar[Any], data_type: Any) -> Any:
-    """Return the least such bound that is not below the value. Text is ordered by its UTF-8 bytes."""
+    """Return the least bound of this type that is not below the value. Text is ordered by its UTF-8 bytes."""
     if not value.is_valid:
         return None
     if pa.types.is_timestamp(data_type):
@@ -55,7 +55,7 @@ def _bytes_above(data: bytes) -> bytes:
 
 
 def _moment(value: pa.Scalar[Any], data_type: Any, *, up: bool) -> Any:
-    """Nanoseconds are rounded; what microseconds cannot reach is at their end."""
+    """Return the time in the unit of the type: nanoseconds are rounded, times outside its range are clamped."""
     ticks, unit = value.cast(pa.int64()).as_py(), _TICKS[value.type.unit]
     wanted = _TICKS[data_type.unit]
     found = (

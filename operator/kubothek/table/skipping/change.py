@@ -1,4 +1,4 @@
-"""What a commit knows of skipping metadata. Plain data."""
+"""The skipping part of a commit, as plain data."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from kubothek.table.skipping.model import Part, SkippingState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippingChange:
-    """The default is right for every commit: an entry of a file that is gone does no harm, and a file without one is
-    read.
+    """The default suits every commit: an entry of a deleted file is harmless, and a file without an entry is read.
 
     ``written``     entries of files that the commit adds
-    ``wanted``      the wish from now on, whose parts are of no account; None = as it is
-    ``begins``      the wish of a table that has neither one nor files; one that has is left as it is
-    ``without``     files that cannot be described, if all were looked at
-    ``instead_of``  keys of parts in whose place ``written`` comes, as far as they are still there
+    ``wanted``      the index definitions from now on, whose parts are ignored; None = unchanged
+    ``begins``      the definitions for a table that has neither definitions nor files; others keep theirs
+    ``without``     number of files that cannot be described, if all were examined
+    ``instead_of``  keys of parts that ``written`` replaces, as far as they still exist
     """
 
     written: tuple[Part, ...] = ()

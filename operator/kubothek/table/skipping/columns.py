@@ -1,4 +1,4 @@
-"""Columns as Xskipper names them: without regard to case, the fields of a struct with a dot before them."""
+"""Columns as Xskipper names them: case-insensitive, the fields of a struct with its path and a dot in front."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kubothek.errors import SkippingInvalid
 
 
 def find(schema: pa.Schema, column: str) -> pa.Field[Any]:
-    """The field of this name or path. Raises SkippingInvalid if there is none, or more than one in lower case."""
+    """Return the field of this name or path. Raises SkippingInvalid if there is none, or several in lower case."""
     return _walked(list(schema), column)[-1]
 
 
 def path_of(schema: pa.Schema, column: str) -> tuple[str, ...]:
-    """Return the names from the top down to the field, in the schema's own case. Raises SkippingInvalid."""
+    """Return the names from the top level down to the field, in the schema's own case. Raises SkippingInvalid."""
     return tuple(field.name for field in _walked(list(schema), column))
 
 
 def leaf(batch: pa.RecordBatch | pa.Table, path: tuple[str, ...], data_type: pa.DataType) -> pa.Array[Any]:
-    """Return the values of a field in a batch, as this type and not dictionary-encoded; all NULL where it is not there.
+    """Return the values of a field as this type, not dictionary-encoded; all NULL if the batch lacks the field.
 
     Raises ArrowInvalid for values that the type cannot hold.
     """

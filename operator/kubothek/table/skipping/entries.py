@@ -1,8 +1,8 @@
-"""Entries in memory: a table with a row for each data file, and how a file is described.
+"""Entries in memory: a table with a row for each data file; and the description of a file.
 
 Its columns are ``key`` (of the data file, relative to the store), ``modified`` (of the file, in ms since the epoch; 0
-is unknown), ``virtual_…`` for each partition column, and one for each index, named as in the files. In those null is
-"not known"; that a file holds no values is said by a struct of nulls or an empty list.
+is unknown), ``virtual_…`` for each partition column, and one for each index, named as in the metadata files. In an
+index column, null means "unknown". A struct of nulls or an empty list means that the file holds no values.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MODIFIED: Final = "modified"
 
 @dataclass(frozen=True)
 class EntrySchema:
-    """What an entry of a table is like.
+    """The schema of a table's entries.
 
     ``definitions``  the indices that have entries, in the order of their columns
-    ``types``        those of the table's columns that each is on
-    ``paths``        where these columns are
+    ``types``        types of the table's columns that each index is on
+    ``paths``        paths of these columns
     ``partitions``   type of the ``virtual_`` column by partition column
     """
 
@@ -45,7 +45,7 @@ class EntrySchema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """That of a table of entries."""
+        """The schema of a table of entries."""
         fields: list[pa.Field[Any]] = [pa.field(KEY, pa.string()), pa.field(MODIFIED, pa.int64())]
         fields += [pa.field(VIRTUAL + name, data_type) for name, data_type in self.partitions.items()]
         return pa.schema([*fields, *self.indices])
@@ -61,7 +61,7 @@ class EntrySchema:
     def row(
         self, key: str, modified: int, partition: Mapping[str, Any], described: Sequence[pa.Array[Any] | None]
     ) -> pa.Table:
-        """The entry of one file, as a table. ``partition``: the values of its partition columns, None for NULL."""
+        """Return the entry of one file, as a table. ``partition``: values of its partition columns, None for NULL."""
         columns: list[Any] = [pa.array([key], pa.string()), pa.array([modified], pa.int64())]
         columns += [virtual_value(partition.get(name), kind) for name, kind in self.partitions.items()]
         columns += [
@@ -74,7 +74,7 @@ class EntrySchema:
 def fields(
     definitions: Sequence[IndexDefinition], schema: pa.Schema, partition_keys: Sequence[str] = ()
 ) -> EntrySchema:
-    """For a table, or files, of this schema. An index on a column that has no type yet has no entries yet.
+    """Return the entry schema for a table, or files, of this schema; an index on an untyped column has no entries.
 
     Raises SkippingInvalid as :func:`~.indexes.check` does.
     """
@@ -91,7 +91,7 @@ def fields(
 
 
 def complete(schema: EntrySchema, entries: pa.Table) -> pa.Array[Any]:
-    """Which entries have a value for each of Xskipper's indices: to it a null says that a file holds no values."""
+    """Return which entries have a value for each of Xskipper's indices: Xskipper reads null as "no values"."""
     found: pa.Array[Any] = pa.repeat(pa.scalar(True), entries.num_rows)
     for definition in schema.definitions:
         if index_type(definition.type).foreign:
@@ -100,7 +100,7 @@ def complete(schema: EntrySchema, entries: pa.Table) -> pa.Array[Any]:
 
 
 def wish_id(schema: EntrySchema, encryption: Encryption | None = None) -> str:
-    """Return a short digest of all that the columns of a metadata file depend on: files of one id can be merged."""
+    """Return a short digest of all that determines the columns of a metadata file: files of one id can be merged."""
     facts = [
         [[each.to_json(), str(field.type)] for each, field in zip(schema.definitions, schema.indices, strict=True)],
         [[name, str(kind)] for name, kind in schema.partitions.items()],
@@ -112,8 +112,8 @@ def wish_id(schema: EntrySchema, encryption: Encryption | None = None) -> str:
 class Describer:
     """Describes one data file from its rows, in one pass and bounded memory.
 
-    ``only``  the indices to gather, if the others' entries come from elsewhere
-    ``fpp``   of Bloom filters whose definition leaves it open
+    ``only``  the indices to collect, if the entries of the others come from elsewhere
+    ``fpp``   false-positive probability of Bloom filters whose definition leaves it open
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Describer:
         ]
 
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Some of its rows; a column that they do not have is NULL."""
+        """Add some of the file's rows; a column that they lack is NULL."""
         if not batch.num_rows:
             return
         seen: dict[tuple[str, ...], Values] = {}
@@ -139,9 +139,9 @@ class Describer:
             collector.update([seen[path] for path in paths])
 
     def finish(self) -> list[pa.Array[Any] | None] | None:
-        """Return the entry of each index, None in the place of those that were not gathered or, of own types, not told.
+        """Return the entry of each index; None for one that was not collected, or of an own type without a result.
 
-        None in all: one of Xskipper's indices cannot be told, and so the file has no entries.
+        Return None if an index of Xskipper's types has no result: the file then has no entries.
         """
         found: list[pa.Array[Any] | None] = []
         for collector, definition in zip(self._collectors, self._schema.definitions, strict=True):
@@ -163,8 +163,9 @@ def _collector(definition: IndexDefinition, types: Sequence[pa.DataType], fpp: f
 
 
 def virtual_type(data_type: pa.DataType) -> pa.DataType:
-    """What Spark takes a partition column for, whose values it knows from paths only (Xskipper's Metadatastore Spec,
-    "Per-Index Columns").
+    """Return the type that Spark infers for a partition column from paths.
+
+    See Xskipper's Metadatastore Spec, "Per-Index Columns".
     """
     types = pa.types
     if types.is_integer(data_type):
@@ -177,7 +178,7 @@ def virtual_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def virtual_value(value: Any, kind: Any) -> pa.Array[Any]:
-    """NULL for what the type cannot hold: Xskipper reads such a file."""
+    """Return the value as an array; NULL if the type cannot hold it: Xskipper reads such a file."""
     if pa.types.is_string(kind) and not isinstance(value, str) and value is not None:
         value = str(value) if isinstance(value, bool) else None
     try:

@@ -1,9 +1,9 @@
-"""What an index type is, and which there are: the plug-in interface, in the three parts that Xskipper's has.
+"""The interface of index types, in the three parts of Xskipper's plug-in interface, and their registry.
 
-An index type says what to collect of a file (here), in which form to store it (its entry type; the metadata column is
-made of it), and what an entry means for a predicate (:mod:`.planning.clauses`). Xskipper's own three are in
-:mod:`.kinds` and :mod:`.sketches.bloom_index`; types of one's own are stored beside Xskipper's directory, as its
-REFRESH fails on what it does not know.
+An index type defines what to collect of a file (here), the form in which to store it (its entry type, which also gives
+the metadata column), and what an entry means for a predicate (:mod:`kubothek.table.skipping.prune.clauses`). Xskipper's
+three types are in :mod:`kubothek.table.skipping.kinds` and :mod:`kubothek.table.skipping.bloom.index_type`. Other types
+are stored next to Xskipper's directory, because its REFRESH fails on unknown types.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubothek.table.skipping.model import IndexDefinition
 
 
 class Values:
-    """The values of one column in one batch: what several indices on the column look at, worked out once."""
+    """The values of one column in one batch; several indices on the column share its derived values."""
 
     def __init__(self, array: pa.Array[Any]) -> None:
         self.array = array
@@ -35,23 +35,23 @@ class Values:
 
 
 class Collector(Protocol):
-    """Gathers what one index stores of one file. ``update`` gets a :class:`Values` for each column of the index."""
+    """Collects the entry of one index for one file. ``update`` gets a :class:`Values` for each column of the index."""
 
     def update(self, values: Sequence[Values]) -> None:
-        """Some rows of the file; never empty."""
+        """Add some rows of the file; never none."""
 
     def finish(self) -> pa.Array[Any] | None:
-        """Return the entry, an array of one element of the entry type; None if this file cannot be told of.
+        """Return the entry, an array of one element of the entry type; None if the file cannot be described.
 
-        Of Xskipper's types the file then has no entries at all, as a null would mean that it holds no values.
+        For an Xskipper type the file then has no entries at all, because a null would mean that it holds no values.
         """
 
 
 class IndexType(ABC):
     """One type of index. Stateless.
 
-    ``name``     as in manifests; in lower case in what Xskipper reads
-    ``foreign``  whether Xskipper knows it
+    ``name``     as in manifests; in lower case in Xskipper's files
+    ``foreign``  whether it is one of Xskipper's types
     """
 
     name: ClassVar[str]
@@ -59,22 +59,22 @@ class IndexType(ABC):
 
     @abstractmethod
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raise SkippingInvalid if columns of these types cannot have this index, or its params make no sense."""
+        """Raise SkippingInvalid if columns of these types cannot have this index, or its params are invalid."""
 
     @abstractmethod
     def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
-        """Return what an entry is, in memory and in files."""
+        """Return the type of an entry, in memory and in files."""
 
     @abstractmethod
     def collector(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> Collector:
-        """For one file."""
+        """Return the collector for one file."""
 
 
 _TYPES: Final[dict[str, IndexType]] = {}
 
 
 def register(index_type: IndexType) -> None:
-    """From now on there are indices of this type; its name is free, whatever its case."""
+    """Register an index type. Raise ValueError if another class has its name, in any case."""
     name = index_type.name.lower()
     if name in _TYPES and type(_TYPES[name]) is not type(index_type):
         raise ValueError(f"there is another index type {name!r}")
@@ -82,12 +82,12 @@ def register(index_type: IndexType) -> None:
 
 
 def is_known(name: str) -> bool:
-    """Return whether there is such an index type."""
+    """Return whether this index type is registered."""
     return name.lower() in _TYPES
 
 
 def index_type(name: str) -> IndexType:
-    """Raise SkippingInvalid, naming those there are."""
+    """Return the index type. Raise SkippingInvalid, naming the registered ones, if there is none of this name."""
     if (found := _TYPES.get(name.lower())) is None:
         there_are = ", ".join(sorted(each.name for each in _TYPES.values()))
         raise SkippingInvalid(f"there is no index type {name!r}; there are {there_are}")
@@ -95,14 +95,14 @@ def index_type(name: str) -> IndexType:
 
 
 def types_of(definition: IndexDefinition, schema: pa.Schema) -> list[pa.DataType]:
-    """Return the types of its columns. Raises SkippingInvalid for one that is not there."""
+    """Return the types of its columns. Raises SkippingInvalid for a missing column."""
     return [find(schema, column).type for column in definition.columns]
 
 
 def check(definitions: Iterable[IndexDefinition], schema: pa.Schema, partition_keys: Sequence[str] = ()) -> None:
     """Raise SkippingInvalid, naming the index, for one that a table of this schema cannot have, or has twice.
 
-    A column that is all NULL, and has no type yet, can have one: it has entries as soon as there are values.
+    A column that is all NULL, and so has no type yet, can have one: its entries begin with the first values.
     """
     partitions = {key.lower() for key in partition_keys}
     seen: set[str] = set()
@@ -127,5 +127,5 @@ def check(definitions: Iterable[IndexDefinition], schema: pa.Schema, partition_k
 
 
 def refuse(data_type: pa.DataType, *, instead: str = "") -> SkippingInvalid:
-    """For an index type that does not go with values of this type."""
+    """Return the error for an index type that does not support values of this type."""
     return SkippingInvalid(f"values of type {type_name(data_type)} cannot have it{instead}")

@@ -1,4 +1,4 @@
-"""The skipping metadata that a table begins with: its first files are described in the commit that brings them."""
+"""The initial skipping metadata of a table: its first commit also describes the files that it adds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kubothek.table.skipping.model import SkippingState, require_footer_key
 def beginning(
     store: Store, wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
 ) -> SkippingState | None:
-    """Return the wish, if a table of this stored schema can have all of it and each key is at hand; else None.
+    """Return ``wish`` if a table of this stored schema can have all its indices and every key is available; else None.
 
-    Rows matter more than their metadata: whoever is asked for these alone (:mod:`kubothek.table.log.update_skipping`)
-    says what is wrong with the wish.
+    Rows matter more than their metadata: a commit that only changes definitions
+    (:mod:`kubothek.table.log.update_skipping`) reports what is invalid.
     """
     labels = {each.key for each in wish.indices if each.key is not None}
     try:

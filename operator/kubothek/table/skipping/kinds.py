@@ -1,5 +1,6 @@
-"""Index types of Xskipper: MinMax and ValueList (Xskipper's Metadatastore Spec, "Version 1"; bounds as Xskipper 1.7
-takes them); the third is in :mod:`.sketches.bloom_index`.
+"""Xskipper's index types MinMax and ValueList; the third is in :mod:`kubothek.table.skipping.bloom.index_type`.
+
+See Xskipper's Metadatastore Spec, "Version 1"; bounds are as in Xskipper 1.7.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from kubothek.table.skipping.indexes import Collector, IndexType, Values, refuse
 from kubothek.table.skipping.model import IndexDefinition
 
 _LIST_BYTES: Final = 16 << 20
-"""Of the values of one list: a longer one says less than it costs, and its file has no entries."""
+"""Limit of the values of one list: a longer one costs more than it saves, and its file has no entries."""
 
 
 def entry_value_type(data_type: pa.DataType) -> pa.DataType | None:
-    """Return the type that entries keep single values of a column in; None for columns that Xskipper cannot index.
+    """Return the type of single values in entries of a column; None for columns that Xskipper cannot index.
 
-    Moments are kept in microseconds, all that Spark knows; those with a zone in UTC.
+    Times are in microseconds, the only unit that Spark knows; those with a zone in UTC.
     """
     types = pa.types
     if types.is_timestamp(data_type):
@@ -48,7 +49,7 @@ def entry_value_type(data_type: pa.DataType) -> pa.DataType | None:
 
 
 class MinMax(IndexType):
-    """The least and the greatest value; both null if there are none. NaN is the greatest."""
+    """The least and the greatest value; both null without values. NaN is the greatest."""
 
     name = "MinMax"
     foreign = True
@@ -65,7 +66,7 @@ class MinMax(IndexType):
 
 
 class _Bounds:
-    """Bounds of each batch, of which the outermost are taken in the end."""
+    """Bounds of each batch; the outermost become the entry."""
 
     def __init__(self, entry_type: Any) -> None:
         self._type = entry_type.field(0).type
@@ -83,7 +84,7 @@ class _Bounds:
     def finish(self) -> pa.Array[Any] | None:
         if not self._lows:
             return self._entry(None, None)
-        # Arrow compares as if NaN were not there.
+        # Arrow's comparison ignores NaN.
         low, high = pc.min(pa.concat_arrays(self._lows)), pc.max(pa.concat_arrays(self._highs))
         if self._nan:
             nan = pa.scalar(float("nan"), self._type)
@@ -99,7 +100,7 @@ class _Bounds:
 
 
 class ValueList(IndexType):
-    """All distinct values, in no order. Of a zero both are there: Spark tells them apart."""
+    """All distinct values, in any order. Zero is stored with both signs: Spark distinguishes them."""
 
     name = "ValueList"
     foreign = True
@@ -143,7 +144,7 @@ class _Distinct:
 
 
 def check_column(definition: IndexDefinition, types: Sequence[pa.DataType], params: Sequence[str]) -> None:
-    """Raise SkippingInvalid unless the index is on one column that Xskipper can index, with these parameters only."""
+    """Raise SkippingInvalid unless the index is on one column that Xskipper can index, with only these parameters."""
     if len(types) != 1:
         raise SkippingInvalid("it is on one column")
     known = {*params, *(name.rpartition(".")[2] for name in params)}

@@ -1,4 +1,4 @@
-"""What a LIKE pattern says of the texts that match it: ``%`` is any text, ``_`` any character, all else is itself."""
+"""The constraints that a LIKE pattern sets on text: ``%`` is any text, ``_`` any character, the rest is literal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WILD: Final = re.compile("[%_]+")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of text without wildcards; ``open_left`` (``open_right``): more characters may come before (after) it."""
+    """A piece of text without wildcards; ``open_left`` (``open_right``): characters may precede (follow) it."""
 
     text: str
     open_left: bool
@@ -19,17 +19,18 @@ class Chunk:
 
 
 def chunks(pattern: str) -> tuple[Chunk, ...]:
-    """The pieces between wildcards, in order; the first and the last are empty if the pattern begins or ends so."""
+    """Return the pieces between wildcards, in order; the first (last) is empty if a wildcard begins (ends) the
+    pattern."""
     pieces = _WILD.split(pattern)
     last = len(pieces) - 1
     return tuple(Chunk(piece, number > 0, number < last) for number, piece in enumerate(pieces))
 
 
 def beginning(pattern: str) -> str:
-    """Return what every match begins with."""
+    """Return the prefix of every match."""
     return chunks(pattern)[0].text
 
 
 def ending(pattern: str) -> str:
-    """Return what every match ends with."""
+    """Return the suffix of every match."""
     return chunks(pattern)[-1].text

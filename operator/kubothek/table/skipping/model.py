@@ -1,4 +1,4 @@
-"""What a table's skipping metadata is, as plain data: which indices are wanted, and which files hold their entries."""
+"""A table's skipping metadata as plain data: the wanted indices, and the files that hold their entries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from kubothek.table.name_lists import names_in
 class IndexDefinition:
     """One index on one or more columns.
 
-    ``type``     as in manifests: ``MinMax``, ``ValueList``, ``BloomFilter``, or one that was registered
-    ``columns``  names; of a field in a struct its path, ``nest.a``. Xskipper ignores case, so they are kept in lower
-                 case in what it reads
-    ``params``   of the index type, as text
+    ``type``     as in manifests: ``MinMax``, ``ValueList``, ``BloomFilter``, or another registered type
+    ``columns``  names; for a field in a struct its path, ``nest.a``. Xskipper ignores case: its files have them in
+                 lower
+                 case
+    ``params``   parameters of the index type, as text
     ``key``      label of the master key that encrypts its entries; None: they are not encrypted
     """
 
@@ -28,12 +29,12 @@ class IndexDefinition:
     key: str | None = None
 
     def __post_init__(self) -> None:
-        if type(self.columns) is not tuple:  # a text is one name
+        if type(self.columns) is not tuple:  # a string is one name
             object.__setattr__(self, "columns", names_in(f"columns of the {self.type} index", self.columns))
 
     @property
     def name(self) -> str:
-        """The index type as Xskipper writes it."""
+        """The index type in Xskipper's spelling."""
         return self.type.lower()
 
     @property
@@ -42,7 +43,7 @@ class IndexDefinition:
         return entry_column(self.columns, self.name)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for heads and job specs."""
+        """Return plain data, for heads and job specs."""
         found: dict[str, Any] = {"type": self.type, "columns": list(self.columns)}
         if self.params:
             found["params"] = dict(self.params)
@@ -58,10 +59,10 @@ class IndexDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """What is needed as soon as one index has a key.
+    """The encryption settings; required if an index has a key.
 
-    ``footer_key``        label of the master key for footers and for all columns that are no index
-    ``plaintext_footer``  footers are signed, not encrypted: whoever lacks the key still sees the schema
+    ``footer_key``        label of the master key for footers and for all columns outside indices
+    ``plaintext_footer``  footers are signed, not encrypted: readers without the key still see the schema
     """
 
     footer_key: str
@@ -70,10 +71,10 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Entries of some data files, immutable: what one commit added, or what a merge made of several.
+    """Entries of some data files, immutable: those that one commit added, or a merge of several parts.
 
-    ``key``  of the file in Xskipper's directory; empty: only index types of our own are wanted
-    ``own``  of the file with the entries that Xskipper has no form for; None: there are none
+    ``key``  of the file in Xskipper's directory; empty if only Kubothek's own index types are wanted
+    ``own``  of the file with the entries of own index types; None: there are none
     """
 
     key: str
@@ -83,11 +84,11 @@ class Part:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All of its objects."""
+        """The keys of all its objects."""
         return tuple(key for key in (self.key, self.own) if key)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for heads."""
+        """Return plain data, for heads."""
         return {"key": self.key, "rows": self.rows, "bytes": self.bytes, "own": self.own}
 
     @classmethod
@@ -103,9 +104,9 @@ class Part:
 class SkippingState:
     """The skipping metadata of one head.
 
-    ``indices``  the wish: what every later commit describes its files by
-    ``without``  files that had none when all were last looked at: they cannot be described
-    ``parts``    the entries. A file of the head without one is read; an entry of another file says nothing
+    ``indices``  the index definitions, by which every later commit describes its files
+    ``without``  number of files that could not be described when all were last examined
+    ``parts``    the entries. A file of the head without an entry is read; an entry of another file has no effect
     """
 
     indices: tuple[IndexDefinition, ...] = ()
@@ -114,7 +115,7 @@ class SkippingState:
     without: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for heads."""
+        """Return plain data, for heads."""
         found: dict[str, Any] = {
             "indices": [each.to_json() for each in self.indices],
             "parts": [each.to_json() for each in self.parts],
@@ -145,11 +146,10 @@ NONE: Final = SkippingState()
 
 
 def entry_column(columns: Iterable[str], name: str) -> str:
-    """The column for an index of this name (Xskipper's Metadatastore Spec, "Version 2" to "Version 4"). Lengths are in
-    UTF-16 units.
+    """Return the column name of an index (Xskipper's Metadatastore Spec, "Version 2" to "Version 4").
 
-    As all lengths stand at the end, no column's name is another's beginning followed by more of the same kind, which
-    encryption of columns by name relies on.
+    Lengths are in UTF-16 units. All lengths come last, so no column's name is the prefix of another's. The encryption
+    of columns by name relies on that.
     """
     encoded = [column.lower().replace("#", "##").replace(".", "$#$") for column in columns]
     lengths = "-".join(str(len(each.encode("utf-16-le")) // 2) for each in encoded)
@@ -157,7 +157,7 @@ def entry_column(columns: Iterable[str], name: str) -> str:
 
 
 def require_footer_key(state: SkippingState) -> None:
-    """Raise SkippingInvalid if an index is to be encrypted and there is no key for the footers."""
+    """Raise SkippingInvalid if an index has a key and there is no key for the footers."""
     if state.encryption is None and any(each.key for each in state.indices):
         raise SkippingInvalid(
             "an index has a key: name a footerKey too, which encrypts what the columns have in common"

@@ -1,10 +1,10 @@
-"""Keeping metadata small as commits come: merging parts, leaving out entries of files that are gone.
+"""Merge skipping metadata, and drop entries of deleted files, so that it stays small.
 
-Metadata files are immutable. A commit adds one, and now and then puts one in the place of several
-(:func:`tidied`): each entry is written anew as often as the logarithm of their number, and there are only so many
-parts. Maintenance merges all (:func:`merged`). What was merged lies there until it is collected, because older
-versions name it. Real Xskipper reads it meanwhile: an entry that is there twice, or whose data file is gone, changes
-nothing of what it skips; it costs it time (seen with Xskipper 1.7).
+Metadata files are immutable. A commit adds one, and sometimes replaces several with one (:func:`tidied`). Each entry is
+thus rewritten a logarithmic number of times, and the number of parts stays bounded. Maintenance merges all
+(:func:`merged`). Merged parts stay until they are collected, because older versions name them. Real Xskipper reads them
+meanwhile: duplicate entries, and entries of deleted data files, cost it time but do not change what it skips (verified
+with Xskipper 1.7).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Holds = Callable[[str], bool]
 """Whether the table has a file of this key."""
 
 PARTS_AT_ONCE: Final = 4
-"""So many parts of one size class are merged into one."""
+"""Number of parts of one size class that are merged into one."""
 _COMMIT_ROWS: Final = 1 << 16
 _COMMIT_BYTES: Final = 16 << 20
-"""What a commit merges at most."""
+"""Maximum that a commit merges."""
 _PART_ROWS: Final = 50_000
 _PART_BYTES: Final = 64 << 20
-"""Of a part that maintenance makes; Xskipper's own are of such sizes."""
+"""Limit of a part that maintenance writes; Xskipper's own have similar sizes."""
 
 
 def tidied(
@@ -48,14 +48,14 @@ def tidied(
 ) -> tuple[Part, ...]:
     """Return the parts with the smallest ones merged, if there are many of one size; bounded work, for a commit.
 
-    A part that cannot be read is left out: its files have no entries then.
+    A part that cannot be read is left out: its files then have no entries.
     """
     classes: dict[int, list[Part]] = {}
     for part in _of_wish(parts, wish_id(schema, encryption)):
         classes.setdefault(_size_class(part), []).append(part)
     chosen: list[Part] = []
     for _, some in sorted(classes.items()):
-        # What is merged may fill the next class, which is then merged in the same go.
+        # The merged part may fill the next class, which is then merged in the same call.
         if len(some) + bool(chosen) < PARTS_AT_ONCE:
             break
         if not _is_cheap([*chosen, *some]):
@@ -78,13 +78,13 @@ def merged(
     times: Mapping[str, int] | None = None,
     encryption: Encryption | None = None,
 ) -> tuple[Part, ...]:
-    """The entries of all parts of the present wish in as few as there can be; parts of another are left as they are.
+    """Return the entries of all parts of the current definitions in as few parts as possible; other parts stay.
 
-    ``holds``  entries of other files are left out
-    ``times``  when the files were modified, in ms, by key: after a copy of the store they are others
+    ``holds``  entries of files for which it is False are dropped
+    ``times``  modification times of the files, in ms, by key; a copy of the store changes them
 
-    An entry that is there twice is taken from the last part; a part that cannot be read is left out. In memory are
-    all keys, and the entries of one part and of one new one.
+    A duplicate entry is taken from the last part; a part that cannot be read is dropped. Memory holds all keys, and the
+    entries of one part and of one new one.
     """
     wish = wish_id(schema, encryption)
     ours = _of_wish(parts, wish)
@@ -109,9 +109,9 @@ def carried(
     *,
     encryption: Encryption | None = None,
 ) -> tuple[Part, ...]:
-    """Return the entries of files that were copied, for their copies; ``keys``: of each copy, by the key of its file.
+    """Return the entries of copied files, for their copies; ``keys``: key of each copy by the key of its original.
 
-    A part of another wish, or one that cannot be read, is left out.
+    A part of other definitions, or one that cannot be read, is left out.
     """
     writer = _Writer(target, uuid, table, schema, encryption)
     for part, rows in _kept(source, _of_wish(parts, wish_id(schema, encryption)), keys.__contains__):
@@ -126,7 +126,7 @@ def carried(
 
 
 def aligned(entries: pa.Table, schema: EntrySchema) -> pa.Table:
-    """Entries as read, with exactly the columns of the schema; null for what is not there, or of another type."""
+    """Return the entries with exactly the columns of the schema; null for a missing column or an incompatible type."""
     columns = []
     for field in schema.arrow:
         if field.name not in entries.column_names:
@@ -141,7 +141,7 @@ def aligned(entries: pa.Table, schema: EntrySchema) -> pa.Table:
 
 
 def _kept(store: Store, parts: Sequence[Part], holds: Holds) -> list[tuple[Part, pa.Array[Any]]]:
-    """Return the rows of each part that are kept: of files that the table holds, each key once, the last one."""
+    """Return the rows to keep of each part: of files that the table holds, the last row of each key."""
     readable, keys = [], []
     for part in parts:
         try:
@@ -177,7 +177,7 @@ def _at(entries: pa.Table, times: Mapping[str, int] | None) -> pa.Table:
 
 
 class _Writer:
-    """Stores entries in parts of bounded size."""
+    """Writer of entries in parts of bounded size."""
 
     def __init__(self, store: Store, uuid: str, table: str, schema: EntrySchema, encryption: Encryption | None) -> None:
         self._place = (store, uuid, table, schema)
@@ -209,5 +209,5 @@ def _is_cheap(parts: Sequence[Part]) -> bool:
 
 
 def _size_class(part: Part) -> int:
-    """Parts of one class differ in their rows by a factor of four at most."""
+    """Return the size class; parts of one class differ in their rows by a factor of four at most."""
     return (max(part.rows, 1).bit_length() - 1) // 2

@@ -1,9 +1,10 @@
-"""Between two wishes: files with other columns in one directory would make real Xskipper lose rows.
+"""Sentinel file that disables Xskipper while index definitions change.
 
-It takes the columns from the first file in the order of names and reads null for those that another file has not,
-which to it says that the data file holds no values (seen with Xskipper 1.7). So before the first file of a new wish is
-written, an empty one without indices comes before all: Xskipper then has no index, and skips nothing, until the
-files of the old wish are gone.
+Xskipper takes the columns from the first file in name order. It reads null for columns that another file lacks, and
+null means that the data file holds no values (verified with Xskipper 1.7). Files with different columns in one
+directory would thus make it lose rows. Before the first file of new definitions is written, an empty file without
+indices is put before all others. Xskipper then has no index and skips nothing until the files of the old definitions
+are deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kubothek.table.skipping.files.metadata_file import pause_fields, render
 
 
 def pause(store: Store, uuid: str, table: str, schema: EntrySchema) -> None:
-    """Before anything is written for a new wish; nothing is done if there is nothing of another one to pause."""
+    """Write the sentinel before any file of new definitions, unless there is one or no file of other definitions."""
     there = list(store.list_names(names.location(uuid)))
     if not there or names.is_pause(there[0]):
         return
@@ -33,13 +34,14 @@ def pause(store: Store, uuid: str, table: str, schema: EntrySchema) -> None:
 def resume(
     store: Store, uuid: str, wish: str | None, kept: Collection[str], *, now: datetime, grace: timedelta
 ) -> bool:
-    """Once the new wish is committed, and in maintenance: delete what stands in Xskipper's way; True if nothing does.
+    """Delete files of old definitions, and then the sentinels, once new definitions are committed; True if all are
+    gone.
 
-    ``wish``   that of the head; None: it wants no indices
-    ``kept``   keys of the parts that the head names: they stay, whichever wish they are of
-    ``grace``  of the store: for so long a writer that does not know of the new wish may still come
+    ``wish``   id of the head's definitions; None: it has no indices
+    ``kept``   keys of the parts that the head names: they stay, whatever their definitions
+    ``grace``  grace period of the store: for that long, a writer unaware of the new definitions may still write
 
-    Older versions may name what is deleted: they are then read without it.
+    Older versions may name deleted files: they are then read without them.
     """
     found = list(store.list(names.location(uuid)))
     others = [o for o in found if not names.is_pause(o.key) and (wish is None or names.wish_of(o.key) != wish)]

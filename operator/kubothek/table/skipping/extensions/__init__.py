@@ -1,5 +1,5 @@
-"""Index types that Xskipper does not have: what files are described by, and what that says of filters.
+"""Index types that Xskipper does not have: how they describe files, and which filters that description answers.
 
-Their entries lie in a directory beside Xskipper's, as its REFRESH fails on what it does not know (Xskipper's
-Metadatastore Spec, "Per-Index Columns").
+Their entries have a directory next to Xskipper's, because its REFRESH fails on unknown types (Xskipper's Metadatastore
+Spec, "Per-Index Columns").
 """

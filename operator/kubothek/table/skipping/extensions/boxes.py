@@ -1,8 +1,8 @@
-"""GeometryBox: the box around the points of a file, given as two columns of numbers or as WKB.
+"""GeometryBox: the bounding box of the points of a file, given as two columns of numbers or as WKB.
 
-A file is skipped if the box lies outside what a filter on x and y allows, or, for WKB, if the one point that is asked
-for lies outside. An entry is ``struct<xmin, ymin, xmax, ymax: double>``; all null if there is no point. Only WKB of
-points is understood, with or without a SRID and further dimensions; a file with other geometries is always opened.
+A file is skipped if the box lies outside the bounds of a filter on x and y or, for WKB, if the queried point lies
+outside. An entry is ``struct<xmin, ymin, xmax, ymax: double>``, all null without points. Only WKB of points is
+supported, with or without a SRID and further dimensions; a file with other geometries is always read.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _Numbers = npt.NDArray[np.float64]
 
 
 class GeometryBox(IndexType):
-    """The smallest box around all points."""
+    """The bounding box of all points."""
 
     name: ClassVar[str] = "GeometryBox"
     foreign: ClassVar[bool] = False
 
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raise SkippingInvalid."""
+        """Raise SkippingInvalid unless the columns are WKB, or two numbers for x and y."""
         if len(types) == 1 and not (pa.types.is_binary(types[0]) or pa.types.is_large_binary(types[0])):
             raise refuse(types[0], instead=": one column holds WKB, which is binary; x and y are two columns")
         if len(types) == 2 and (other := [each for each in types if not _is_number(each)]):
@@ -46,11 +46,11 @@ class GeometryBox(IndexType):
             raise SkippingInvalid("it is on one column of WKB, or on two for x and y")
 
     def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
-        """``struct<xmin, ymin, xmax, ymax>``."""
+        """Return ``struct<xmin, ymin, xmax, ymax>``."""
         return _ENTRY
 
     def collector(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> Collector:
-        """For one file."""
+        """Return the collector for one file."""
         return _Box()
 
     def may_match(self, term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
@@ -66,15 +66,15 @@ class GeometryBox(IndexType):
 
 
 def _is_number(data_type: pa.DataType) -> bool:
-    """Return a number that a double holds exactly."""
+    """Return whether a double holds the numbers exactly."""
     small = pa.types.is_integer(data_type) and data_type.bit_width <= 32
     return small or pa.types.is_float32(data_type) or pa.types.is_float64(data_type)
 
 
 def _along(term: Term, low: Any, high: Any) -> Mask | None:
-    """Return which files may match a comparison of one coordinate, of which they have values from ``low`` to ``high``.
+    """Return which files may match a comparison of one coordinate; their values lie between ``low`` and ``high``.
 
-    NaN is above all numbers (docs/filters.md): files that have it have it as ``high``.
+    NaN is above all numbers (docs/filters.md): a file with NaN has it as ``high``.
     """
     if term.op is Op.IS_NOT_NULL:
         return flags(high.is_valid())
@@ -102,7 +102,7 @@ def _reaches(high: Any, value: float) -> Any:
 
 
 def _points(term: Term, entries: Any) -> Mask | None:
-    """Return which files may hold one of the points that are asked for as WKB."""
+    """Return which files may hold one of the points that the term gives as WKB."""
     if term.op not in (Op.EQ, Op.IN):
         return None
     values = term.value if isinstance(term.value, tuple) else (term.value,)
@@ -120,15 +120,15 @@ def _points(term: Term, entries: Any) -> Mask | None:
 
 
 class _Box:
-    """Grows around the points of one file."""
+    """The growing bounding box of one file."""
 
     def __init__(self) -> None:
         self._found: tuple[list[float], list[float]] = [], []
-        """The bounds of each batch, along x and y; NaN where there is one."""
+        """The bounds of each batch, along x and y; may include NaN."""
         self._understood = True
 
     def update(self, values: Sequence[Values]) -> None:
-        """More rows. With two columns each coordinate counts by itself, also where the other is NULL."""
+        """Add rows. With two columns each coordinate counts by itself, also where the other is NULL."""
         if len(values) == 2:
             found: tuple[_Numbers, _Numbers] | None = _numbers(values[0].array), _numbers(values[1].array)
         else:
@@ -141,7 +141,7 @@ class _Box:
                 bounds += [float(np.fmin.reduce(numbers)), float(numbers.max())]
 
     def finish(self) -> Any:
-        """Return the entry; None if a geometry is no point."""
+        """Return the entry; None if a geometry is not a supported point."""
         if not self._understood:
             return None
         (xmin, xmax), (ymin, ymax) = map(_span, self._found)
@@ -149,7 +149,7 @@ class _Box:
 
 
 def _span(bounds: list[float]) -> tuple[float | None, float | None]:
-    """Return the least number, None if there is none, and the greatest, with NaN above all."""
+    """Return the least number, None if there is none, and the greatest, with NaN above all numbers."""
     if not bounds:
         return None, None
     least = float(np.fmin.reduce(bounds))
@@ -162,7 +162,7 @@ def _numbers(values: Any) -> _Numbers:
 
 
 def coordinates(values: Any) -> tuple[_Numbers, _Numbers] | None:
-    """Coordinates of points in WKB, ISO's or PostGIS' (EWKB); NULLs are left out. None if one is no such point."""
+    """Return the coordinates of points in WKB (ISO) or EWKB (PostGIS), without NULLs; None if one is no such point."""
     values = values.drop_null().cast(pa.large_binary())
     if not len(values):
         return np.empty(0), np.empty(0)
@@ -185,6 +185,6 @@ def coordinates(values: Any) -> tuple[_Numbers, _Numbers] | None:
 
 
 def _read(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], form: str) -> Any:
-    """Numbers of this form, wherever they begin."""
+    """Return the numbers of this format at these byte offsets."""
     size = np.dtype(form).itemsize
     return data[starts[:, None] + np.arange(size)].reshape(-1).view(form)

@@ -1,8 +1,8 @@
 """Prefix and Suffix: the distinct beginnings, or ends, of the strings of a file.
 
-For columns whose values have few beginnings in each file, though their bounds tell little: addresses, codes, paths.
-An entry is ``struct<length: int32, values: list<string>>``. A value that is shorter than ``length`` is a whole string;
-one that is as long stands for every string that begins (ends) with it. Lengths are in characters (code points).
+For columns whose values have few beginnings in each file although their bounds are wide: addresses, codes, paths. An
+entry is ``struct<length: int32, values: list<string>>``. A value shorter than ``length`` is a whole string. One of
+exactly ``length`` represents all strings that begin (end) with it. Lengths are in characters (code points).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kubothek.table.skipping.prune.clauses import Mask, any_of, flags
 DEFAULT_LENGTH: Final = 8
 MOST_LENGTH: Final = 64
 MOST_VALUES: Final = 4096
-"""Of one entry: where there are more, all of them are cut shorter."""
+"""Limit of one entry: if exceeded, all of its values are shortened."""
 
 _ENTRY: Final = pa.struct([pa.field("length", pa.int32()), pa.field("values", pa.list_(pa.string()))])
 
 
 def length_of(definition: IndexDefinition) -> int:
-    """Return how many characters are kept. Raises SkippingInvalid."""
+    """Return the number of characters to keep. Raises SkippingInvalid."""
     text = definition.params.get("length", str(DEFAULT_LENGTH))
     if not text.isdecimal() or not 1 <= int(text) <= MOST_LENGTH:
         raise SkippingInvalid(f"length {text!r} is no number from 1 to {MOST_LENGTH}")
@@ -46,22 +46,22 @@ def require_string(types: Sequence[pa.DataType]) -> None:
 
 
 class _Part(IndexType):
-    """What Prefix and Suffix have in common."""
+    """The common part of Prefix and Suffix."""
 
     foreign: ClassVar[bool] = False
     at_end: ClassVar[bool]
 
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raise SkippingInvalid."""
+        """Raise SkippingInvalid unless there is one column of strings, and a valid length."""
         require_string(types)
         length_of(definition)
 
     def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
-        """``struct<length, values>``."""
+        """Return ``struct<length, values>``."""
         return _ENTRY
 
     def collector(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> Collector:
-        """For one file."""
+        """Return the collector for one file."""
         return _Parts(length_of(definition), at_end=self.at_end)
 
     def may_match(self, term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
@@ -71,7 +71,7 @@ class _Part(IndexType):
         return None if allowed is None else flags(entries.is_null()) | any_of(allowed, lists)
 
     def _allows(self, term: Term, values: Any, cut: Mask) -> Mask | None:
-        """Which of the parts are those of a string for which the term may be TRUE; None if that cannot be said."""
+        """Return which parts may belong to a string for which the term is TRUE; None if that is undecidable."""
         match term.op:
             case Op.IS_NOT_NULL:
                 return np.ones(len(values), np.bool_)
@@ -110,7 +110,7 @@ class Suffix(_Part):
 
 
 def _are_cut(entries: Any, lists: Any) -> Mask:
-    """Return which of all values, of all files, stand for longer strings as well."""
+    """Return which of all values, of all files, also represent longer strings."""
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     lengths = pc.fill_null(entries.field("length"), 0).to_numpy(zero_copy_only=False)
     found: Mask = pc.utf8_length(lists.flatten()).to_numpy(zero_copy_only=False) >= np.repeat(lengths, counts)
@@ -118,9 +118,9 @@ def _are_cut(entries: Any, lists: Any) -> Mask:
 
 
 def _in_order(term: Term, values: Any, cut: Mask) -> Mask | None:
-    """The same for a comparison: a part is the smallest string that begins with it, and none of them is the largest.
+    """Decide the same for a comparison: a part is the least string that begins with it; there is no greatest one.
 
-    ``LIKE 'x%'`` comes as a pair of them.
+    ``LIKE 'x%'`` arrives as a pair of comparisons.
     """
     match term.op:
         case Op.LT:
@@ -134,7 +134,7 @@ def _in_order(term: Term, values: Any, cut: Mask) -> Mask | None:
 
 
 def _cuts(text: str, *, at_end: bool) -> list[str]:
-    """Return what may be kept of a longer string that begins (ends) with this text, or is it."""
+    """Return all parts that an entry may keep of a string that begins (ends) with this text."""
     lengths = range(1, min(len(text), MOST_LENGTH) + 1)
     return [text[-length:] if at_end else text[:length] for length in lengths]
 
@@ -144,7 +144,7 @@ def _among(parts: Iterable[str], values: Any) -> Mask:
 
 
 class _Parts:
-    """Gathers the parts of one file."""
+    """Collector of the parts of one file."""
 
     def __init__(self, length: int, *, at_end: bool) -> None:
         self._length = length
@@ -152,7 +152,7 @@ class _Parts:
         self._found: Any = pa.array([], pa.string())
 
     def update(self, values: Sequence[Values]) -> None:
-        """More rows."""
+        """Add rows."""
         (column,) = values
         fresh = self._cut(column.unique.cast(pa.string()))
         self._found = pa.concat_arrays([self._found, fresh]).unique()
@@ -161,7 +161,7 @@ class _Parts:
             self._found = self._cut(self._found).unique()
 
     def finish(self) -> Any:
-        """Return the entry; None where even one character has too many values."""
+        """Return the entry; None if there are too many values even at one character."""
         if len(self._found) > MOST_VALUES:
             return None
         ordered = self._found.take(pc.sort_indices(self._found)).to_pylist()

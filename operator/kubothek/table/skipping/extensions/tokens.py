@@ -1,7 +1,7 @@
 """TokenList: the distinct words of the strings of a file, for ``LIKE '%timeout%'`` in messages and titles.
 
-A word is a run of ASCII letters, ASCII digits and characters beyond ASCII; all other characters of ASCII separate.
-Nothing depends on tables of Unicode, which change. An entry is ``list<string>``, sorted by bytes.
+A word is a run of ASCII letters, ASCII digits and non-ASCII characters; all other ASCII characters are separators. The
+definition is independent of Unicode tables, which change. An entry is ``list<string>``, sorted by bytes.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from kubothek.table.skipping.model import IndexDefinition
 from kubothek.table.skipping.prune.clauses import Mask, any_of, flags
 
 MOST_TOKENS: Final = 65_536
-"""Of one entry: a file with more is always opened."""
+"""Limit of one entry: a file with more is always read."""
 
 _SEPARATORS: Final = r"[\x00-/:-@\[-`{-\x7f]+"
 _ENTRY: Final = pa.list_(pa.string())
 
 
 class TokenList(IndexType):
-    """The distinct words."""
+    """The distinct words of a file."""
 
     name: ClassVar[str] = "TokenList"
     foreign: ClassVar[bool] = False
 
     def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
-        """Raise SkippingInvalid."""
+        """Raise SkippingInvalid unless there is one column of strings."""
         require_string(types)
 
     def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
-        """``list<string>``."""
+        """Return ``list<string>``."""
         return _ENTRY
 
     def collector(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> Collector:
-        """For one file."""
+        """Return the collector for one file."""
         return _Tokens()
 
     def may_match(self, term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
-        """Return which files may hold a row for which the term is TRUE: they hold the words that it asks for."""
+        """Return which files may hold a row for which the term is TRUE: those with all words of the term."""
         if term.never:
             return None
         match term.op:
@@ -62,7 +62,7 @@ class TokenList(IndexType):
                 return None
         masks = [_holds_all(text, entries) for text in texts]
         known = [mask for mask in masks if mask is not None]
-        # One text that any file may hold makes the whole list such a one.
+        # If any file may hold one of the texts, the whole list decides nothing.
         found: Mask | None = np.logical_or.reduce(known) if len(known) == len(masks) else None
         return found
 
@@ -72,7 +72,7 @@ def _exactly(text: str) -> Chunk:
 
 
 def _holds_all(pieces: Sequence[Chunk], entries: Any) -> Mask | None:
-    """Return files that hold every word of these pieces of text; None if they have none."""
+    """Return which files hold every word of these pieces of text; None if the pieces have no words."""
     wanted = dict.fromkeys(word for piece in pieces for word in _words(piece))
     if not wanted:
         return None
@@ -82,7 +82,7 @@ def _holds_all(pieces: Sequence[Chunk], entries: Any) -> Mask | None:
 
 
 def _words(chunk: Chunk) -> list[tuple[str, Any]]:
-    """Return the words of a piece of text, each with how it is looked for: at an open edge a word may go on."""
+    """Return the words of a piece of text, each with its comparison: at an open edge a word may be longer."""
     pieces = re.split(_SEPARATORS, chunk.text)
     last = len(pieces) - 1
     found: list[tuple[str, Any]] = []
@@ -98,14 +98,14 @@ def _words(chunk: Chunk) -> list[tuple[str, Any]]:
 
 
 class _Tokens:
-    """Gathers the words of one file."""
+    """Collector of the words of one file."""
 
     def __init__(self) -> None:
         self._found: Any = pa.array([], pa.string())
         self._too_many = False
 
     def update(self, values: Sequence[Values]) -> None:
-        """More rows."""
+        """Add rows."""
         (column,) = values
         if self._too_many:
             return

@@ -1,4 +1,4 @@
-"""The index types of this directory: importing it makes them known."""
+"""The index types of this directory; importing the module registers them."""
 
 from __future__ import annotations
 
