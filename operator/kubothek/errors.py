@@ -148,7 +148,7 @@ class LayoutInvalid(InputError):
 
 
 class RowsLost(LakeError):
-    """Fewer rows were written than read. A defect; the commit is abandoned."""
+    """The numbers of rows that were read and written differ. A defect; the commit is abandoned."""
 
     transient = True
 

@@ -1,1 +1,1 @@
-"""Files that Kubothek does not own, with skipping metadata kept beside them."""
+"""Plain files: files that Kubothek does not own, with separate skipping metadata."""

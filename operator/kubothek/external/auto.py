@@ -1,4 +1,4 @@
-"""Choosing indices for plain files: from a sample of them."""
+"""Choice of indices for plain files, from a sample of them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kubothek.table.skipping.prune.auto import SAMPLE_ROWS, Seen, choose, profil
 
 
 def chosen_for_files(place: Place, files: PlainFiles, wish: SkippingState, seen: Seen = ()) -> SkippingState:
-    """The wish, with what the rule adds to it. What is there and goes with the wish stays: a choice is made once.
+    """Return ``wish`` with the indices that the rule adds; an earlier choice for the same definitions is kept.
 
-    Raises InputError if there are no files, SourceCorrupt for one that cannot be read.
+    Raises InputError if there are no files, SourceCorrupt for an unreadable file.
     """
     before = read(place.metadata, place.name).index
     if before is not None and not seen and before.wish.encryption == wish.encryption:

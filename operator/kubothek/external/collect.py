@@ -1,4 +1,4 @@
-"""Describing plain files: each is read once, and must be the same version before and after."""
+"""Describe plain files: each is read once, and must have the same version before and after."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _HELD_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a worker needs to describe files; plain data.
+    """The input of a worker that describes files; plain data.
 
     ``url``    of the store of the files; ``name`` is that of the metadata
-    ``total``  how many files there are in all
+    ``total``  number of all files
     """
 
     url: str
@@ -38,13 +38,13 @@ class Work:
 
     @property
     def entries(self) -> EntrySchema:
-        """What an entry is like. Raises SkippingInvalid."""
+        """The schema of an entry. Raises SkippingInvalid."""
         return fields(self.wish.indices, self.table.schema, self.table.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What became of some files: entries of those that could be described, and why others could not."""
+    """The result for some files: entries of those that could be described, and messages about the others."""
 
     parts: tuple[PlainPart, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def describe(files: Store, metadata: Store, work: Work, versions: pa.Table) -> D
 
 
 def _one(store: Store, work: Work, schema: EntrySchema, fpp: float, version: dict[str, Any]) -> pa.Table | str:
-    """Return the entry of a file, or why it has none."""
+    """Return the entry of a file, or the reason why it has none."""
     key = version["key"]
     columns = dict.fromkeys(path[0] for paths in schema.paths for path in paths)
     describer = Describer(schema, fpp=fpp)
@@ -105,7 +105,7 @@ def _one(store: Store, work: Work, schema: EntrySchema, fpp: float, version: dic
 
 
 def chunked(versions: pa.Table, sizes: Sequence[int], tasks: int) -> list[pa.Table]:
-    """Return the files in this many pieces or fewer, of about the same number of bytes."""
+    """Return the files in at most this many pieces of about the same number of bytes."""
     total = sum(sizes)
     pieces: list[pa.Table] = []
     start, held = 0, 0

@@ -1,8 +1,8 @@
-"""Files that Kubothek does not own: which there are, of what schema, and their rows.
+"""Plain files: their selection, their schema, and their rows.
 
-The location is a directory of a store, with or without ``column=value`` directories below. What is a file there is
-decided as for landing files: nothing whose name, or a directory's above it, begins with ``.`` or ``_``, and nothing
-that is empty or looks unfinished.
+The location is a directory of a store, with or without ``column=value`` directories below. Files are selected as for
+landing files: none with a name, or a directory above it, that begins with ``.`` or ``_``, and none that is empty or
+unfinished.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BATCH_ROWS: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class PlainFiles:
-    """Which files, and how they are read.
+    """The selection of files, and how to read them.
 
     ``prefix``  the directory, without a slash at either end
     ``glob``    of keys below it: ``*`` and ``?`` within a name, ``**`` across; None = all
@@ -48,7 +48,7 @@ class PlainFiles:
     schema: pa.Schema | None = None
 
     def listed(self, store: Store) -> pa.Table:
-        """Return the files that are there, in the order of their keys, as ``LANDED``."""
+        """Return the existing files, in the order of their keys, as ``LANDED``."""
         root = f"{self.prefix}/"
         pattern = None
         if self.glob is not None:
@@ -59,7 +59,7 @@ class PlainFiles:
         return pa.concat_tables(pieces) if pieces else LANDED.empty_table()
 
     def form(self) -> ds.FileFormat:
-        """Return how Arrow reads them."""
+        """Return the format for Arrow."""
         match self.format:
             case "Parquet":
                 return ds.ParquetFileFormat()
@@ -83,7 +83,7 @@ class PlainTable:
     """Plain files with all that is needed to read any of them.
 
     ``schema``      of the rows, with the partition columns at the end
-    ``partitions``  columns whose values the directories name, outermost first
+    ``partitions``  columns whose values are in the directory names, outermost first
     """
 
     files: PlainFiles
@@ -91,9 +91,7 @@ class PlainTable:
     partitions: tuple[str, ...] = ()
 
     def partition_of(self, key: str) -> dict[str, Any]:
-        """The values that the directories of a file name; None for NULL. Raises SourceCorrupt for one that does not
-        fit the column.
-        """
+        """Return the values in the directory names of a file; None for NULL. Raises SourceCorrupt for a bad value."""
         found = _named(self.files.prefix, key)
         if tuple(found) != self.partitions:
             there = "/".join(found) or "none"
@@ -101,7 +99,7 @@ class PlainTable:
         return {name: _value(key, text, self.schema.field(name).type) for name, text in found.items()}
 
     def dataset(self, store: Store, keys: Sequence[str]) -> ds.FileSystemDataset:
-        """These files as an Arrow dataset of the schema; nothing is read yet. Raises SourceCorrupt."""
+        """Return these files as an Arrow dataset of the schema; nothing is read yet. Raises SourceCorrupt."""
         store.check_no_links(keys)
         filesystem, form = arrow_filesystem(store), self.files.form()
         known: dict[str, pc.Expression | None] = {}
@@ -138,7 +136,7 @@ def keys_of(listed: pa.Table) -> list[str]:
 
 
 def table_of(store: Store, files: PlainFiles, keys: Sequence[str]) -> PlainTable:
-    """The files as a table. Raises InputError if there is none to tell a schema, SourceCorrupt, SchemaMismatch."""
+    """Return the files as a table. Raises InputError if no file gives a schema, SourceCorrupt, SchemaMismatch."""
     inside = files.schema
     if inside is None:
         if not keys:
@@ -163,7 +161,7 @@ def _stored_schema(store: Store, files: PlainFiles, key: str) -> pa.Schema:
 
 
 def _partition_types(prefix: str, keys: Sequence[str]) -> Mapping[str, pa.DataType]:
-    """Columns that directories name: int32 if all values are such numbers, else strings."""
+    """Return the columns in directory names: int32 if all values are such numbers, else strings."""
     directories = dict.fromkeys(key.rpartition("/")[0] for key in keys)
     found: dict[str, bool] = {}
     for directory in directories:

@@ -1,4 +1,4 @@
-"""A plain location as queries see it: its files, listed now, and which of them a filter leaves."""
+"""A plain location for queries: its files, listed now, and the files that a filter selects."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from kubothek.table.skipping.prune.clauses import Mask
 
 @dataclass(frozen=True, slots=True)
 class PlainPlan:
-    """What is opened. ``steps``: what each step of planning left, the first is all files."""
+    """The files to open. ``steps``: the number of files after each step of planning; the first counts all."""
 
     keys: tuple[str, ...]
     steps: tuple[Step, ...]
 
 
 class PlainLocation:
-    """Files of a store with what is known of them. They are listed once."""
+    """Files of a store with their metadata. They are listed once."""
 
     def __init__(self, files: Store, table: PlainTable, listed: pa.Table, known: Matched) -> None:
         self._files = files
@@ -42,7 +42,7 @@ class PlainLocation:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows."""
+        """The schema of the rows."""
         return self.table.schema
 
     def plan(self, where: Predicate | None = None) -> PlainPlan:
@@ -63,14 +63,14 @@ class PlainLocation:
         return PlainPlan(tuple(self._keys[number] for number in np.flatnonzero(may)), steps)
 
     def skipped(self, where: Predicate, plan: PlainPlan) -> Skipped:
-        """Return what a plan for ``where`` saves, in the terms of Xskipper's API."""
+        """Return the savings of a plan for ``where``, in the terms of Xskipper's API."""
         bytes_of: Any = self._listed.column("size").to_pylist()
         asked = {column.lower() for column in where.columns}
         sizes = dict(zip(self._keys, bytes_of, strict=True))
         return Skipped.of(plan.keys, sizes, is_skippable=bool(asked & self.known.columns))
 
     def dataset(self, plan: PlainPlan) -> ds.FileSystemDataset:
-        """Return the rows of these files; those for which the filter is not TRUE are among them."""
+        """Return the rows of these files, without filtering them."""
         return self.table.dataset(self._files, plan.keys)
 
     @cached_property
@@ -79,7 +79,7 @@ class PlainLocation:
 
     @cached_property
     def _partitions(self) -> list[dict[str, Any]]:
-        """The values of each file's directories; parsed once for each directory."""
+        """The partition values of each file; parsed once for each directory."""
         known: dict[str, dict[str, Any]] = {}
         for key in self._keys:
             directory = key.rpartition("/")[0]
@@ -102,10 +102,10 @@ class PlainLocation:
 
 
 def open_location(metadata: Store, name: str, files: Store | None = None) -> PlainLocation:
-    """Return a location by the name of its metadata; ``files``: the store of the files, default: that of the metadata.
+    """Return a location by the name of its metadata; ``files``: store of the files, by default that of the metadata.
 
-    Raises DatasetNotFound if there is no metadata of this name, SkippingUnreadable if what names it is damaged, and
-    what listing raises.
+    Raises DatasetNotFound if there is no metadata of this name, SkippingUnreadable if its index object is damaged, and
+    the errors of the listing.
     """
     full = state.resolved(metadata, name)
     index = None if full is None else state.read(metadata, full).index

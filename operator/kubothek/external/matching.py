@@ -1,4 +1,4 @@
-"""Which entries are those of the files that are there, and what they say of a filter."""
+"""Match entries with the existing files, and prune files by a filter."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def versions_listed(listed: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Entries. ``rows``: for each file that of its entry, -1 if it has none; ``entries``: those of some indices, by
-    their columns.
+    """Entries of one source.
+
+    ``rows``     for each file the row of its entry, -1 if it has none
+    ``entries``  function that returns the entries of some indices, by column
     """
 
     rows: Rows
@@ -52,7 +54,7 @@ class _Source:
 
 
 class Matched:
-    """The files of a listing with what is known of them."""
+    """The files of a listing with their entries."""
 
     def __init__(self, sources: Sequence[_Source], count: int) -> None:
         self._sources = sources
@@ -60,7 +62,7 @@ class Matched:
 
     @property
     def described(self) -> int:
-        """How many files have an entry."""
+        """The number of files with an entry."""
         has = np.zeros(self._count, np.bool_)
         for source in self._sources:
             has |= source.rows >= 0
@@ -68,7 +70,7 @@ class Matched:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those with an index, in lower case."""
+        """The columns with an index, in lower case."""
         return frozenset(name for source in self._sources for each in source.definitions for name in _names(each))
 
     def may(self, terms: Sequence[Term]) -> Mask:
@@ -90,10 +92,10 @@ def _names(definition: IndexDefinition) -> set[str]:
 
 
 def matched(metadata: Store, name: str, index: PlainIndex, versions: pa.Table) -> Matched:
-    """Return what the metadata of this name says of these versions of files.
+    """Return the entries that the metadata of this name has for these versions of files.
 
-    Entries of ours go by path, time, size and ETag. If any of them is gone, as after real Xskipper's REFRESH, what lies
-    in Xskipper's directory now goes by path and time, as Xskipper does it.
+    Kubothek's entries are matched by path, time, size and ETag. If one of their objects is missing, as after real
+    Xskipper's REFRESH, the present files of Xskipper's directory are matched by path and time, as Xskipper does.
     """
     sources = []
     for part in index.parts:
@@ -118,7 +120,7 @@ def _of_xskipper(metadata: Store, prefix: str, url: str, versions: pa.Table) -> 
 
 
 def by_path_and_time(found: Metadata, url: str, versions: pa.Table) -> Matched:
-    """Return what anybody's metadata says of these files, which are in the store of this url."""
+    """Return the entries of any writer's metadata for these files, which are in the store of this URL."""
     moments: Any = versions.column("modified").to_pylist()
     pairs = zip(keys_of(versions), moments, strict=True)
     numbers: Any = current(found, [(object_path(url, key), moment) for key, moment in pairs])
@@ -137,13 +139,13 @@ def by_path_and_time(found: Metadata, url: str, versions: pa.Table) -> Matched:
 
 
 def _rows(versions: pa.Table, described: pa.Table) -> Rows:
-    """For each version the number of the row that describes exactly it, or -1."""
+    """Return for each version the number of the row that describes exactly it, or -1."""
     found: Any = pc.fill_null(pc.index_in(identity(versions), value_set=identity(described)), _NONE)
     rows: Rows = found.to_numpy(zero_copy_only=False).astype(np.int64)
     return rows
 
 
 def identity(versions: pa.Table) -> Any:
-    """Return one text for each version: what makes it the same as another."""
+    """Return a text for each version that identifies it."""
     columns: list[Any] = [versions.column(name).combine_chunks().cast(pa.string()) for name in VERSIONS.names]
     return pc.binary_join_element_wise(*columns, "\0")

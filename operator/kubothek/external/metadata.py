@@ -1,4 +1,4 @@
-"""Storing the entries of plain files, with size and ETag of each file beside them."""
+"""Store the entries of plain files, with size and ETag of each file in a separate object."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field(ETAG, pa.string()),
 ]
 VERSIONS: Final = pa.schema(_FIELDS)
-"""The versions of files that are described: ``modified`` in ms since the epoch, ``size`` in bytes."""
+"""The versions of the described files: ``modified`` in ms since the epoch, ``size`` in bytes."""
 
 
 def location(name: str) -> str:
-    """Xskipper's directory of a location: an ``EXPLICIT_LOCATION``."""
+    """Return Xskipper's directory of a location: an ``EXPLICIT_LOCATION``."""
     return f"{root(name)}xskipper/"
 
 
@@ -51,7 +51,7 @@ def write(
 ) -> PlainPart:
     """Store entries, and the versions of the files in the same order, under new keys.
 
-    ``identifier``  what Xskipper calls the location, whose key is ``prefix``
+    ``identifier``  Xskipper's identifier of the location, whose key is ``prefix``
 
     Raises SkippingUnreadable if a master key is missing.
     """
@@ -82,12 +82,12 @@ def write(
 
 
 def as_part(part: PlainPart) -> Part:
-    """Return the same for those who read entries."""
+    """Return the part in the form of a dataset's part, to read its entries."""
     return Part(part.xskipper or "", part.rows, part.bytes, part.own)
 
 
 def versions_of(store: Store, part: PlainPart) -> pa.Table:
-    """Return which versions of files the part describes, in the order of its entries. Raises SkippingUnreadable."""
+    """Return the file versions that the part describes, in the order of its entries. Raises SkippingUnreadable."""
     try:
         table: pa.Table = pq.read_table(io.BytesIO(store.get(part.sidecar)), schema=VERSIONS)
     except ObjectNotFound as error:
@@ -105,5 +105,5 @@ def entries_of(store: Store, part: PlainPart, definitions: Collection[IndexDefin
 
 
 def identifier_of(url: str, prefix: str) -> str:
-    """Return what Xskipper calls the directory of this key in the store of this url."""
+    """Return Xskipper's identifier of the directory of this key in the store of this URL."""
     return names.table_identifier(names.object_path(url, prefix))

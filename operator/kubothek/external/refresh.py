@@ -1,9 +1,9 @@
-"""Bringing the metadata of a plain location up to date, and taking it away.
+"""Update or delete the metadata of a plain location.
 
-New objects first, then the one that names them, by compare-and-swap; what it names no more is deleted last. So a crash
-leaves metadata that is whole, and two at once end with one of them. With another wish, Xskipper's files of the old one
-go before the first new one comes: real Xskipper takes a column that a file lacks for "no values" (seen with
-Xskipper 1.7), so it must not see both.
+New objects are written first, then the index object that names them, by compare-and-swap; unnamed objects are deleted
+last. After a crash the metadata is complete, and of two concurrent refreshes one wins. When the index definitions
+change, Xskipper's files of the old ones are deleted before the first new file: real Xskipper reads a column that a file
+lacks as "no values" (verified with Xskipper 1.7), so it must not see both.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ PART_BYTES: Final = 64 << 20
 _LEFT_OUT: Final = 100
 
 Told = Callable[[int, int], None]
-"""Hears of files described, and of all that are to be."""
+"""Progress callback with the number of described files, and of all files to describe."""
 Describe = Callable[[Work, list[pa.Table]], list[Described]]
 """Describes pieces of a list of versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What a look found and did: ``added`` files were described, entries of ``removed`` versions dropped."""
+    """The result of a refresh: ``added`` files were described, entries of ``removed`` versions dropped."""
 
     index: PlainIndex
     added: int = 0
@@ -49,7 +49,7 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the files are, where the metadata is, and its name."""
+    """The store of the files, the store of the metadata, and its name."""
 
     files: Store
     metadata: Store
@@ -57,7 +57,7 @@ class Place:
 
 
 def describe_here(place: Place, told: Told = lambda _done, _total: None) -> Describe:
-    """In this process."""
+    """Return a function that describes files in this process."""
 
     def run(work: Work, pieces: list[pa.Table]) -> list[Described]:
         total = sum(piece.num_rows for piece in pieces)
@@ -80,13 +80,13 @@ def refresh(
     rebuild: bool = False,
     build: Callable[[int], Describe],
 ) -> Refreshed:
-    """Describe what came or changed, and forget what is gone; everything anew if the wish or the columns are others.
+    """Describe new and changed files, and drop missing ones; rebuild if the definitions or the columns changed.
 
-    ``wish``   the indices that are wanted, without parts
-    ``build``  what describes files, by how many bytes they have
+    ``wish``   the index definitions, without parts
+    ``build``  returns the describing function, given the number of bytes of the files
 
-    Raises SkippingInvalid for indices that the files cannot have, Contended if another refresh came first, and
-    what listing and reading raise.
+    Raises SkippingInvalid for indices that the files cannot have, Contended if another refresh came first, and the
+    errors of listing and reading.
     """
     require_footer_key(wish)
     before = read(place.metadata, place.name)
@@ -97,7 +97,7 @@ def refresh(
     schema = fields(wish.indices, table.schema, table.partitions)
     index, kept = before.index, _kept(place.metadata, before.index)
     if rebuild or index is None or not _goes_on(index, work) or kept is None:
-        # Nothing that is there is of use, and real Xskipper must not see it beside what comes.
+        # The existing metadata is unusable, and real Xskipper must not see it together with the new.
         _delete_below(place.metadata, location(place.name))
         kept = []
     known = pa.concat_tables([seen for _, seen in kept]) if kept else VERSIONS.empty_table()
@@ -124,14 +124,14 @@ def refresh(
 
 
 def drop(metadata: Store, name: str) -> int:
-    """Delete all metadata of a name; returns how many objects. The files stay."""
+    """Delete all metadata of a name; return the number of objects. The files stay."""
     where = root(name)
     metadata.delete([f"{where}index.json"])
     return _delete_below(metadata, where)
 
 
 def _goes_on(index: PlainIndex, work: Work) -> bool:
-    """Return whether entries of before fit to those to come."""
+    """Return whether existing entries are compatible with new ones."""
     then, now = (each.table.files for each in (index, work))
     same_files = (then.prefix, then.format, then.csv, then.glob) == (now.prefix, now.format, now.csv, now.glob)
     same_rows = index.table.schema.equals(work.table.schema) and index.table.partitions == work.table.partitions
@@ -139,8 +139,9 @@ def _goes_on(index: PlainIndex, work: Work) -> bool:
 
 
 def _kept(metadata: Store, index: PlainIndex | None) -> list[tuple[PlainPart, pa.Table]] | None:
-    """The parts with the versions that they describe; None if one of them is gone or cannot be read, such as after
-    real Xskipper's REFRESH.
+    """Return the parts with the versions that they describe; None if one is missing or unreadable.
+
+    Real Xskipper's REFRESH deletes parts, for example.
     """
     if index is None:
         return []
@@ -158,8 +159,9 @@ def _kept(metadata: Store, index: PlainIndex | None) -> list[tuple[PlainPart, pa
 def _tidied(
     place: Place, work: Work, parts: Sequence[tuple[PlainPart, pa.Table | None]], versions: pa.Table
 ) -> list[PlainPart]:
-    """The parts, those with entries of versions that are gone without these, and small ones put together if there are
-    many. ``parts``: each with what it describes, None for one that was made now.
+    """Return the parts without entries of missing versions, and with small parts merged if there are many.
+
+    ``parts``  each with the versions that it describes, None for a new one
     """
     stale = [part for part, seen in parts if seen is not None and not pc.all(_among(seen, versions)).as_py()]
     small = [part for part, _ in parts if part.rows < PART_ROWS and part.bytes < PART_BYTES]
@@ -173,7 +175,7 @@ def _tidied(
 
 
 class _Writer:
-    """Stores entries in parts of bounded size."""
+    """Writer of entries in parts of bounded size."""
 
     def __init__(self, place: Place, work: Work) -> None:
         self._place = place
@@ -182,14 +184,14 @@ class _Writer:
         self._parts: list[PlainPart] = []
 
     def add(self, entries: pa.Table, versions: pa.Table) -> None:
-        """More entries, with the versions that they describe."""
+        """Add entries, with the versions that they describe."""
         self._held.append((entries, versions))
         rows, size = (sum(getattr(held, what) for held, _ in self._held) for what in ("num_rows", "nbytes"))
         if rows >= PART_ROWS or size >= PART_BYTES:
             self._store()
 
     def finish(self) -> list[PlainPart]:
-        """Return all parts."""
+        """Store the rest and return all parts."""
         self._store()
         return self._parts
 
@@ -215,19 +217,19 @@ class _Writer:
 
 
 def _among(versions: pa.Table, others: pa.Table) -> Any:
-    """Return which of the versions are among the others: the same key, time, size and ETag."""
+    """Return which of the versions are among the others, with the same key, time, size and ETag."""
     return pc.is_in(identity(versions), value_set=identity(others))
 
 
 def _swap(place: Place, before: Kept, after: PlainIndex) -> None:
     try:
         swap(place.metadata, place.name, before, after)
-    except PreconditionFailed as error:  # what was written is not named, and the next refresh sweeps it
+    except PreconditionFailed as error:  # the new objects are unnamed; the next refresh deletes them
         raise Contended(f"another refresh of {place.name!r} came first: try again") from error
 
 
 def _sweep(place: Place, after: PlainIndex) -> None:
-    """Delete what is not named: earlier parts, and those of crashes."""
+    """Delete unnamed objects: earlier parts, and those left by crashes."""
     named = set(chain.from_iterable(part.keys for part in after.parts))
     where = root(place.name)
     others = [

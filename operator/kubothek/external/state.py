@@ -1,7 +1,7 @@
-"""What is kept of a plain location: one small object that names all metadata, swapped as a whole.
+"""The state of a plain location: one small index object that names all metadata, replaced by compare-and-swap.
 
-``.kubothek/++plain/<name>/``: ``index.json`` is that object; ``xskipper/`` is Xskipper's directory, in which nothing
-else lies; ``own/`` has entries of index types that Xskipper lacks; ``sidecar/`` has size and ETag of each file.
+Below ``.kubothek/++plain/<name>/``, ``index.json`` is that object and ``xskipper/`` is Xskipper's directory, without
+other files. ``own/`` has entries of index types that Xskipper lacks, ``sidecar/`` has size and ETag of each file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FORMAT: Final = 1
 
 
 def root(name: str) -> str:
-    """Return the prefix of everything of this name. Raises InputError for what is no name."""
+    """Return the prefix of all objects of this name. Raises InputError for an invalid name."""
     if not name or "/" in name or name.startswith("."):
         raise InputError(f"{name!r} is no name of a plain location: no slash, no dot at its beginning")
     return check_key(f"{_ROOT}{name}") + "/"
@@ -36,7 +36,7 @@ def root(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlainPart:
-    """Entries of some files: keys of the three objects that hold them, ``xskipper`` and ``own`` if there are such."""
+    """Entries of some files: keys of the objects that hold them; ``xskipper`` and ``own`` may be None."""
 
     sidecar: str
     xskipper: str | None
@@ -46,7 +46,7 @@ class PlainPart:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All of its objects."""
+        """The keys of all its objects."""
         return tuple(key for key in (self.sidecar, self.xskipper, self.own) if key)
 
 
@@ -55,10 +55,10 @@ class PlainIndex:
     """The metadata of a location.
 
     ``url``      of the store of the files
-    ``table``    how they are read
-    ``wish``     the indices, without parts
+    ``table``    the files, and how to read them
+    ``wish``     the index definitions, without parts
     ``parts``    the entries
-    ``listed``   number of files at the last look, of which ``described`` had entries then
+    ``listed``   number of files in the last listing, of which ``described`` had entries
     """
 
     url: str
@@ -70,7 +70,7 @@ class PlainIndex:
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
-        """Return the object."""
+        """Return the content of the index object."""
         files = self.table.files
         found = {
             "format": _FORMAT,
@@ -94,7 +94,7 @@ class PlainIndex:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Return the inverse. Raises ValueError, KeyError, TypeError for what is none."""
+        """Return the inverse of :meth:`to_json`. Raises ValueError, KeyError, TypeError for other content."""
         found: dict[str, Any] = orjson.loads(data)
         if found["format"] != _FORMAT:
             raise ValueError(f"format {found['format']}, of a newer Kubothek")
@@ -117,14 +117,14 @@ class PlainIndex:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The metadata of a location with the ETag of the object that names it; ``index`` None: there is none yet."""
+    """The metadata of a location with the ETag of its index object; ``index`` None: it does not exist yet."""
 
     index: PlainIndex | None = None
     etag: str | None = field(default=None, compare=False)
 
 
 def read(store: Store, name: str) -> Kept:
-    """Return what is there. Raises SkippingUnreadable."""
+    """Return the metadata of a name. Raises SkippingUnreadable."""
     key = f"{root(name)}index.json"
     try:
         data, info = store.get_with_info(key)
@@ -141,7 +141,7 @@ def read(store: Store, name: str) -> Kept:
 
 
 def swap(store: Store, name: str, before: Kept, index: PlainIndex) -> None:
-    """Put the object in the place of what was read. Raises PreconditionFailed if somebody else was faster."""
+    """Replace the index object that was read. Raises PreconditionFailed if another writer replaced it first."""
     key = f"{root(name)}index.json"
     if before.etag is None:
         store.put_if_absent(key, index.to_json())
@@ -150,14 +150,14 @@ def swap(store: Store, name: str, before: Kept, index: PlainIndex) -> None:
 
 
 def names(store: Store) -> Iterator[str]:
-    """Return all plain locations whose metadata is in the store."""
+    """Return the names of all plain locations whose metadata is in the store."""
     return (name.rstrip("/") for name in store.list_names(_ROOT) if name.endswith("/"))
 
 
 def resolved(store: Store, name: str) -> str | None:
-    """Return the full name of a location: as it is given, or behind the namespace of its resource if there is one such.
+    """Return the full name of a location: the given one, or the one with the namespace of its resource in front.
 
-    Raises InputError if it is that of several.
+    Raises InputError if several namespaces have it.
     """
     known = list(names(store))
     if name in known:
@@ -169,7 +169,7 @@ def resolved(store: Store, name: str) -> str | None:
 
 
 def wish_of(definitions: tuple[IndexDefinition, ...], encryption: Encryption | None) -> SkippingState:
-    """Return what is wanted, as it is kept."""
+    """Return the definitions in the form of the stored state."""
     return SkippingState(definitions, (), encryption)
 
 

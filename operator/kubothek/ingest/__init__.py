@@ -1,6 +1,4 @@
-"""Rows from outside: CSV, JSON lines and Parquet, from a store or from URLs, read in splits and in bounded
-memory.
-"""
+"""Ingestion of CSV, JSON lines and Parquet from a store or from URLs, in splits and in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source is and how it is cut up: plain data that travels to executors."""
+"""A source and its division into splits: plain data, sent to executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubothek.storage.base import StoreConfig
 
 
 class Format(StrEnum):
-    """How rows are written in a file."""
+    """The format of the rows in a file."""
 
     CSV = "CSV"
     JSON_LINES = "JSONLines"
@@ -23,7 +23,7 @@ class Format(StrEnum):
 
 
 class Compression(StrEnum):
-    """What is around a text file. ``AUTO`` looks at the first bytes; Parquet compresses inside."""
+    """The compression around a text file. ``AUTO`` decides by the file's name; Parquet compresses inside."""
 
     AUTO = "Auto"
     NONE = "None"
@@ -33,20 +33,18 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unpacking:
-    """Limits of what a compressed file may become: ``max_bytes``, and beyond ``free_bytes`` at most ``max_ratio`` times
-    the compressed bytes.
-    """
+    """Limits of decompression: ``max_bytes``, and beyond ``free_bytes`` at most ``max_ratio`` times the packed size."""
 
     max_bytes: int = 64 << 30
     max_ratio: int = 200
     free_bytes: int = 256 << 20
 
     def limit(self, packed: int) -> int:
-        """Return the most that ``packed`` bytes may become."""
+        """Return the maximum size of ``packed`` bytes after decompression."""
         return min(self.max_bytes, max(self.free_bytes, packed * self.max_ratio))
 
     def check(self, name: str, unpacked: int, packed: int) -> None:
-        """Raise SourceRefused if ``packed`` bytes of a file became more than they may."""
+        """Raise SourceRefused if ``packed`` bytes of a file have unpacked to more than the limit."""
         if unpacked > self.limit(packed):
             raise SourceRefused(
                 f"{name!r} unpacks to more than the limit: {self.max_bytes >> 30} GiB, or {self.max_ratio} times its "
@@ -61,8 +59,9 @@ UNPACKING: Final = Unpacking()
 class CsvOptions:
     """How to read CSV.
 
-    A value equal to one of ``null_values`` is null unless it is quoted: quotes say that it is text. An empty ``quote``
-    is none at all. Without ``header`` the source must declare its columns.
+    A value equal to one of ``null_values`` is null unless it is quoted: quoted values are text. An empty ``quote``
+    disables
+    quoting. Without ``header`` the source must declare its columns.
     """
 
     delimiter: str = ","
@@ -73,9 +72,7 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files of one format: keys of ``store``, or ``urls``. ``columns`` declares types; None = they are
-    inferred.
-    """
+    """Files of one format: keys of ``store``, or ``urls``. ``columns`` declares types; None = they are inferred."""
 
     format: Format
     store: StoreConfig | None = None
@@ -89,15 +86,13 @@ class Source:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The files as a person named them."""
+        """The files as the user named them."""
         return self.paths or self.urls
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as it was when it was planned: ``size`` in stored bytes; ``fingerprint`` changes with its
-    content.
-    """
+    """One file as of planning: ``size`` in stored bytes; ``fingerprint`` changes with its content."""
 
     name: str
     size: int
@@ -109,9 +104,8 @@ class SourceFile:
 class Split:
     """A part of a file that is read on its own.
 
-    ``start`` and ``stop`` are bytes of an uncompressed text file: the split has the lines that begin in that
-    half-open range. ``row_groups`` are those of a Parquet file. With neither it is the whole file. ``size``
-    is in stored bytes.
+    ``start`` and ``stop`` are bytes of an uncompressed text file: the split has the lines that begin in that half-open
+    range. ``row_groups`` are those of a Parquet file. With neither it is the whole file. ``size`` is in stored bytes.
     """
 
     file: SourceFile
@@ -122,7 +116,7 @@ class Split:
 
     @property
     def is_range(self) -> bool:
-        """Whether this is a byte range, which does not know the number of its first row."""
+        """Whether it is a byte range, which does not know the number of its first row."""
         return self.start is not None
 
 
@@ -143,13 +137,13 @@ class SourcePlan:
         return tuple(dict.fromkeys(split.file for split in self.splits))
 
     def describe(self) -> str:
-        """Return the names of the files, or of the first few, for messages."""
+        """Return the names of the files, or of the first five, for messages."""
         files = self.files
         shown = ", ".join(repr(file.name) for file in files[:5])
         return shown if len(files) <= 5 else f"{shown} and {len(files) - 5} more"
 
     def bundles(self, target_bytes: int) -> list[tuple[Split, ...]]:
-        """Neighbouring splits put together up to ``target_bytes``: the work of one task each."""
+        """Return adjacent splits bundled up to ``target_bytes``, a bundle per task."""
         bundles: list[tuple[Split, ...]] = []
         current: list[Split] = []
         for split in self.splits:
@@ -160,7 +154,7 @@ class SourcePlan:
         return [*bundles, tuple(current)] if current else bundles
 
     def with_whole_files(self, names: Sequence[str]) -> SourcePlan:
-        """Return the same plan, these files uncut."""
+        """Return the plan with these files unsplit."""
         splits: dict[Split, None] = {}
         for split in self.splits:
             whole = Split(split.file, split.file.size) if split.file.name in names else split

@@ -1,4 +1,4 @@
-"""The source as a whole: find its files, cut them up, infer their schema, read a part."""
+"""The source as a whole: find its files, split them, infer their schema, read a split."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from kubothek.ingest.readers.values import check_names, check_required
 from kubothek.storage import Store, open_store
 
 SPLIT_BYTES: Final = 64 << 20
-"""Files above this are cut, into parts of about this size."""
+"""Larger files are split into parts of about this size."""
 SAMPLE_BYTES: Final = 64 << 20
-"""What inference looks at, over all files; at least ``_FILE_SAMPLE_BYTES`` of each that it looks at."""
+"""Bytes that inference reads over all files; at least ``_FILE_SAMPLE_BYTES`` of each sampled file."""
 _FILE_SAMPLE_BYTES: Final = 1 << 20
 _SAMPLED_FILES: Final = 64
 _THREADS: Final = 8
@@ -47,9 +47,7 @@ R = TypeVar("R")
 
 
 class SourceReader:
-    """Reads one source. A context manager: it owns the downloads of URLs. Not thread-safe but for its own
-    threads.
-    """
+    """Reads one source. A context manager that owns the downloads of URLs. Not thread-safe except for its threads."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -68,10 +66,10 @@ class SourceReader:
     # --- planning ---
 
     def plan(self) -> SourcePlan:
-        """Find all files and cut the large ones.
+        """Find all files and split the large ones.
 
-        Raises InputError for a source without files, SourceNotFound, SourceRefused, SourceEmpty for a file
-        without bytes, SourceCorrupt, or a StoreError.
+        Raises InputError for a source without files, SourceNotFound, SourceRefused, SourceEmpty for a file without
+        bytes, SourceCorrupt, or a StoreError.
         """
         names = self.source.names
         if not names or (self.source.paths and self._store is None):
@@ -107,7 +105,7 @@ class SourceReader:
         return Compression.ZIP if path.endswith(".zip") else Compression.NONE
 
     def _locate(self, name: str) -> tuple[int, str]:
-        """Size and fingerprint, now."""
+        """Return the present size and fingerprint."""
         if self._store is None:
             download = self._download(name)
             return download.size, download.fingerprint
@@ -132,7 +130,7 @@ class SourceReader:
     # --- opening ---
 
     def _open(self, file: SourceFile) -> io.BufferedIOBase:
-        """Return the file's bytes. Raises SourceChanged if they are not those that were planned."""
+        """Return the file's bytes. Raises SourceChanged if they differ from the planned ones."""
         if self._locate(file.name)[1] != file.fingerprint:
             raise SourceChanged(
                 f"{file.name!r} was replaced while it was being read; let its writer finish and try again"
@@ -151,10 +149,10 @@ class SourceReader:
     # --- schema ---
 
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
-        """Return the stored schema that holds the source, from the beginnings of its files (all of a small file).
+        """Return the stored schema of the source, inferred from the beginnings of its files (all of a small file).
 
-        Files are at most 64, spread over all. Raises SchemaMismatch or DataTypeMismatch if they do not go
-        together, SourceEmpty if none of them has a column, SourceCorrupt.
+        Reads at most 64 files, evenly spread. Raises SchemaMismatch or DataTypeMismatch if they are incompatible,
+        SourceEmpty if none of them has a column, SourceCorrupt.
         """
         files = plan.files
         chosen = [files[i * len(files) // _SAMPLED_FILES] for i in range(_SAMPLED_FILES)]
@@ -189,7 +187,7 @@ class SourceReader:
         return list(self.source.columns.names)
 
     def check_columns(self, plan: SourcePlan, schema: pa.Schema, partition_on: Sequence[str] = ()) -> None:
-        """Raise what :meth:`read` raises about the columns of any file, by footers and headers alone."""
+        """Raise the errors of :meth:`read` about the columns of any file, by footers and headers alone."""
         _concurrently(partial(self._check_file, schema, partition_on), plan.files)
 
     def _check_file(self, schema: pa.Schema, partition_on: Sequence[str], file: SourceFile) -> None:
@@ -205,9 +203,9 @@ class SourceReader:
     def read(self, split: Split, schema: pa.Schema, partition_on: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split in the columns and types of ``schema``, some MiB at a time.
 
-        Values may be missing where the schema's field is nullable and the column does not partition. Raises
-        an InputError that names file, column and row (counted from 1). A byte range cannot know its rows'
-        numbers, nor whether it was cut inside of quotes: :meth:`diagnose` tells what its error means.
+        Values may be missing where the schema's field is nullable and is no partition column. Raises an InputError that
+        names file, column and row (counted from 1). A byte range does not know its rows' numbers, nor whether it was
+        cut inside quotes: :meth:`diagnose` finds the true error.
         """
         reached = 1
         with decoding(split.file.name, f"{self.source.format} file", where=lambda: f"row {reached} or after it"):
@@ -217,7 +215,7 @@ class SourceReader:
                 reached = first_row + batch.num_rows
 
     def diagnose(self, file: SourceFile, schema: pa.Schema, partition_on: Sequence[str] = ()) -> InputError | None:
-        """Return what is wrong with a file, with the true number of the row; None if it can be read as a whole."""
+        """Return the error of a file, with the true number of the row; None if the whole file can be read."""
         try:
             for _ in self.read(Split(file, file.size), schema, partition_on):
                 pass
@@ -246,13 +244,13 @@ class SourceReader:
         names = self._csv_names(split.file)
         has_header = self.source.csv.header and not split.start
         yield from read_csv(split.file.name, open_stream, schema, self.source.csv, names, has_header=has_header)
-        # With an even number of quotes in each range, no cut is inside of a quoted value.
+        # With an even number of quotes in each range, no cut is inside a quoted value.
         if split.is_range and opened[-1].quotes % 2:
             raise SourceCorrupt(f"{split.file.name!r} was cut inside of a quoted value, or a quote is never closed")
 
 
 def _row_group_splits(file: SourceFile, sizes: list[int]) -> list[Split]:
-    """Neighbouring row groups together, up to ``SPLIT_BYTES`` of the file."""
+    """Return splits of adjacent row groups, up to ``SPLIT_BYTES`` of the file."""
     total = sum(sizes)
     splits: list[Split] = []
     groups: list[int] = []
@@ -268,7 +266,7 @@ def _row_group_splits(file: SourceFile, sizes: list[int]) -> list[Split]:
 
 
 def _read_lines(stream: TextStream, size: int) -> bytes:
-    """About the first ``size`` bytes, up to a line's end."""
+    """Return about the first ``size`` bytes, up to a line's end."""
     pieces, held = [], 0
     while held < size and (piece := stream.read(size - held)):
         pieces.append(piece)
@@ -286,6 +284,6 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
 
 
 def _concurrently(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Results in order; the first error in that order is raised."""
+    """Return results in order; raise the first error in that order."""
     with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="source") as pool:
         return list(pool.map(work, items))

@@ -1,4 +1,4 @@
-"""From a source to data files of a table: what is to be done, as plain data, and doing it in this process.
+"""Ingestion of a source into data files of a table: its description as plain data, and its execution in this process.
 
 :mod:`kubothek.spark.write` does the same on many machines with the same functions.
 """
@@ -27,12 +27,12 @@ from kubothek.table.time_zones import declared_zones, expecting, in_zones, zones
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """Which rows go into which table; travels to executors.
+    """Which rows go into which table; plain data, sent to executors.
 
-    ``reading`` is the schema in which rows are read: types as declared, not nullable where values are required, times
-    as :func:`~kubothek.table.time_zones.expecting` says.
-    ``stored`` is the stored schema in which they are written; columns that are not read are null. ``where``, bound to
-    it, is what each row must satisfy. ``gathering`` is what is gathered of the rows on the way.
+    ``reading`` is the schema in which rows are read: declared types, not nullable where values are required, times as
+    :func:`~kubothek.table.time_zones.expecting` says. ``stored`` is the stored schema in which they are written;
+    columns that are not read are null. Each row must satisfy ``where``, which is bound to ``stored``. ``gathering``
+    says what to collect of the rows during the write.
     """
 
     source: Source
@@ -47,13 +47,13 @@ class Ingest:
     gathering: Gathering = field(default_factory=Gathering)
 
     def with_plan(self, plan: SourcePlan) -> Ingest:
-        """Return the same, cut up in another way."""
+        """Return the ingestion with another plan."""
         return replace(self, plan=plan)
 
     def read(self, reader: SourceReader, split: Split) -> Iterator[pa.RecordBatch]:
         """Yield the validated rows of a split, with the columns of ``stored``.
 
-        Raises what :meth:`SourceReader.read` raises, and FilterNotMet, naming the row as far as the split knows it.
+        Raises the errors of :meth:`SourceReader.read`, and FilterNotMet, naming the row if the split knows its number.
         """
         row = 1 if split.start is None and split.row_groups is None else None
         utc = without_time_zones(self.reading)
@@ -65,7 +65,7 @@ class Ingest:
             row = None if row is None else row + batch.num_rows
 
     def gatherer(self, store: Store) -> Gatherer:
-        """Return what observes the rows that are written."""
+        """Return the observer of the written rows."""
         return self.gathering.gatherer(store, self.uuid, self.table, self.stored, self.layout.partition_on)
 
     def writer(self, store: Store, observer: Observer | None = None) -> PartitionedWriter:
@@ -159,13 +159,13 @@ def _known(table: pa.Schema | None, promised: pa.Schema | None, *, evolve: bool)
 
 
 def _as_known(inferred: pa.Schema, known: pa.Schema) -> pa.Schema:
-    """Return the columns that the source has, in the types that they are known by, or wider ones."""
+    """Return the columns that the source has, in their known types, or wider ones."""
     types = dict(zip(known.names, known.types, strict=True))
     return pa.schema([f.with_type(widened(t, f.type) or t) if (t := types.get(f.name)) else f for f in inferred])
 
 
 def _filled(known: pa.Schema, inferred: pa.Schema) -> pa.Schema:
-    """Columns without a type take the one that the source has for them."""
+    """Return the known columns, those without a type with the type that the source has for them."""
     types = dict(zip(inferred.names, inferred.types, strict=True))
     return pa.schema([f.with_type(types.get(f.name, f.type)) if pa.types.is_null(f.type) else f for f in known])
 
@@ -177,12 +177,11 @@ def ingest_here(
     told: Callable[[int, int], None],
     observer: Observer | None = None,
 ) -> list[PartitionFile]:
-    """Read, validate and write in this process; ``told`` hears how many files and rows have been read.
+    """Read, validate and write in this process.
 
-    ``observer`` sees the rows as they are written.
-
-    Raises what :meth:`SourceReader.read` and :class:`PartitionedWriter` raise. Files that were written before an error
-    are referenced by nothing.
+    ``told`` gets the numbers of files and rows read so far; ``observer`` observes the rows during the write. Raises the
+    errors
+    of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay unreferenced.
     """
     rows = 0
     whole = ingest.plan.with_whole_files([file.name for file in ingest.plan.files])
@@ -198,7 +197,7 @@ def ingest_here(
 
 
 def require_all_rows(ingest: Ingest, rows: int, files: Sequence[PartitionFile]) -> None:
-    """Raise SourceEmpty if nothing was read, RowsLost if not exactly what was read was written."""
+    """Raise SourceEmpty if no rows were read, RowsLost if the numbers of rows read and written differ."""
     if rows == 0:
         raise SourceEmpty(f"the source has no rows: {ingest.plan.describe()}; correct it, or do not commit it")
     written = sum(file.rows for file in files)

@@ -1,1 +1,1 @@
-"""Worker processes under limits that the kernel keeps, and the streams that they send back."""
+"""Worker processes under limits that the kernel enforces, and the streams that they send back."""

@@ -1,4 +1,4 @@
-"""Rows as bytes of Arrow's stream format, piece by piece: what a worker process sends, and what its caller reads."""
+"""Rows as bytes of Arrow's stream format, piece by piece: what a worker process sends and its caller reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_arrow(rows: pa.RecordBatchReader) -> Iterator[bytes]:
 
 
 def from_arrow(pieces: Iterator[bytes]) -> pa.RecordBatchReader:
-    """The rows of :func:`as_arrow`, however its bytes are cut. Raises what the pieces raise, also from the stream."""
+    """Return the rows of :func:`as_arrow`, however its bytes are cut. Raises the errors of ``pieces``, also later."""
     return pa.ipc.open_stream(io.BufferedReader(_Stream(pieces), _BUFFER))
 
 

@@ -1,15 +1,16 @@
-"""Worker processes under limits that the kernel keeps: for SQL and bytes that a stranger chose.
+"""Worker processes under limits that the kernel enforces, for SQL and bytes from untrusted users.
 
 :func:`run` calls a function in a process of its own, which has a limit of address space (``RLIMIT_AS``) and a timer
-that ends it (``SIGALRM`` with its default action). Neither needs the cooperation of what runs there: a library that
-loops, or that allocates outside of its own accounting, ends with its process. The caller gets bytes as a stream, or a
+that ends it (``SIGALRM`` with its default action). Neither needs the cooperation of the code there: a library that
+loops, or that allocates outside its own accounting, ends with its process. The caller gets bytes as a stream, or a
 named error.
 
-A *zygote* is a single-threaded process that has imported what the work needs; it forks a process for each task, and a
-few in advance, so that a task begins without an import. A process does one task, so nothing crosses from one tenant to
-the next. What a worker sends is bytes and JSON and is never unpickled: its memory may be under a stranger's control.
+A *zygote* is a single-threaded process that has imported what the work needs. It forks a process for each task, and a
+few in advance, so that a task starts without an import. A process runs one task, so nothing passes from one tenant to
+the next. Workers send bytes and JSON, which are never unpickled: an attacker may control a worker's memory.
 
-No process outlives its parent: the zygote watches the parent by a pidfd, workers get ``SIGKILL`` when the zygote ends.
+No process outlives its parent: the zygote watches the parent by a pidfd, and workers get ``SIGKILL`` when the zygote
+ends.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ from kubothek.errors import LakeError, WorkerUnavailable
 
 _HEAD: Final = struct.Struct("<cI")
 _FRAME: Final = 1 << 20
-"""Bytes of a frame; more is sent in several."""
+"""Maximum bytes of a frame; larger payloads are sent in several."""
 _REPLY: Final = struct.Struct("<iq")
 _STARTING: Final = 120.0
-"""Seconds until a new process answers: the zygote imports first, on a busy machine."""
+"""Seconds until a new process answers: on a busy machine, the zygote's imports take long."""
 _GRACE: Final = 5.0
-"""Seconds after a deadline at which the parent kills a process that its own timer did not end."""
+"""Seconds after a deadline until the parent kills a process that its own timer did not end."""
 _NO_MEMORY: Final = 71
-"""Exit status of a process that has no memory left to report that."""
+"""Exit status of a process that lacks the memory to report an error."""
 _SAID_OF_MEMORY: Final = ("std::bad_alloc", "OutOfMemoryException")
-"""What errors of libraries are called or say when an allocation failed: of C++, and DuckDB's."""
+"""Names or texts of errors of libraries after a failed allocation: C++'s, and DuckDB's."""
 _PR_SET_PDEATHSIG: Final = 1
 _MOST_AHEAD: Final = 4
 _TRACE: Final = 4000
@@ -67,7 +68,7 @@ _ENVIRONMENT: Final = {
 
 
 class Cause(StrEnum):
-    """Why a process ended before its work did."""
+    """Why a process ended before its work was done."""
 
     MEMORY = "memory"
     TIME = "time"
@@ -75,37 +76,37 @@ class Cause(StrEnum):
 
 
 _Modules: TypeAlias = dict[str, tuple[str | None, str | None]]
-"""By name, what to call of each: once, and in each process."""
+"""By module, the functions to call: one once in the zygote, one in each process."""
 _CAUSES: Final[dict[int, Cause]] = {signal.SIGALRM: Cause.TIME, signal.SIGKILL: Cause.MEMORY}
-"""By the signal that ended a process which its parent did not kill."""
+"""The cause by the signal that ended a process, if its parent did not kill it."""
 
 
 class Ask(Protocol):
-    """In a worker: put a question, which is JSON, to the caller; returns its answer, or raises its LakeError."""
+    """A worker's call to its caller: sends a JSON question; returns the answer, or raises its LakeError."""
 
     def __call__(self, question: Any, /) -> Any: ...
 
 
 class WorkerFailed(Exception):
-    """The function raised an error that has no name; the message is its traceback."""
+    """The function raised an error other than a LakeError; the message is its traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process that ended has used: peak resident memory in bytes, and the signal that ended it (0: none)."""
+    """The resources of an ended process: peak resident memory in bytes, and the signal that ended it (0: none)."""
 
     peak: int
     signal: int
 
 
 def preload(module: str, *, once: str | None = None, warm: str | None = None, if_loaded: bool = False) -> None:
-    """Have the zygote import a module.
+    """Register a module for import by the zygote.
 
-    Counts for zygotes that start later: call it where the module that uses :func:`run` is imported.
+    It applies to zygotes that start later: call it on import of the module that uses :func:`run`.
 
-    ``once``       a function of it that the zygote calls; no thread may be left of it
-    ``warm``       a function of it that a process calls while it waits for its task
-    ``if_loaded``  only where the caller has imported it, too, when the zygote starts
+    ``once``       a function of the module that the zygote calls; it must leave no thread
+    ``warm``       a function of the module that a process calls while it waits for its task
+    ``if_loaded``  only if the caller has imported the module, too, when the zygote starts
     """
     (_PRELOADED_IF_LOADED if if_loaded else _PRELOADED)[module] = once, warm
 
@@ -122,14 +123,14 @@ def run(
 ) -> Work:
     """Call ``function(ask, *arguments)`` in a process of its own; what it yields is the stream.
 
-    ``function``   of a module, so that it can be pickled, as the arguments can
-    ``memory``     bytes of address space beyond those that the process has when the task comes
-    ``seconds``    from now until the process has ended, also while nobody takes what it yields; None: no limit
-    ``named``      the error for a process that ended before its work did
-    ``answer``     answers what the function asks, in the thread that takes the stream; its result is pickled
+    ``function``   a module-level function, so that it can be pickled; the arguments must be picklable as well
+    ``memory``     bytes of address space beyond those of the process when the task arrives
+    ``seconds``    from now until the end of the process, even if its stream is not consumed; None: no limit
+    ``named``      the error for a process that ended before its work was done
+    ``answer``     answers the function's questions, in the thread that consumes the stream; its result is pickled
     ``files``      descriptors that the process gets copies of; the function gets their numbers before its arguments
-    ``maps_files`` whether the function maps files: ``memory`` then counts what only the process can write
-                   (``RLIMIT_DATA``), and no mapped file
+    ``maps_files`` whether the function maps files: ``memory`` then limits private writable memory (``RLIMIT_DATA``)
+                   and no mapped file
     """
     return _pool().run(function, arguments, _Bounds(memory, seconds, maps_files), named, answer, files)
 
@@ -141,25 +142,25 @@ class _Bounds(NamedTuple):
 
 
 def ahead(function: Callable[..., object], *arguments: Any) -> None:
-    """Have processes that are forked from now on call a function while they wait for their task; errors are ignored.
+    """Have new processes call a function while they wait for their task; errors are ignored.
 
-    For what takes long and is needed by most: the last few that were asked for are called.
+    For slow setup that most tasks need: only the most recently requested functions are called.
     """
     _pool().ahead(pickle.dumps((function, arguments)))
 
 
 def available() -> bool:
-    """Return whether this platform has what workers need: Linux."""
+    """Return whether this platform supports workers: Linux."""
     return hasattr(os, "pidfd_open")
 
 
 def start(spare: int | None = None) -> None:
-    """Start the zygote now, and keep so many processes ready."""
+    """Start the zygote now, and keep this many processes ready."""
     _pool().warm_up(spare)
 
 
 def stop() -> None:
-    """End all processes; work that is under way ends in an error. The next :func:`run` starts them anew."""
+    """End all processes; running work ends with an error. The next :func:`run` starts them again."""
     global _POOL
     with _POOL_LOCK:
         pool, _POOL = _POOL, None
@@ -168,10 +169,10 @@ def stop() -> None:
 
 
 class Work:
-    """A task that runs: an iterator of the bytes that it yields, in pieces of at most 1 MiB.
+    """A running task: an iterator of the bytes that it yields, in pieces of at most 1 MiB.
 
-    It is taken from one thread at a time; :meth:`close` may be called from any. A process that nobody takes from
-    waits, and ends at its deadline. ``usage`` is there when the process has ended.
+    One thread at a time consumes it; any thread may call :meth:`close`. A process whose stream is not consumed waits,
+    and ends at its deadline. ``usage`` is set when the process has ended.
     """
 
     def __init__(
@@ -194,14 +195,14 @@ class Work:
 
     @property
     def pid(self) -> int:
-        """The number that the process has, or had."""
+        """The process id of the worker, also after its end."""
         return self._process.pid
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        """Raise LakeError, WorkerFailed."""
+        """Return the next piece. Raise LakeError or WorkerFailed."""
         with self._lock:
             if self._ended:
                 raise StopIteration
@@ -234,7 +235,7 @@ class Work:
             if kind == b"Z":
                 return None
             if kind == b"C":
-                with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: receive tells why
+                with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: receive reports why
                     self._process.send(b"A", _pickled(partial(self._answered, payload)))
                 continue
             if kind == b"E":
@@ -254,14 +255,14 @@ class Work:
         return _lake_error(told) or WorkerFailed(told["message"])
 
     def _cause(self) -> Cause:
-        """Of a process that hung up."""
+        """Return the cause of a process that closed its connection."""
         status = self._reap()
         if os.WIFSIGNALED(status):
             return _CAUSES.get(os.WTERMSIG(status), Cause.CRASH)
         return Cause.MEMORY if os.WEXITSTATUS(status) == _NO_MEMORY else Cause.CRASH
 
     def close(self) -> None:
-        """End the process, if it has not ended."""
+        """End the process if it runs."""
         self._end(taking=False)
 
     def __del__(self) -> None:
@@ -279,7 +280,7 @@ class Work:
         self._reap()
 
     def _reap(self) -> int:
-        """Return the status with which it ended."""
+        """Reap the process and return its exit status."""
         with self._process.reaping:
             if self._process.status is None:
                 self._process.status, peak = self._pool.reap(self._process.pid)
@@ -305,12 +306,12 @@ class _Process:
             socket.send_fds(self._connection, [b"F"], files)
 
     def receive(self, seconds: float | None) -> tuple[bytes, bytes]:
-        """Raise TimeoutError, OSError if it has ended."""
+        """Return the next frame. Raise TimeoutError, or OSError if the process has ended."""
         self._connection.settimeout(seconds)
         return _receive(self._connection, _FRAME)
 
     def hang_up(self) -> None:
-        """Wake up whoever receives."""
+        """Wake up a thread that receives."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -372,7 +373,7 @@ class _Pool:
             try:
                 process.send(b"T", task)
                 process.send_files(files)
-            except OSError:  # it was killed while it waited
+            except OSError:  # the process was killed while it waited
                 process.close()
                 self.reap(process.pid)
                 continue
@@ -402,13 +403,13 @@ class _Pool:
             except OSError as error:
                 mine.close()
                 raise WorkerUnavailable(f"no worker process could be started: {error}; retry later") from error
-        with suppress(OSError):  # it is seen when the process is taken
+        with suppress(OSError):  # the error shows when the process is taken
             for call in self._ahead:
                 _send(mine, b"W", call)
         return mine
 
     def reap(self, pid: int) -> tuple[int, int]:
-        """Kill a process if it is still there; its status, and its peak of resident memory in bytes."""
+        """Kill a process if it runs; return its status, and its peak of resident memory in bytes."""
         with self._lock:
             try:
                 self._control.send(b"R%d" % pid)
@@ -418,7 +419,7 @@ class _Pool:
         return status, peak
 
     def close(self) -> None:
-        """The zygote ends when it is hung up on, and its workers with it."""
+        """Close the connection to the zygote, which ends it and its workers."""
         with self._lock:
             self.abandon()
             try:
@@ -428,7 +429,7 @@ class _Pool:
                 self._zygote.wait()
 
     def abandon(self) -> None:
-        """Close what is open, without a word to the processes: they are another process's."""
+        """Close what is open without a message to the processes, which belong to another process."""
         self._control.close()
         for each in self._waiting:
             each.close()
@@ -453,12 +454,12 @@ def _pool() -> _Pool:
 
 
 def _forked() -> None:
-    """In a process that was forked from one with a pool: the pool is not its own."""
+    """Drop the pool in a forked process: it belongs to the parent."""
     global _POOL, _POOL_LOCK
     _POOL_LOCK = Lock()
     if _POOL is not None:
         _POOL.abandon()
-        _POOL._zygote.returncode = 0  # not to be waited for
+        _POOL._zygote.returncode = 0  # another process waits for it
     _POOL = None
 
 
@@ -470,7 +471,7 @@ atexit.register(stop)
 
 
 def _receive(connection: socket.socket, most: int) -> tuple[bytes, bytes]:
-    """Raise TimeoutError, ConnectionResetError at the end."""
+    """Return the next frame. Raise TimeoutError, or ConnectionResetError at the end."""
     kind, size = _HEAD.unpack(_exactly(connection, _HEAD.size))
     if size > most:
         raise WorkerFailed(f"a worker sent a frame of {size} bytes; it may have {most}")
@@ -489,7 +490,7 @@ def _exactly(connection: socket.socket, size: int) -> bytearray:
 
 
 def _pickled(call: Callable[[], Any]) -> bytes:
-    """Return the result of a call, or the LakeError that it raises."""
+    """Return the pickled result of a call, or the LakeError that it raises."""
     try:
         return pickle.dumps((call(), None))
     except LakeError as error:
@@ -515,7 +516,7 @@ def _lake_error(told: Any) -> LakeError | None:
 
 
 def _zygote(control: int, parent: int, path: Sequence[str], modules: _Modules) -> NoReturn:
-    """Fork and reap for the process ``parent``, until it ends or hangs up."""
+    """Fork and reap for the process ``parent``, until it ends or closes the connection."""
     connection = socket.socket(fileno=control)
     watch = os.pidfd_open(parent)
     if os.getppid() != parent:
@@ -539,7 +540,7 @@ def _zygote(control: int, parent: int, path: Sequence[str], modules: _Modules) -
             workers.discard(pid)
             connection.send(_REPLY.pack(*_killed(pid)))
             continue
-        with suppress(OSError):  # without a process: its socket closes, which the parent sees
+        with suppress(OSError):  # if the fork fails, its socket closes, which the parent sees
             pid = os.fork()
             if not pid:
                 os.close(watch)
@@ -553,7 +554,7 @@ def _zygote(control: int, parent: int, path: Sequence[str], modules: _Modules) -
 
 
 def _killed(pid: int) -> tuple[int, int]:
-    """End a child and its process group; it is not reaped before, so the number is still its own."""
+    """End a child and its process group; it is not reaped yet, so the process id is still its own."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
@@ -573,7 +574,7 @@ def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # before its parent
+            Path("/proc/self/oom_score_adj").write_text("1000")  # so that it is killed before its parent
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _send(connection, b"H", str(os.getpid()).encode())
         for module, (_, warm) in modules.items():
@@ -582,12 +583,12 @@ def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
         kind, task = _receive(connection, sys.maxsize)
         while kind == b"W":
             with suppress(Exception):
-                function, arguments = pickle.loads(task)  # noqa: S301 - of the parent
+                function, arguments = pickle.loads(task)  # noqa: S301 - from the parent
                 function(*arguments)
             kind, task = _receive(connection, sys.maxsize)
         _work(connection, task)
         status = 0
-    except OSError:  # the parent has hung up
+    except OSError:  # the parent has closed the connection
         status = 0
     except MemoryError:
         pass
@@ -599,9 +600,9 @@ def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
 
 
 def _work(connection: socket.socket, task: bytes) -> None:
-    """Do the task. Raises OSError if the parent hung up, MemoryError if nothing can be told any more."""
+    """Run the task. Raise OSError if the parent closed the connection, MemoryError if no error can be sent."""
     try:
-        bounds, count, function, arguments = pickle.loads(task)  # noqa: S301 - of the parent
+        bounds, count, function, arguments = pickle.loads(task)  # noqa: S301 - from the parent
         files = socket.recv_fds(connection, 1, count)[1] if count else ()
         _limit(bounds)
         for data in function(partial(_ask, connection), *files, *arguments):
@@ -638,7 +639,7 @@ def _limit(bounds: _Bounds) -> None:
 def _ask(connection: socket.socket, question: Any) -> Any:
     _send(connection, b"C", orjson.dumps(question))
     _, answered = _receive(connection, sys.maxsize)
-    value, told = pickle.loads(answered)  # noqa: S301 - of the parent
+    value, told = pickle.loads(answered)  # noqa: S301 - from the parent
     if told is not None:
         raise _lake_error(told) or WorkerFailed(told["message"])
     return value

@@ -1,7 +1,7 @@
-"""What a condition of a statement says of the columns of one table, as a predicate.
+"""Translate a condition of a statement into a predicate on the columns of one table.
 
-It may say less than the condition, never more: what is not plainly understood says nothing. NOT is carried down to the
-comparisons first, where both sides know what it means, so that what is weaker inside stays weaker outside.
+The predicate may be weaker than the condition, never stronger: a part that is not clearly understood is dropped. NOT is
+first pushed down to the comparisons, whose negations are exact, so that a weakened part never becomes stronger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kubothek.table.expressions.parser import like
 from kubothek.table.expressions.terms import NEGATED
 
 Column = Callable[[Node], "pa.Field[Any] | None"]
-"""The column of the table that an expression is, None if it is anything else."""
+"""Function from an expression to the column of the table that it is; None for anything else."""
 
 _COMPARISONS: Final = {
     "COMPARE_EQUAL": Op.EQ,
@@ -46,13 +46,13 @@ _PARTS_OF_TEXT: Final = {
 }
 """Functions of a column and a text, as patterns."""
 _MOST_NESTING: Final = 64
-"""Of ANDs and ORs in each other: people write a few, and Python's own stack is what it costs."""
+"""Maximum nesting of ANDs and ORs: users write a few, and each level costs Python's stack."""
 
 
 def weakened(node: Node, column: Column, *, nulls: bool = False) -> Predicate:
-    """Return what the condition says of the table, as far as it is understood.
+    """Return the predicate that the condition implies for the table, as far as it is understood.
 
-    ``nulls``  no join makes up rows of NULLs, so IS NULL can be asked of the table itself
+    ``nulls``  no join adds rows of NULLs, so IS NULL can be decided by the table itself
     """
     return _Reading(column, nulls=nulls).weakened(node, negated=False, depth=0)
 
@@ -65,7 +65,7 @@ class _Reading:
         self._nulls = nulls
 
     def weakened(self, node: Node, *, negated: bool, depth: int) -> Predicate:
-        """``negated``: there is a NOT above."""
+        """Translate a node; ``negated``: it is under an odd number of NOTs."""
         if depth > _MOST_NESTING:
             return TRUE
         kind = node["type"]
@@ -75,7 +75,7 @@ class _Reading:
             parts = [self.weakened(child, negated=negated, depth=depth + 1) for child in node["children"]]
             try:
                 return reduce(and_, parts)
-            except FilterInvalid:  # too large: the first says enough
+            except FilterInvalid:  # too large: the first part suffices
                 return parts[0]
         try:
             if kind in ("CONJUNCTION_OR", "CONJUNCTION_AND"):
@@ -85,7 +85,7 @@ class _Reading:
             return TRUE
 
     def _branches(self, nodes: Sequence[Node], *, negated: bool, depth: int) -> Iterator[Predicate]:
-        """Yield the branches of an OR: if one says nothing of the table, the OR does not either. Raises Unclear."""
+        """Yield the branches of an OR. If one implies nothing for the table, neither does the OR. Raises Unclear."""
         for node in nodes:
             predicate = self.weakened(node, negated=negated, depth=depth + 1)
             if predicate == TRUE:
@@ -93,7 +93,7 @@ class _Reading:
             yield predicate
 
     def _comparison(self, node: Node, *, negated: bool) -> Predicate:
-        """Return what a condition without AND, OR and NOT says. Raises Unclear if that is nothing."""
+        """Return the predicate of a condition without AND, OR and NOT. Raises Unclear if it implies nothing."""
         kind = node["type"]
         if kind in _COMPARISONS:
             return self._compared(_COMPARISONS[kind], node["left"], node["right"], negated=negated)
@@ -121,7 +121,7 @@ class _Reading:
         raise Unclear
 
     def _of_expression(self, expression: Node, op: Op, other: Node) -> Predicate:
-        """Return a cast or a function of a column, which keeps the order of its values. Raises Unclear."""
+        """Translate a comparison of a column's cast or function, which keeps the order of values. Raises Unclear."""
         if expression["type"] == "OPERATOR_CAST" and not expression["try_cast"]:
             found = self._known(expression["child"])
             return _of_cast(found, expression["type_expr"]["type_name"].upper(), op, other)
@@ -183,7 +183,7 @@ def _of_cast(column: pa.Field[Any], to: str, op: Op, other: Node) -> Predicate:
 
 
 def _of_span(column: pa.Field[Any], op: Op, first: Any, following: Any) -> Predicate:
-    """Return what a comparison of the days, or years, of moments with one of them says of the moments."""
+    """Translate a comparison of the days, or years, of times into a predicate on the times."""
     match op:
         case Op.EQ:
             return _one(column, Op.GE, first) & _one(column, Op.LT, following)
@@ -202,17 +202,17 @@ def _arguments(function: Node) -> list[Node]:
     return [each["expression"] for each in function["arguments"]]
 
 
-# Literals of a statement as DuckDB compares them with columns, where that needs no knowledge of its casts.
+# Literals of a statement as DuckDB compares them with columns, where that is independent of its casts.
 
 
 _EXACT_DIGITS: Final = 15
-"""DuckDB makes decimals of numbers, and of those floats: with so many digits nothing is lost on the way."""
+"""DuckDB converts numbers to decimals, and those to floats: up to this many digits are exact."""
 _MICROSECONDS: Final = len("2026-11-21 14:00:00.000000")
 _YEARS: Final = range(1, 9999)
 
 
 class Unclear(Exception):
-    """A part of a condition that says nothing about the table on its own."""
+    """A part of a condition that implies nothing for the table alone."""
 
 
 def literal(node: Node, kind: pa.DataType) -> Any:
@@ -230,14 +230,14 @@ def literal(node: Node, kind: pa.DataType) -> Any:
 
 
 def text_of(node: Node) -> str:
-    """Return the text that a literal is. Raises Unclear."""
+    """Return the text of a string literal. Raises Unclear."""
     if node["type"] != "VALUE_CONSTANT" or node["literal"]["kind"] != "STRING":
         raise Unclear
     return str(node["literal"]["text"])
 
 
 def year_of(node: Node) -> tuple[date, date]:
-    """Return the first day of the year that a literal is, and of the one after it. Raises Unclear."""
+    """Return the first day of the literal's year, and of the next year. Raises Unclear."""
     year = literal(node, pa.int64())
     if year not in _YEARS:
         raise Unclear

@@ -1,12 +1,12 @@
-"""Which rows of a dataset a statement can need, read off its WHERE clauses.
+"""Derive from a statement's WHERE clauses which rows of each dataset it can need.
 
-DuckDB pushes its own filters into the scan of each file; what is found here decides before that which files there are
-to scan, with the partition keys and indices that only the planner knows. A filter may be weaker than what the
-statement says, never stronger: whatever is not plainly understood is taken to need every row.
+DuckDB pushes its own filters into the scan of each file. The filters here select the files before that, with the
+partition keys and indices that only the planner knows. A filter may be weaker than the statement, never stronger: a
+condition that is not clearly understood needs all rows.
 
-A comparison of a column with a literal can be moved from a WHERE clause to the table below it, whatever kind of join
-lies between: it is not TRUE for NULL, so it drops the rows that an outer join would make up for those that are gone.
-It cannot be moved past what counts or pairs rows by their place: samples, POSITIONAL and ASOF joins.
+A comparison of a column with a literal can move from a WHERE clause to the table, through any kind of join. It is not
+TRUE for NULL, so it also drops the rows that an outer join would add for missing matches. It cannot move past operators
+that count rows or pair them by position: samples, POSITIONAL and ASOF joins.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _BY_PLACE: Final = ("POSITIONAL", "ASOF")
 
 
 def needed_rows(statement: Statement, schemas: Mapping[str, pa.Schema]) -> dict[str, Predicate]:
-    """By table name of the statement, a predicate that holds for every row that can matter to the answer.
+    """Return by table name of the statement a predicate that holds for every row that can affect the answer.
 
-    ``schemas``  the stored schema by table name; what is not there is not a dataset
+    ``schemas``  the stored schema by table name; other names are not datasets
     """
     found: dict[str, list[Predicate]] = {name: [] for name in schemas}
     filtered: set[int] = set()
@@ -55,7 +55,7 @@ def _either(predicates: list[Predicate]) -> Predicate:
 
 
 class _From(NamedTuple):
-    """What stands in a FROM clause, below its joins."""
+    """The tables of a FROM clause, below its joins."""
 
     tables: list[Node]
     by_place: bool
@@ -64,7 +64,7 @@ class _From(NamedTuple):
 def _of_select(
     select: Node, statement: Statement, schemas: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[Node, Predicate]]:
-    """Yield the datasets in one SELECT's own FROM, each with what its WHERE says of it."""
+    """Yield the datasets in one SELECT's own FROM, each with the predicate that its WHERE implies."""
     sources = _sources(select["from_table"])
     where = select["where_clause"]
     if where is None or sources.by_place or select["sample"]:
@@ -92,14 +92,14 @@ def _sources(node: Node) -> _From:
 
 
 def _is_dataset(table: Node, statement: Statement, schemas: Mapping[str, pa.Schema]) -> bool:
-    """Return whether the table is a dataset for certain, and not what a WITH clause calls so."""
+    """Return whether the table is certainly a dataset, and not a name of a WITH clause."""
     if table["type"] != "BASE_TABLE" or table["table_name"] not in schemas:
         return False
     return table["table_name"].casefold() not in statement.local
 
 
 def _column_of(table: Node, own: pa.Schema, others: list[pa.Schema] | None) -> Column:
-    """Finds columns of one table; without knowing all ``others`` beside it, only by its qualified name."""
+    """Return a finder of one table's columns; if not all ``others`` are known, it accepts only qualified names."""
     alias = _folded(table["alias"] or table["table_name"])
     times = Counter(map(_folded, own.names))
     fields = {_folded(name): own.field(name) for name in own.names if times[_folded(name)] == 1}
@@ -110,7 +110,7 @@ def _column_of(table: Node, own: pa.Schema, others: list[pa.Schema] | None) -> C
             return None
         names = [_folded(name) for name in expression["column_names"]]
         if names[0] == alias and len(names) > 1:
-            # "nest.a" may be column a of a table nest, or field a of its column nest.
+            # "nest.a" may be column a of a table nest, or field a of a column nest.
             return _field(own, fields, names[1:]) if len(names) == 2 or alias not in fields else None
         if len(names) == 1:
             return fields.get(names[0]) if others is not None and names[0] not in ambiguous else None
@@ -120,7 +120,7 @@ def _column_of(table: Node, own: pa.Schema, others: list[pa.Schema] | None) -> C
 
 
 def _field(schema: pa.Schema, columns: Mapping[str, pa.Field[Any]], names: list[str]) -> pa.Field[Any] | None:
-    """Return the column, or the field of a struct, of this path."""
+    """Return the column, or the field of a struct, with this path."""
     found = columns.get(names[0])
     path = [] if found is None else [found.name]
     for name in names[1:]:
@@ -136,5 +136,5 @@ def _field(schema: pa.Schema, columns: Mapping[str, pa.Field[Any]], names: list[
 
 
 def _folded(name: str) -> str:
-    """Return what DuckDB compares names by: it knows the case of ASCII letters only."""
+    """Return the form by which DuckDB compares names: it folds ASCII letters only."""
     return name.translate(_LOWER)

@@ -1,4 +1,4 @@
-"""Rows as JSON, a line each, made by DuckDB's kernels."""
+"""Rows as JSON, one line each, made by DuckDB's kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEMA = pa.schema([("line", pa.string())])
 
 
 def as_json(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Each row as one JSON object in the one column ``line``. What JSON has no number for (NaN, infinities) is null.
+    """Return each row as a JSON object in the one column ``line``. NaN and infinities, which JSON lacks, are null.
 
     Raises SchemaMismatch if two columns have one name.
     """
@@ -28,7 +28,7 @@ def as_json(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def json_lines(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return the rows of a stream in this form, batch by batch."""
+    """Return the rows of a stream as JSON lines, batch by batch."""
     require_distinct(reader.schema.names)
     return pa.RecordBatchReader.from_batches(_SCHEMA, _lines(reader))
 

@@ -1,4 +1,4 @@
-"""Running a statement that was found to be harmless, in a database that could do no harm if it were not."""
+"""Run a checked statement, in a database that could do no harm even if the check missed something."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.time_zones import zones_of
 
 Look: TypeAlias = Callable[[str, Version | None], Snapshot]
-"""One version of a dataset, None = the present one; raises DatasetNotFound, VersionNotFound."""
+"""Function to one version of a dataset, None = the present one; raises DatasetNotFound, VersionNotFound."""
 
 Restrict: TypeAlias = Callable[[Snapshot], Predicate]
-"""Which rows of a dataset there are for a query, in columns of its stored schema; raises QueryInvalid."""
+"""The rows of a dataset that a query may see, in columns of its stored schema; raises QueryInvalid."""
 
 LOCKED: Final[dict[str, str | bool]] = {
     "enable_external_access": False,
@@ -47,7 +47,7 @@ LOCKED: Final[dict[str, str | bool]] = {
     "lock_configuration": True,
 }
 UNLOCKED: Final = {name: value for name, value in LOCKED.items() if name != "lock_configuration"}
-"""For a database that gets its limits later."""
+"""Settings of a database that gets its limits later."""
 _BATCH_ROWS: Final = 65_536
 _MOST_NAMES: Final = 10
 _READ_FAILED: Final = "reading the stream registered as"
@@ -58,8 +58,10 @@ _POWERS: Final = "kmgt"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a query may use: ``memory`` as DuckDB writes it, ``seconds`` until its last row (None = as long as it
-    takes). Nothing is spilled to disk.
+    """Limits of a query. Nothing is spilled to disk.
+
+    ``memory``   in DuckDB's notation
+    ``seconds``  until its last row; None = unlimited
     """
 
     memory: str = "2GB"
@@ -68,11 +70,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """What a query reads of one dataset.
+    """A query's scan of one dataset.
 
-    ``version``  the one that is read; 0 for files that are no dataset's
-    ``where``    the rows of it that can matter: what decides which files are opened
-    ``steps``    what each step of planning left; the first is the whole table
+    ``version``  the version that is read; 0 for plain files
+    ``where``    the rows that can affect the answer, by which files are selected
+    ``steps``    the number of files after each step of planning; the first is the whole table
     """
 
     name: str
@@ -82,17 +84,17 @@ class TableScan:
 
     @property
     def files(self) -> int:
-        """How many files are opened."""
+        """The number of files that are opened."""
         return self.steps[-1].files_left
 
     @property
     def read(self) -> Read:
-        """What its result remembers of it."""
+        """The record of the scan in the query's result."""
         return Read.of(self.name, self.version, self.steps, self.where)
 
 
 class Query:
-    """A statement that may run, over datasets that are there. Nothing of them has been read yet."""
+    """An allowed statement over existing datasets. Planning reads no rows."""
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class Query:
     def plan(
         self, look: Look, names: Callable[[], Iterable[str]], restrict: Restrict | None = None, *, plain: bool = True
     ) -> None:
-        """Find the datasets and the files of them that can matter."""
+        """Find the datasets, and their files that can affect the answer."""
         found: dict[str, Snapshot | PlainLocation] = {}
         for table in sorted(self._statement.outer):
             found[table] = _found(self._stores if plain else None, self._statement.tables[table], look, names)
@@ -151,26 +153,27 @@ class Query:
         return TableScan(name, version, where, planned.steps)
 
     def _show_moments(self, table: str, stored: str, columns: Sequence[str]) -> None:
-        """Make a view in which the times of these columns, naive UTC in files, are of the type TIMESTAMPTZ."""
+        """Make a view with these columns, naive UTC in files, as TIMESTAMPTZ."""
         moments = ", ".join(f"{quoted} AT TIME ZONE 'UTC' AS {quoted}" for quoted in map(_quoted, columns))
         self._database.table(_quoted(stored)).project(f"* REPLACE ({moments})").create_view(table)
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What its result remembers of the scans."""
+        """The records of the scans in the query's result."""
         return tuple(scan.read for scan in self.scans)
 
     def skipped(self) -> dict[str, Skipped]:
-        """Return what planning saves, by the name of the dataset in the statement; lists files for their sizes."""
+        """Return the savings of planning, by the dataset's name in the statement; lists files for their sizes."""
         return {table: told() for table, told in self._skipped.items()}
 
     def rows(self) -> pa.RecordBatchReader:
-        """Run it, once; the rows as a stream. Raises QueryInvalid, also from the stream."""
+        """Run it, once; return the rows as a stream. Raises QueryInvalid, also from the stream."""
         return self._run(lambda relation: relation)
 
     def lines(self) -> pa.RecordBatchReader:
-        """Run it, once; each row as one JSON object in the one column of the stream. What JSON has no number for (NaN,
-        infinities) is null. Raises SchemaMismatch if two columns have one name.
+        """Run it, once; return each row as a JSON object in the one column of the stream. NaN and infinities are null.
+
+        Raises SchemaMismatch if two columns have one name.
         """
         return self._run(as_json)
 
@@ -228,13 +231,14 @@ def prepare(
 ) -> Query:
     """Parse, check and plan a SELECT.
 
-    ``store``     where they are; a function, which is asked for each by its name after ``look``, if in several
+    ``store``     the store of the datasets; a function from a dataset's name, called after ``look``, if there are
+                  several
     ``look``      finds the datasets that it names
-    ``names``     all there are, for the message if one is not
-    ``restrict``  which rows of each there are for it; None = all
-    ``plain``     whether it may name files that are no dataset's, too
-    ``database``  of :func:`new_database`; None: one with these limits
-    ``parsed``    hears how many datasets it names, before anything is planned
+    ``names``     all names, for the message about an unknown one
+    ``restrict``  the rows of each dataset that it may see; None = all
+    ``plain``     whether it may also name plain files
+    ``database``  from :func:`new_database`; None: a new one with these limits
+    ``parsed``    gets the number of datasets that it names, before anything is planned
 
     Raises QueryInvalid for anything but one SELECT over these datasets that DuckDB can answer within the limits.
     """
@@ -261,13 +265,13 @@ def _message(error: Exception, limits: Limits) -> str:
 
 
 def new_database(memory: str, database: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
-    """Return one in memory that can reach nothing, and may use so much memory.
+    """Return an isolated in-memory database with this memory limit.
 
-    ``database``  one with the settings of ``UNLOCKED``, which becomes that
+    ``database``  one with the settings of ``UNLOCKED``, which is locked and returned
     """
     if database is None:
         database = duckdb.connect(":memory:", config=UNLOCKED)
-    # The session's zone is not the machine's: answers are the same everywhere.
+    # A fixed time zone instead of the machine's: answers are the same everywhere.
     database.execute("SET TimeZone = 'UTC'")
     database.execute(f"SET memory_limit = '{memory_bytes(memory)}B'")
     database.execute("SET lock_configuration = true")
@@ -275,7 +279,7 @@ def new_database(memory: str, database: duckdb.DuckDBPyConnection | None = None)
 
 
 def memory_bytes(text: str) -> int:
-    """Memory as DuckDB writes it: 1GB, 512MiB. Raises InputError."""
+    """Return the bytes of a memory size in DuckDB's notation: 1GB, 512MiB. Raises InputError."""
     if (found := _MEMORY.fullmatch(text.strip())) is None:
         raise InputError(f"{text!r} is no amount of memory; write 512MB or 1GiB")
     number, unit, binary = found.groups()
@@ -289,7 +293,7 @@ def _found(
     look: Look,
     names: Callable[[], Iterable[str]],
 ) -> Snapshot | PlainLocation:
-    """Return the dataset of this name, else, in its store, the plain location that it is of. Raises QueryInvalid."""
+    """Return the dataset of this name, else the plain location of this name in its store. Raises QueryInvalid."""
     try:
         return look(reference.name, reference.as_of)
     except (DatasetNotFound, InputError) as error:
@@ -301,7 +305,7 @@ def _found(
                 f"{reference.name!r} is a cube, not a dataset; select from its datasets "
                 f"{', '.join(map(quoted, parts[:_MOST_NAMES]))}, or ask it with `kubothek cube query`"
             ) from error
-        if reference.name in known:  # it is there, and cannot be read as one table
+        if reference.name in known:  # it exists, and cannot be read as one table
             raise QueryInvalid(str(error)) from error
         near = get_close_matches(reference.name, known, n=_MOST_NAMES) or known[:_MOST_NAMES]
         hint = f"there is {', '.join(map(repr, near))}" if near else "the store has none yet"
@@ -309,7 +313,7 @@ def _found(
 
 
 def _location(stores: Callable[[str], Store], name: str) -> PlainLocation | None:
-    """Return the files with skipping metadata of this name."""
+    """Return the plain location of this name, if there is one."""
     try:
         return open_location(stores(name), name)
     except DatasetNotFound:

@@ -1,4 +1,4 @@
-"""What a run read, as its result remembers it."""
+"""The record of a scan in the result of a query."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kubothek.table.skipping.prune.filters_seen import filters_of
 
 
 class Read(NamedTuple):
-    """What was read of one dataset.
+    """A scan of one dataset.
 
-    ``version``     of it; 0 for files that are no dataset's
-    ``files``       that were opened
-    ``considered``  files that skipping metadata had to decide about
-    ``skipped``     those of them that it left out
-    ``filters``     what it was filtered by (:mod:`kubothek.table.skipping.prune.filters_seen`); the first few
+    ``version``     version of the dataset; 0 for plain files
+    ``files``       number of opened files
+    ``considered``  number of files that skipping metadata had to decide about
+    ``skipped``     number of those that it excluded
+    ``filters``     first few of its filters (:mod:`kubothek.table.skipping.prune.filters_seen`)
     """
 
     name: str
@@ -36,11 +36,11 @@ class Read(NamedTuple):
         where: Predicate,
         columns: Container[str] | None = None,
     ) -> Self:
-        """Of what planning told.
+        """Return the record of a plan.
 
-        ``steps``    what each left; the first is the whole table
-        ``where``    what rows are filtered by
-        ``columns``  those of the dataset, if ``where`` looks at others as well; None = all
+        ``steps``    the number of files after each step; the first is the whole table
+        ``where``    the filter of its rows
+        ``columns``  those of the dataset, if ``where`` has others as well; None = all
         """
         place = next((number for number, step in enumerate(steps) if step.name == SKIPPING_STEP), 0)
         considered = steps[place - 1].files_left if place else 0

@@ -1,9 +1,9 @@
 """The rows of a query as one file in a store, exactly once.
 
-A run of a query is tried until it succeeds, and two attempts may be at work at once. Each writes a file of its own,
-``<directory>/<run>-<attempt>.<ending>``; then the record ``.kubothek/++queries/<run>.json``, created if absent, says
-which file is the result. That PUT is the moment at which there is one. Whoever finds the record takes away what other
-attempts left.
+A run of a query is retried until it succeeds, and two attempts may run at once. Each writes its own file,
+``<directory>/<run>-<attempt>.<ending>``. Then it creates the record ``.kubothek/++queries/<run>.json``, if absent,
+which names the result. That PUT is the moment at which the result exists. An attempt that finds the record deletes the
+files of other attempts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENDINGS: Final = {"Parquet": "parquet", "CSV": "csv", "JSONLines": "jsonl"}
 
 
 class Answer(Protocol):
-    """Rows that can be had once: of a statement, or of a question to a cube."""
+    """Rows that can be read once: of a statement, or of a cube query."""
 
     @property
     def reads(self) -> tuple[Read, ...]: ...
@@ -47,10 +47,10 @@ class Answer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where an attempt puts its file.
+    """The place of an attempt's file.
 
-    ``run``        names the run for ever
-    ``digest``     of everything that says what the run does
+    ``run``        name of the run, never reused
+    ``digest``     of everything that defines the run
     ``directory``  below the store's root
     ``format``     one of ``ENDINGS``
     """
@@ -67,13 +67,13 @@ class Destination:
         return f"{_OURS}/++queries/{self.run}.json"
 
     def key(self, attempt: int) -> str:
-        """Return the file of an attempt."""
+        """Return the key of an attempt's file."""
         return f"{self.directory}/{self.run}-{attempt}.{ENDINGS[self.format]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a run; ``reads`` is what was read."""
+    """The result of a run; ``reads`` are its scans."""
 
     digest: str
     location: str
@@ -83,12 +83,12 @@ class Result:
 
 
 def digest(*parts: object) -> str:
-    """SHA-256 of what says what a run does."""
+    """Return the SHA-256 of the parts that define a run."""
     return sha256(orjson.dumps([str(part) for part in parts])).hexdigest()
 
 
 def find(store: Store, destination: Destination) -> Result | None:
-    """Return the result of the run, if there is one. Raises IdReused if it is one of another query."""
+    """Return the result of the run, if it exists. Raises IdReused if it belongs to another query."""
     try:
         found = orjson.loads(store.get(destination.record))
     except ObjectNotFound:
@@ -103,9 +103,9 @@ def find(store: Store, destination: Destination) -> Result | None:
 def publish(
     store: Store, destination: Destination, query: Answer, told: Callable[[int], None] = lambda rows: None
 ) -> Result:
-    """Run it and make its rows the result, unless another attempt was faster; then it is that one's.
+    """Run the query and publish its rows as the result; if another attempt came first, return that one's result.
 
-    ``told`` hears the number of rows so far. Raises QueryInvalid, InputError with nothing written.
+    ``told`` gets the number of rows so far. Raises QueryInvalid, InputError with nothing written.
     """
     _require_free(store, destination)
     key = destination.key(destination.attempt)
@@ -125,13 +125,13 @@ def publish(
 
 
 def tidy(store: Store, destination: Destination, result: Result) -> None:
-    """Take away the files of attempts that ended before they were the result, this one's too if it lost."""
+    """Delete the files of attempts that did not become the result, this one's too if it lost."""
     keys_ = (destination.key(attempt) for attempt in range(1, destination.attempt + 1))
     store.delete([key for key in keys_ if key != result.location])
 
 
 def _require_free(store: Store, destination: Destination) -> None:
-    """Raise InputError for a directory of ours, or of a dataset: collectors delete what they find there."""
+    """Raise InputError for a directory of Kubothek, or of a dataset, where garbage collection deletes files."""
     top = destination.directory.partition("/")[0]
     if top == _OURS:
         raise InputError(
@@ -151,7 +151,7 @@ def _require_free(store: Store, destination: Destination) -> None:
 
 
 def _write(query: Answer, form: str, file: IO[bytes], told: Callable[[int], None]) -> int:
-    """Return the rows to a file; returns their number."""
+    """Write the rows to a file; return their number."""
     reader = query.lines() if form == "JSONLines" else query.rows()
     _require_storable(reader.schema, form)
     rows = 0

@@ -1,12 +1,12 @@
-"""What a statement says, before anything of it runs: parsed by DuckDB, checked against lists of what is allowed.
+"""Parse a statement with DuckDB and check it against lists of allowed parts, before any of it runs.
 
-Nothing here looks at raw text for meaning: comments, strings and quoting are DuckDB's tokenizer's business, structure
-its parser's. A kind of node, a function or a table function that is on no list is refused, so that what a later
-DuckDB adds is refused as well.
+No code here interprets raw text: DuckDB's tokenizer handles comments, strings and quoting, its parser the structure. A
+kind of node, a function or a table function that is on no list is refused; additions of later DuckDB versions are
+therefore refused as well.
 
-**Time travel.** A dataset is followed by ``AS OF VERSION 3``, ``AS OF TIMESTAMP '2026-11-21 14:00'`` (without time
-zone: UTC) or ``AS OF TAG 'audit'``, then by its alias. DuckDB's own ``AT (VERSION => 3)``, which it wants after the
-alias, means the same.
+**Time travel.** A dataset may be followed by ``AS OF VERSION 3``, ``AS OF TIMESTAMP '2026-11-21 14:00'`` (without time
+zone: UTC) or ``AS OF TAG 'audit'``, then by its alias. DuckDB's own ``AT (VERSION => 3)``, which follows the alias,
+means the same.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _IMPURE_BUT_FINE: Final = frozenset(
     {"current_date", "get_current_time", "get_current_timestamp", "now", "today", "transaction_timestamp"}
     | {"error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"}
 )
-"""Functions that are not pure by DuckDB's catalogue, and tell or change nothing of the machine."""
+"""Functions that DuckDB's catalogue calls impure, but that reveal and change nothing of the machine."""
 _MARK: Final = " AS OF "
 _FOREIGN_TRAVEL: Final = re.compile(r"\b(VERSION|TIMESTAMP|SYSTEM_TIME|SYSTEM_VERSION)\s+AS\s+OF\b", re.IGNORECASE)
-"""As Spark and others write it: looked for only in what does not parse, to say more."""
+"""The syntax of Spark and others; matched only in text that does not parse, for a better message."""
 _UNITS: Final = {
     "VERSION": duckdb.token_type.numeric_const,
     "TIMESTAMP": duckdb.token_type.string_const,
@@ -49,7 +49,7 @@ _UNITS: Final = {
 
 
 class Reference(NamedTuple):
-    """A dataset, and the version at which it is read; None = that of the whole query."""
+    """A dataset, and the version to read; None = that of the whole query."""
 
     name: str
     as_of: Version | None
@@ -68,12 +68,12 @@ class Reference(NamedTuple):
 class Statement:
     """One SELECT that is allowed to run.
 
-    ``text``    what to run: datasets stand in it under the names of ``tables``
+    ``text``    SQL to run: datasets have the names of ``tables`` in it
     ``tree``    DuckDB's parse tree of it
-    ``tables``  what each table name of the text means
-    ``local``   names that WITH clauses give, in lower case: these may mean that, or a dataset
-    ``outer``   names of ``tables`` that stand, at least once, where no WITH clause gives them: there they must be
-                datasets, as DuckDB looks for anything else in its own catalogue
+    ``tables``  the dataset of each table name in the text
+    ``local``   names of WITH clauses, in lower case: such a name may mean the clause, or a dataset
+    ``outer``   names of ``tables`` that occur, at least once, outside the scope of a WITH clause with that name. They
+                must be datasets, because DuckDB looks up anything else in its own catalogue
     """
 
     text: str
@@ -84,7 +84,7 @@ class Statement:
 
 
 def parse(database: duckdb.DuckDBPyConnection, text: str) -> Statement:
-    """Parse and check; runs nothing of the text. Raises QueryInvalid, and duckdb.Error for what does not parse."""
+    """Parse and check the text; runs nothing of it. Raises QueryInvalid, and duckdb.Error for a syntax error."""
     marked, marks = _mark_versions(text)
     kinds = _kinds(database, text, marked)
     if kinds != ["SELECT"]:
@@ -124,14 +124,14 @@ def nodes(tree: object) -> Iterator[Node]:
 
 
 def base_tables(tree: Node) -> Iterator[Node]:
-    """Return where the statement takes rows from something that has a plain name."""
+    """Return the nodes of the statement that read from a plain name."""
     return (node for node in nodes(tree) if node.get("type") == "BASE_TABLE")
 
 
 def _outer(tree: Node) -> frozenset[str]:
-    """Return the names of tables that no WITH clause gives where they stand.
+    """Return the names of tables that occur outside the scope of a WITH clause with that name.
 
-    A query of a WITH clause sees those before it; what calls itself sees itself behind its UNION.
+    A query of a WITH clause sees the earlier ones; a recursive one sees itself after its UNION.
     """
     found: set[str] = set()
     pending: list[tuple[object, frozenset[str]]] = [(tree, frozenset())]
@@ -157,9 +157,9 @@ def _outer(tree: Node) -> frozenset[str]:
 
 
 def _mark_versions(text: str) -> tuple[str, int]:
-    """The text with each ``name AS OF VERSION 3`` as the one quoted name "name AS OF VERSION 3", and their number.
+    """Return the text with each ``name AS OF VERSION 3`` as one quoted name "name AS OF VERSION 3", and their number.
 
-    No statement that DuckDB accepts has these four tokens in a row, so none changes its meaning.
+    No statement that DuckDB accepts has these four tokens in a row, so no statement changes its meaning.
     """
     try:
         data = text.encode()
@@ -188,10 +188,10 @@ def _mark_versions(text: str) -> tuple[str, int]:
 
 
 def _kinds(database: duckdb.DuckDBPyConnection, text: str, marked: str) -> list[str]:
-    """Return the kinds of the statements in it. Raises QueryInvalid."""
+    """Return the kinds of the statements in the text. Raises QueryInvalid."""
     try:
         return [found.type.name for found in database.extract_statements(marked)]
-    except ValueError:  # of a kind that DuckDB's own Python package does not know
+    except ValueError:  # a kind that DuckDB's Python package does not know
         return ["another kind of statement"]
     except duckdb.ParserException as error:
         if (spelled := _FOREIGN_TRAVEL.search(text)) is None:
@@ -218,7 +218,7 @@ def _reference(node: Node) -> Reference:
 
 
 def _literal(expression: Node) -> str:
-    """Return the text of a constant, which may be cast: ``TIMESTAMP '2026-11-21'`` is such."""
+    """Return the text of a constant, which may be in casts, such as ``TIMESTAMP '2026-11-21'``."""
     while expression.get("type") == "OPERATOR_CAST":
         expression = expression["child"]
     if expression.get("type") != "VALUE_CONSTANT":
@@ -237,7 +237,7 @@ def _version(unit: str, value: str) -> Version:
         raise QueryInvalid(f"{value!r} is no {unit.lower()} to read; write 3, or '2026-11-21 14:00:00'") from None
 
 
-# --- what is allowed ------------------------------------------------------------------------------------------------
+# --- allowed parts --------------------------------------------------------------------------------------------------
 
 
 def _tree(database: duckdb.DuckDBPyConnection, text: str) -> Node:
@@ -278,8 +278,9 @@ def _require_harmless(function: str) -> None:
 
 @lru_cache(maxsize=1)
 def impure_functions() -> frozenset[str]:
-    """Return those that DuckDB's catalogue does not call pure: settings, sequences, variables, the log, what imitates
-    PostgreSQL's catalogue.
+    """Return the functions that DuckDB's catalogue does not call pure, except harmless ones.
+
+    These are settings, sequences, variables, the log, and imitations of PostgreSQL's catalogue.
     """
     with duckdb.connect(":memory:") as catalogue:
         found = catalogue.execute(
@@ -297,6 +298,6 @@ def _require_distinct(tables: Mapping[str, Reference]) -> None:
 
 
 def _with_names(node: Node) -> Iterator[str]:
-    """Yield the names that a WITH clause gives to queries."""
+    """Yield the names of a WITH clause's queries."""
     for entry in node.get("cte_map", {}).get("map", ()):
         yield entry["key"].casefold()

@@ -14,10 +14,10 @@ __all__ = ["Capabilities", "ObjectInfo", "Presigned", "Staged", "Store", "StoreC
 
 
 def open_store(config: StoreConfig) -> Store:
-    """Return the store at ``config.url``; contacts nothing yet. Raises InputError if that cannot be right.
+    """Return the store at ``config.url``; contacts nothing yet. Raises InputError for an invalid configuration.
 
-    Its ``config`` names the endpoint also where the environment does, as not every client of S3 looks there: Arrow's
-    and Spark's do not.
+    Its ``config`` names the endpoint even if it comes from the environment, because Arrow's and Spark's S3 clients do
+    not read it there.
     """
     location = parse_url(config.url)
     if isinstance(location, FileLocation):

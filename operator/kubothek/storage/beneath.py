@@ -1,8 +1,8 @@
-"""Opening files below one directory, and never through a symbolic link: what a link names can be anywhere.
+"""Open files below one directory, and never through a symbolic link, which can lead anywhere.
 
-Linux does so in one call, ``openat2`` with ``RESOLVE_BENEATH`` and ``RESOLVE_NO_SYMLINKS`` (openat2(2)). Where there is
-no such call (other systems, gVisor, an old seccomp profile), each directory of the path is opened with ``O_NOFOLLOW``.
-The root itself may be a link: whoever configures the store chooses it.
+Linux does so in one call, ``openat2`` with ``RESOLVE_BENEATH`` and ``RESOLVE_NO_SYMLINKS`` (openat2(2)). Without that
+call (other systems, gVisor, an old seccomp profile), each directory of the path is opened with ``O_NOFOLLOW``. The root
+itself may be a link, because the configuration of the store names it.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from pathlib import Path
 from typing import Final
 
 LINKED: Final = frozenset((errno.ELOOP, errno.EXDEV))
-"""The numbers of the OSError for a path that goes through a link or out of the root."""
+"""Error numbers of the OSError for a path through a link or out of the root."""
 
 _STATUS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 _PLACE: Final = _STATUS | os.O_DIRECTORY
 _OPENAT2: Final = 437
-"""The number of the system call, the same on all architectures that Kubothek runs on."""
+"""The system call's number, the same on all architectures that Kubothek supports."""
 _RESOLVE: Final = 0x02 | 0x04 | 0x08
 """RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH."""
 _WALK_INSTEAD: Final = frozenset((errno.ENOSYS, errno.EPERM, errno.EAGAIN, errno.EINTR))
-"""No such call, forbidden by a seccomp profile, or interrupted: the walk gives the answer."""
+"""The call is missing, forbidden by a seccomp profile, or was interrupted: walk the path instead."""
 
 
 class Beneath:
-    """Opens what is below a root directory. Paths are relative, without empty, ``.`` and ``..`` segments."""
+    """Opens files below a root directory. Paths are relative, without empty, ``.`` and ``..`` segments."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int:
-        """Return a descriptor of the file. Raises OSError, with a number of LINKED where a link is in the path.
+        """Return a descriptor of the file. Raises OSError, with a number of LINKED for a link in the path.
 
-        It fits as the ``opener`` of :func:`open`, which then closes the descriptor.
+        It suits as the ``opener`` of :func:`open`, which then closes the descriptor.
         """
         root = os.open(self._root, _PLACE)
         try:
@@ -49,28 +49,28 @@ class Beneath:
             os.close(root)
 
     def open_directory(self, path: str, flags: int = _PLACE) -> int:
-        """Return a descriptor of a directory, ``""`` being the root, to name files in it by. Raises OSError.
+        """Return a descriptor of a directory (``""`` is the root), to name files relative to it. Raises OSError.
 
-        ``flags``  the default cannot be read or synced: O_RDONLY can
+        ``flags``  with the default it cannot be read or synced; O_RDONLY allows both
         """
         if not path:
             return os.open(self._root, flags | os.O_DIRECTORY)
         return self.open(path, flags | os.O_DIRECTORY)
 
     def stat(self, path: str) -> os.stat_result:
-        """Return the status of what is at a path. Raises OSError, with a number of LINKED also for a link itself."""
+        """Return the status of a path. Raises OSError, with a number of LINKED also for a link itself."""
         descriptor = self.open(path, _STATUS)
         try:
             found = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        if stat.S_ISLNK(found.st_mode):  # the walk opens it
+        if stat.S_ISLNK(found.st_mode):  # the walk opens links
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         return found
 
     @contextmanager
     def directory(self, path: str, flags: int = _PLACE) -> Iterator[int]:
-        """As :meth:`open_directory`, closed when the context ends."""
+        """Open a directory as :meth:`open_directory` does, and close it when the context ends."""
         descriptor = self.open_directory(path, flags)
         try:
             yield descriptor
@@ -79,7 +79,7 @@ class Beneath:
 
     @contextmanager
     def parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """A descriptor of the directory that a path lies in, and the name in it. Raises OSError."""
+        """Open the directory of a path; yield its descriptor and the file name. Raises OSError."""
         directory, _, name = path.rpartition("/")
         with self.directory(directory) as descriptor:
             yield descriptor, name
@@ -112,7 +112,7 @@ def _open_entry(place: int, name: str, flags: int, mode: int) -> int:
 
 
 def _openat2() -> Callable[[int, str, int, int], int]:
-    """Return the system call, or the walk where it does not help."""
+    """Return the system call, with the walk as a fallback."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     pack = struct.Struct("QQQ").pack

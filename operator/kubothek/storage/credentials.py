@@ -13,11 +13,11 @@ from kubothek.errors import InvalidCredentials
 
 _NAMES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _YOUNG_SECONDS: Final = 2.0
-"""Longer than a tick of any file system's clock."""
+"""Longer than the clock tick of any file system."""
 
 
 class MountedCredentials(Credentials):
-    """Looked for anew for each request, so a rotated Secret takes effect without a restart."""
+    """Credentials that are read again for each request, so a rotated Secret takes effect without a restart."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -34,9 +34,9 @@ class MountedCredentials(Credentials):
         return credentials
 
     def _look(self) -> object:
-        """Return what tells one version of the files from another in a tenth of the time that reading them takes.
+        """Return an identity of the files' version, in a tenth of the time of reading them.
 
-        None if they are so young that another version could look the same.
+        None if the files are so recent that another version could have the same identity.
         """
         found = [_stat(f"{self._directory}/{name}") for name in _NAMES]
         newest = max((stat.st_mtime for stat in found if stat), default=0)
@@ -45,7 +45,7 @@ class MountedCredentials(Credentials):
         return [stat and (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found]
 
     def _read_all(self) -> ReadOnlyCredentials:
-        # The kubelet swaps the link ..data when it updates a Secret: followed once, all files match.
+        # The kubelet swaps the link ..data when it updates a Secret: resolved once, all files are of one version.
         version = (self._directory / "..data").resolve()
         directory = version if version.is_dir() else self._directory
         access_key, secret_key, token = _NAMES
@@ -75,7 +75,7 @@ def _stat(path: str) -> os.stat_result | None:
 
 
 class MountedProvider(CredentialProvider):
-    """Puts :class:`MountedCredentials` at the head of boto3's chain."""
+    """Puts :class:`MountedCredentials` first in boto3's chain."""
 
     METHOD = "kubothek-mounted-secret"
 
@@ -84,5 +84,5 @@ class MountedProvider(CredentialProvider):
         self._directory = directory
 
     def load(self) -> Credentials:
-        """Return the credentials; raises InvalidCredentials rather than let another provider's be used."""
+        """Return the credentials. Raises InvalidCredentials, so that boto3 does not use another provider's."""
         return MountedCredentials(self._directory)

@@ -1,4 +1,4 @@
-"""Decompression with a limit that holds whatever the compressed data declares."""
+"""Decompression with a limit that holds regardless of the size that the compressed data declares."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import zstandard
 
 _CHUNK: Final = 1 << 20
 _LARGEST_WINDOW: Final = 1 << 27
-"""What zstd itself accepts by default."""
+"""zstd's own default limit."""
 
 
 def decompress(data: bytes, limit: int) -> bytes:
-    """Return what zstd data holds. Raises zstandard.ZstdError if it is damaged or holds more than ``limit`` bytes.
+    """Return the decompressed zstd data. Raises zstandard.ZstdError if damaged or larger than ``limit`` bytes.
 
-    A frame may declare its size, and the one-shot interface then allocates that size and ignores its own limit. This
-    reads a stream in chunks, so that memory grows with what is really there. Data that is cut off is recognised by the
-    declared size only: without one, what was read is returned.
+    A frame may declare its size; the one-shot interface then allocates that size and ignores its own limit. This
+    function reads a stream in chunks, so that memory grows with the real data. Only the declared size reveals truncated
+    data: without it, the data read so far is returned.
     """
     declared = zstandard.frame_content_size(data)
     if declared > limit:

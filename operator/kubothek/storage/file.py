@@ -1,26 +1,23 @@
 """A directory as an object store: whole-object atomic writes, and compare-and-swap between processes.
 
 **Writing.** Content goes to a temporary file, is synced, and enters the tree by ``rename`` (or ``link`` for
-``put_if_absent``), then the directory is synced: readers see the old object or the new one, also after a
-power cut.
+``put_if_absent``); then the directory is synced. Readers see the old object or the new one, also after a power cut.
 
-**Swapping.** Writers take a ``flock`` on one of 256 lock files chosen by the key, so compare and rename
-are one step among them; the kernel frees the lock of a process that dies. What is staged, or put with many,
-is named by its content: nobody swaps it, and it takes none. A foreign writer that takes no
-lock (plateau, kartothek) can slip between compare and rename; nothing on a file system can exclude it, and
-the docs say so.
+**Swapping.** Writers take a ``flock`` on one of 256 lock files chosen by the key, which makes compare and rename one
+step among them. The kernel releases the lock of a dead process. Staged objects, and those of ``put_many``, are
+content-addressed: they are never swapped and take no lock. A foreign writer without locks (plateau, kartothek) can
+write between compare and rename; a file system offers no way to exclude it (see the docs).
 
-**ETag** = modification time (ns), inode, size: no content is read for it. It does not come back, because
-each write here gives its file a later time than that of the file it replaces, in whatever steps the file
-system keeps time. A foreign writer that overwrites in place only gets the kernel's clock tick (1 to 10 ms);
-``get_with_info`` therefore reads such a file again once the tick has passed, and any later write has
-another ETag.
+**ETag** = modification time (ns), inode, size, without a read of the content. It never repeats, because each write here
+gives its file a later time than the replaced file has, whatever the resolution of the file system. A foreign writer
+that overwrites in place gets the kernel's clock tick (1 to 10 ms). ``get_with_info`` therefore reads such a file again
+once the tick has passed; any later write then has another ETag.
 
-**Links.** No symbolic link below the root is followed, not even one that leads to another object: listings leave links
-out, and reading, writing or deleting through one is AccessDenied. The root itself may be a link.
+**Links.** No symbolic link below the root is followed, even one that leads to another object: listings omit links, and
+reading, writing or deleting through one raises AccessDenied. The root itself may be a link.
 
-Locks and temporary files are in ``.kubothek/.file/``, which is no part of the key space: under ``<uuid>/``
-the garbage collection of other libraries would delete them.
+Locks and temporary files are in ``.kubothek/.file/``, outside the key space: under ``<uuid>/`` the garbage collection
+of other libraries would delete them.
 """
 
 from __future__ import annotations
@@ -75,13 +72,13 @@ _PASSING = frozenset(
         errno.ENFILE,
     )
 )
-"""What can go away without a change of the request."""
+"""Errors that can disappear without a change of the request."""
 _COPY_BYTES = 1 << 18
 _PUT_BATCH = 64
-"""Files that are open at a time."""
+"""Maximum files open at a time."""
 _DELETE_BATCH = 1000
 _ABANDONED_SECONDS = 86_400
-"""A temporary file that nobody wrote to for this long belongs to a process that died."""
+"""A temporary file without writes for this long belongs to a dead process."""
 
 
 class _Any(Enum):
@@ -89,11 +86,11 @@ class _Any(Enum):
 
 
 _Condition = str | None | _Any
-"""What a write expects to replace: an ETag, nothing, or anything."""
+"""What a write expects to replace: an ETag, no object, or any."""
 
 
 class FileStore(Store):
-    """Objects are files below one directory, which must exist. The module's text says what it guarantees."""
+    """Objects are files below one directory, which must exist. See the module for its guarantees."""
 
     def __init__(self, config: StoreConfig, location: FileLocation) -> None:
         self.config = config
@@ -140,9 +137,9 @@ class FileStore(Store):
         return self._walk(directory + slash, name, os.fsencode(start_after))
 
     def _walk(self, directory: str, name: str, start_after: bytes) -> Iterator[ObjectInfo]:
-        """Depth first, each directory sorted as its keys sort: a directory's name counts with its ``/``.
+        """Walk depth first; each directory is sorted as its keys sort: a directory's name counts with its ``/``.
 
-        One directory's names are in memory at a time (per level); nothing outside the prefix is looked at.
+        Memory holds the names of one directory per level; nothing outside the prefix is read.
         """
         with (
             self._errors(directory, absent_is_fine=True, listing=True),
@@ -198,7 +195,7 @@ class FileStore(Store):
             self._put_batch(batch)
 
     def _put_batch(self, objects: Sequence[tuple[str, bytes]]) -> None:
-        """The disk gets all of them at once: synced one after the other, each would be a commit of its journal."""
+        """Write a batch and sync it as one: synced one by one, each file would be a commit of the disk's journal."""
         with ExitStack() as held:
             staged = [(key, held.enter_context(self.stage(key))) for key, _ in objects]
             for (key, file), (_, data) in zip(staged, objects, strict=True):
@@ -212,7 +209,7 @@ class FileStore(Store):
 
     def flush(self, keys: Iterable[str]) -> None:
         for directory in {_parent(_object_key(key)) for key in keys}:
-            # Of a directory that a concurrent delete pruned, no entry is left to sync.
+            # A directory that a concurrent delete pruned has no entry left to sync.
             with (
                 self._errors(directory, absent_is_fine=True),
                 self._beneath.directory(directory, os.O_RDONLY) as place,
@@ -248,14 +245,14 @@ class FileStore(Store):
         return etag
 
     def _entered_soon(self, key: str, file: Temporary) -> None:
-        """Without a lock, as nobody swaps such a key: a lock is a file, which costs as much as the object's own."""
+        """Enter without a lock, because such a key is never swapped: a lock file costs as much as the object."""
         file.sync()
         replaced = self._stat_if_there(key)
         file.stamp(replaced.st_mtime_ns if replaced else 0)
         self._enter(file, key, new=False)
 
     def _enter(self, file: Temporary, key: str, *, new: bool) -> None:
-        """Move a finished file to its key; again if a concurrent delete prunes the directory meanwhile."""
+        """Move a finished file to its key; repeat if a concurrent delete prunes the directory meanwhile."""
         directory, _, name = key.rpartition("/")
         for _ in range(_ENTER_ATTEMPTS):
             try:
@@ -276,7 +273,7 @@ class FileStore(Store):
 
     @contextmanager
     def _made_directory(self, path: str) -> Iterator[int]:
-        """A directory, after ``mkdir -p`` below the root with each new entry synced. The root is never created.
+        """Open a directory after ``mkdir -p`` below the root, with each new entry synced. The root is never created.
 
         Raises FileNotFoundError if a concurrent delete prunes it meanwhile.
         """
@@ -304,14 +301,14 @@ class FileStore(Store):
 
     @contextmanager
     def _lock(self, key: str) -> Iterator[None]:
-        """Exclude all other writers of the key, in any process, until the context or our life ends."""
+        """Exclude all other writers of the key, in any process, until the context or this process ends."""
         descriptor = self._open_lock(blake2b(key.encode(), digest_size=1).hexdigest())
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
                 yield
             finally:
-                # Closing is not enough: a child forked meanwhile shares the open file.
+                # Closing is not enough: a child process forked meanwhile shares the open file.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
@@ -348,7 +345,7 @@ class FileStore(Store):
                     with self._errors(key, absent_is_fine=True):
                         os.unlink(key.rpartition("/")[2], dir_fd=place)
                         parents.add(directory)
-        # Once per directory, not per key, and without looking inside: rmdir refuses what is not empty.
+        # Once per directory, not per key, and without a listing: rmdir refuses a directory with entries.
         for parent in sorted(parents, key=lambda path: path.count("/"), reverse=True):
             self._prune(parent)
 
@@ -359,7 +356,7 @@ class FileStore(Store):
                     os.rmdir(name, dir_fd=place)
                 directory = _parent(directory)
 
-    # --- looking after itself ---
+    # --- maintenance ---
 
     def probe(self) -> Capabilities:
         capabilities = probe_store(self)
@@ -380,7 +377,7 @@ class FileStore(Store):
     # --- helpers ---
 
     def _stat(self, key: str) -> os.stat_result:
-        """Raise FileNotFoundError also for a directory: in the key space there is nothing at this key."""
+        """Return the status. Raise FileNotFoundError also for a directory: it is not an object of the key space."""
         found = self._beneath.stat(_object_key(key))
         if stat.S_ISDIR(found.st_mode):
             raise FileNotFoundError(errno.ENOENT, "is a directory", key)
@@ -399,7 +396,7 @@ class FileStore(Store):
     def _errors(
         self, key: str, *, writing: bool = False, absent_is_fine: bool = False, listing: bool = False
     ) -> Iterator[None]:
-        """Turn what the operating system says into the store's errors. To a listing, a link is absent."""
+        """Translate errors of the operating system into the store's errors. For a listing, a link is absent."""
         try:
             yield
         except OSError as error:
@@ -435,7 +432,7 @@ class FileStore(Store):
 
 
 def _object_key(key: str) -> str:
-    """Return the key, which every store can hold and which is none of a lock. Raises InvalidKey."""
+    """Return the key if every store can hold it and it is not a lock's. Raises InvalidKey."""
     if f"{check_key(key)}/".startswith(_HIDDEN):
         raise InvalidKey(f"{key!r}: {_HIDDEN} holds the locks of a file store, not objects")
     return key
@@ -446,7 +443,7 @@ def _parent(key: str) -> str:
 
 
 def _names(directory: int, start: str) -> Iterator[str]:
-    """Yield files by name, directories with a ``/``; links and special files are not objects."""
+    """Yield names of files, and of directories with a ``/``; links and special files are not objects."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(start):
@@ -468,7 +465,7 @@ def _info(key: str, found: os.stat_result) -> ObjectInfo:
 
 
 def _may_change_within_its_tick(found: os.stat_result) -> bool:
-    """Return whether a write in place now could leave the ETag as it is: the stamp is the kernel's, and fresh."""
+    """Return whether a write in place now could keep the ETag: the time is the kernel's, and recent."""
     return found.st_mtime_ns == found.st_ctime_ns and abs(time.time_ns() - found.st_mtime_ns) < _TICK_NS
 
 

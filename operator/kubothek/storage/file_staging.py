@@ -1,4 +1,4 @@
-"""What a file store writes before anybody sees it, and how it becomes durable."""
+"""Temporary files of a file store, and how they become durable."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from io import FileIO
 from typing import Any, Final
 
 _WRITTEN: Final = 1 << 18
-"""Bytes that are written at a time. The kernel keeps in one piece of memory what comes in one, and where a hypervisor
-takes back what is free, large pieces are those that it took, and slow to get."""
+"""Bytes per write. The kernel allocates one piece of memory for one write.
+
+Where a hypervisor reclaims free memory, it has taken the large pieces, which are then slow to get.
+"""
 
 
 class Temporary:
     """A new file that is written from its start, as :class:`kubothek.storage.base.Staged`.
 
-    ``directory``  descriptor of the directory that it lies in, and ``name`` there
-    ``moved``      the file is elsewhere by now
+    ``directory``  descriptor of its directory, and ``name`` in it
+    ``moved``      whether the file has been moved elsewhere
     """
 
     def __init__(self, directory: int, name: str, file: FileIO, enter: Callable[[Temporary], object]) -> None:
@@ -35,23 +37,23 @@ class Temporary:
 
     @property
     def descriptor(self) -> int:
-        """Of the open file."""
+        """The descriptor of the open file."""
         return self._file.fileno()
 
     def write(self, data: bytes | memoryview) -> None:
-        """What follows. Raises OSError."""
+        """Append bytes. Raises OSError."""
         rest = memoryview(data).cast("B")
         while rest:
             rest = rest[self._file.write(rest[:_WRITTEN]) :]
         self.size += memoryview(data).nbytes
 
     def memory(self, start: int, stop: int) -> Any:
-        """What was written from one position to another, in the kernel's pages of it. ``start`` is at a page's."""
-        # Python keeps its lock meanwhile, so pages are found later, by whoever reads: not with MAP_POPULATE.
+        """Return written bytes as a mapping of the kernel's pages. ``start`` is a multiple of the page size."""
+        # Without MAP_POPULATE: the call holds Python's lock, so the later read fetches the pages.
         return mmap.mmap(self.descriptor, stop - start, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
 
     def begin_sync(self) -> None:
-        """Have the disk take what was written, without waiting for it: many syncs that follow are hardly more than one.
+        """Start the write-out to disk without waiting: many later syncs then cost hardly more than one.
 
         Raises OSError.
         """
@@ -59,21 +61,21 @@ class Temporary:
             os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
-        """See to it that the disk has all that was written. Raises OSError."""
+        """Sync all that was written to disk. Raises OSError."""
         if self._synced < self.size:
             os.fsync(self.descriptor)
             self._synced = self.size
 
     def enter(self) -> None:
-        """Be an object."""
+        """Become an object."""
         self._enter(self)
 
     def stamp(self, after_ns: int) -> None:
-        """Give it a modification time that is later than ``after_ns`` as this file system stores it.
+        """Set a modification time later than ``after_ns`` in the file system's resolution.
 
-        The base is the time the file system gave, so the store's clock stays the file system's. Random nanoseconds tell
-        apart two writes of one tick with a delete between them, and our writes from foreign ones, whose stamp is the
-        kernel's. Raises OSError.
+        The base is the time that the file system gave, so the store's clock stays the file system's. Random nanoseconds
+        distinguish two writes in one tick with a delete between them, and Kubothek's writes from foreign ones, which
+        have the kernel's time. Raises OSError.
         """
         given = os.fstat(self.descriptor).st_mtime_ns + 1 + secrets.randbelow(1_000_000)
         for step in (1, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000):
@@ -86,9 +88,9 @@ class Temporary:
 
 @contextmanager
 def temporary(directory: int, name: str, enter: Callable[[Temporary], object]) -> Iterator[Temporary]:
-    """A new file, gone when the context ends unless it was moved elsewhere. Raises OSError.
+    """Create a file that is deleted when the context ends unless it was moved. Raises OSError.
 
-    ``enter``  moves it to where it shall be
+    ``enter``  moves it to its key
     """
 
     def create(name: str, flags: int) -> int:

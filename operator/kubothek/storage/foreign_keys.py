@@ -1,10 +1,9 @@
-"""The check between a key that another writer may have chosen and the store.
+"""The check of keys that another writer may have chosen.
 
 Any object of a store can come from another program: a head with its file keys, a record, an index manifest, a page, an
-entry of skipping metadata. Whatever parses such an object passes each key in it through :func:`foreign_key`, or many at
-once through :func:`check_foreign_keys`, with the prefixes that the format allows. It does so once, where it parses;
-readers, planners, repairs and collectors behind it then use the key as it is. For the keys of a dataset, the prefixes
-are ``keys.dataset(uuid)`` and ``keys.side(uuid)``.
+entry of skipping metadata. The parser of such an object passes each key in it through :func:`foreign_key`, or many at
+once through :func:`check_foreign_keys`, with the prefixes that the format permits. Later code then uses the key
+unchecked. For the keys of a dataset, the prefixes are ``keys.dataset(uuid)`` and ``keys.side(uuid)``.
 
     try:
         key = foreign_key(document["key"], keys.dataset(uuid))
@@ -28,13 +27,13 @@ _REFUSED: Final = r"(?:^|/)(?:\.|%2[eE]){0,2}(?:/|$)|[\x00-\x1f\x7f\\]"
 """An empty, ``.`` or ``..`` segment, also percent-encoded; a control character; a backslash."""
 _REFUSED_IN_ONE: Final = re.compile(_REFUSED.replace("$", r"\Z"))
 _SURELY_SHORT: Final = 256
-"""Characters: not more bytes than a key may have."""
+"""Characters: never more bytes than a key may have."""
 
 
 def foreign_key(key: object, *prefixes: str) -> str:
-    """Return the key if it is one of this store, below one of the prefixes. Raises InvalidKey.
+    """Return the key if it is valid for the store and below one of the prefixes. Raises InvalidKey.
 
-    A prefix ends with ``/``; ``""`` allows the whole store. Percent signs are allowed and nothing decodes them, but no
+    A prefix ends with ``/``; ``""`` permits the whole store. Percent signs are permitted and never decoded, but no
     segment may decode to ``.`` or ``..``.
     """
     if not isinstance(key, str):
@@ -57,7 +56,7 @@ def check_foreign_keys(keys: Collection[object], *prefixes: str) -> None:
 
 
 def _are_surely_fine(keys: Collection[object], prefixes: tuple[str, ...]) -> bool:
-    """Decide without a step of Python for each key: a head has a hundred thousand of them."""
+    """Decide without a Python step per key: a head has a hundred thousand of them."""
     try:
         texts: Any = pa.array(keys)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):

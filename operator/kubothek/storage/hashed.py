@@ -1,4 +1,4 @@
-"""Objects' bytes with their SHA3-256, as files that Arrow reads at will; memory does not grow with the objects."""
+"""Objects' bytes with their SHA3-256, as random-access files for Arrow; memory does not grow with the objects."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kubothek.storage import sha3_multibuffer
 from kubothek.storage.base import Store
 
 IN_MEMORY: Final = 64 << 20
-"""Bytes, of all objects that are hashed at once; one that is larger goes through the disk."""
+"""Bytes of all objects that are hashed at once; a larger object goes through the disk."""
 _CHUNK: Final = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """``file`` can be read while the context lasts; ``digest`` is the SHA3-256 of all ``size`` bytes."""
+    """``file`` can be read within the context; ``digest`` is the SHA3-256 of all ``size`` bytes."""
 
     file: Any
     size: int
@@ -31,7 +31,7 @@ class Hashed:
 
 @contextmanager
 def hashed(store: Store, key: str) -> Iterator[Hashed]:
-    """Fetch and hash an object. Raises ObjectNotFound, and OSError if a large one finds no room on the disk."""
+    """Fetch and hash an object. Raises ObjectNotFound, and OSError if the disk has no space for a large one."""
     with closing(hashed_each(store, [key])) as only:
         found = next(only)
         if isinstance(found, ObjectNotFound):
@@ -40,9 +40,9 @@ def hashed(store: Store, key: str) -> Iterator[Hashed]:
 
 
 def hashed_each(store: Store, keys: Iterable[str]) -> Generator[Hashed | ObjectNotFound]:
-    """Fetch and hash objects, in their order: as many at once as there is room for in memory, larger ones alone.
+    """Fetch and hash objects, in their order: as many at once as fit in memory, larger ones alone.
 
-    The file of one can be read until the next is asked for. Raises OSError if a large one finds no room on the disk.
+    The file of one can be read until the next is requested. Raises OSError if the disk has no space for a large one.
     """
     held: list[bytes | ObjectNotFound] = []
     room = IN_MEMORY

@@ -1,4 +1,4 @@
-"""What was read of a store, or worked out of it, and never changes: kept for the next time in bounded memory."""
+"""Cache of immutable values that were read from a store or computed from it, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class Kept(Generic[K, V]):
-    """Values by key, those that were used last. Safe to use from several threads.
+    """The most recently used values by key. Thread-safe.
 
-    ``budget``  bytes that all may take together; the newest one stays, whatever it takes
+    ``budget``  bytes that all may take together; the newest one stays, whatever its size
     ``cost``    bytes that they take
     """
 
@@ -29,7 +29,7 @@ class Kept(Generic[K, V]):
         self._lock = Lock()
 
     def recall(self, key: K) -> tuple[V] | None:
-        """Return the value alone in a tuple, as it may be None; None if it is not kept."""
+        """Return the value in a tuple of one, as it may be None; None if it is not cached."""
         with self._lock:
             if (found := self._values.get(key)) is None:
                 return None
@@ -37,7 +37,7 @@ class Kept(Generic[K, V]):
             return found[:1]
 
     def keep(self, key: K, value: V, cost: int) -> None:
-        """Keep a value that takes so many bytes, in place of an earlier one."""
+        """Cache a value that takes this many bytes, in place of an earlier one."""
         with self._lock:
             if (before := self._values.pop(key, None)) is not None:
                 self.cost -= before[1]
@@ -47,7 +47,7 @@ class Kept(Generic[K, V]):
                 self.cost -= self._values.popitem(last=False)[1][1]
 
     def get(self, key: K, make: Callable[[], V], cost_of: Callable[[V], int]) -> V:
-        """The value, made if it is not kept; several threads may make it at once. Raises what making it raises."""
+        """Return the cached value, or make it; several threads may make it at once. Raises the errors of ``make``."""
         if (found := self.recall(key)) is not None:
             return found[0]
         made = make()
@@ -56,7 +56,7 @@ class Kept(Generic[K, V]):
 
 
 def by_store(make: Callable[[Store], T]) -> Callable[[Store], T]:
-    """Return one of a kind for each store, as long as the store is."""
+    """Return a function that makes one value per store and keeps it for the lifetime of the store object."""
     made: WeakKeyDictionary[Store, Any] = WeakKeyDictionary()
     lock = Lock()
 

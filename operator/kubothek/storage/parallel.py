@@ -1,4 +1,4 @@
-"""Doing the same to many things at once: in threads of this process, or, with :mod:`kubothek.spark.sweep`, in tasks."""
+"""Parallel work over many items: in threads of this process, or, with :mod:`kubothek.spark.sweep`, in tasks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ _THREADS: Final = 8
 T = TypeVar("T")
 R = TypeVar("R")
 Told = Callable[[int, int], None]
-"""Hears of items done, and of all items."""
+"""Progress callback with the number of items done, and of all items."""
 
 
 class Spread(Protocol):
-    """Does work to each item, and gives back what came of each, in order.
+    """Applies work to each item, and returns the results in order.
 
-    Work and items are plain data that can be pickled, as is what comes of it: all may happen on another machine, with
-    a store of its own that is opened there, and for one item more than once, also at the same time. The first error
-    is raised, after which some items may still be worked on.
+    Work, items and results can be pickled. The work may run on another machine, with a store opened there, and several
+    times for one item, even at the same time. The first error is raised; work on some items may then still run.
     """
 
     def __call__(self, work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]: ...
 
 
 def spread_here(store: Store, threads: int = _THREADS, told: Told = lambda done, total: None) -> Spread:
-    """With a few threads: what they wait for is mostly the store, unless there is one for each core."""
+    """Return a Spread over a few threads, which mostly wait for the store; pass a thread per core for CPU work."""
 
     def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
         done: list[R] = []

@@ -1,4 +1,4 @@
-"""The probe: are conditional writes kept here, and how far is the store's clock from ours?"""
+"""The probe of a store: conditional writes and clock skew."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PROBE_PREFIX = ".kubothek/probe/"
 
 
 def probe_store(store: Store) -> Capabilities:
-    """Try both conditional writes, the losing way too: some servers accept the header and ignore it.
+    """Try both conditional writes, also the case that must fail: some servers accept the header and ignore it.
 
-    Raises whatever any call would; only a refusal of the conditional request itself is an answer.
+    Raises the errors of any call; only a refusal of the conditional request itself counts as a result.
     """
     key = f"{PROBE_PREFIX}{secrets.token_hex(8)}"
     new, swapped = f"{key}-new", f"{key}-swapped"
@@ -37,14 +37,14 @@ def probe_store(store: Store) -> Capabilities:
 
 
 def _skew(modified: datetime, before: float, after: float) -> float:
-    """Seconds that the store's clock is ahead, at least; S3 tells times in whole seconds, rounded down."""
+    """Return the least number of seconds by which the store's clock is ahead; S3 rounds times down to seconds."""
     earliest = modified.timestamp()
     latest = earliest + (0 if modified.microsecond else 1)
     return max(earliest - after, 0.0) + min(latest - before, 0.0)
 
 
 def _succeeds(write: Callable[[], str]) -> bool:
-    """Return whether a conditional write went through; a store without them may refuse every one."""
+    """Return whether a conditional write succeeded; a store without them may refuse each."""
     try:
         write()
     except PreconditionFailed:

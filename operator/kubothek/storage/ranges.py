@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class RangeReader(io.RawIOBase):
-    """Reads a remote object piece by piece; wrap it in ``io.BufferedReader``, which asks for whole buffers.
+    """Reads a remote object piece by piece; wrap it in ``io.BufferedReader``, which reads whole buffers.
 
-    ``fetch(start, stop)`` returns exactly the bytes of that half-open range. ``tail`` is the object's end,
-    fetched when it was opened: Parquet readers start there.
+    ``fetch(start, stop)`` returns exactly the bytes of that half-open range. ``tail`` is the end of the object, fetched
+    when it was opened: Parquet readers start there.
     """
 
     def __init__(self, size: int, tail: bytes, fetch: Callable[[int, int], bytes]) -> None:

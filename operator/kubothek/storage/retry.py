@@ -1,4 +1,4 @@
-"""How long a request is tried again, with growing pauses and jitter."""
+"""Retries of requests with exponential backoff and jitter."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Seconds of trying, by what is wrong; the last failure is reported.
+    """Seconds of retries, by the cause; the last failure is reported.
 
-    ``unreachable``   nobody listens, or the name is unknown: mostly a wrong endpoint, so a person is waiting
+    ``unreachable``   connection refused or unknown name: mostly a wrong endpoint, and a user is waiting
     ``troubled``      the server answers 429 or 5xx, or drops a connection: mostly load, so it passes
-    ``connect``, ``silence``   of one request: until it is connected, and between two signs of life
+    ``connect``, ``silence``   timeouts of one request: of the connection, and between two pieces of data
     """
 
     unreachable: float = 4.0
@@ -30,13 +30,13 @@ class RetryPolicy:
     longest_pause: float = 5.0
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait after failure number ``attempt`` (from 0): doubling, capped, less up to half."""
+        """Return the seconds to wait after failure number ``attempt`` (from 0): doubling, capped, minus up to half."""
         return min(self.longest_pause, self.first_pause * 2.0**attempt) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a failure means: the error for the caller, and how many seconds to try again (0: not at all)."""
+    """What a failure means: the error for the caller, and the seconds to retry (0: no retry)."""
 
     error: StoreError
     budget: float
@@ -50,7 +50,7 @@ def with_retries(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Return the call's result, or the verdict's error when its budget is spent. What ``judge`` leaves, passes."""
+    """Return the call's result. Raises the verdict's error after its budget; passes errors without a verdict."""
     started = clock()
     attempt = 0
     while True:

@@ -1,18 +1,16 @@
-"""S3 and everything that speaks it.
+"""S3 and compatible servers.
 
-**Retries** are all made here, with botocore's own switched off: one place knows what is worth another try and
-when to give up (:class:`~kubothek.storage.retry.RetryPolicy`). A conditional put whose response was lost is
-tried again like any other, and can then lose against its own first try: PreconditionFailed does not tell who
-won, the caller reads the object and compares.
+**Retries** are made here, with botocore's own switched off: :class:`~kubothek.storage.retry.RetryPolicy` alone decides
+what to retry and for how long. A conditional put whose response was lost is retried like any other request, and can
+then fail because its own first attempt succeeded: after PreconditionFailed the caller reads the object and compares.
 
-**Errors** of a HEAD carry no code (a missing bucket looks like a missing key), so nothing here is a HEAD:
-what a stat tells comes with a GET of the first byte, and opening fetches the object's end, where a reader
-will start.
+**Errors** of a HEAD carry no code (a missing bucket looks like a missing key), so the store sends no HEAD. A stat is a
+GET of the first byte, and an open fetches the object's end, where readers start.
 
-**Single objects** are read and written by :mod:`~kubothek.storage.s3_objects`, all else by the client's operations.
+**Single objects** are read and written by :mod:`~kubothek.storage.s3_objects`; the client does everything else.
 
-An upload in parts that a crash interrupts leaves parts that no listing shows: a collection aborts it, and so may a
-lifecycle rule of the bucket.
+A crash during a multipart upload leaves parts that no listing shows. Garbage collection aborts the upload; a lifecycle
+rule of the bucket can, too.
 """
 
 from __future__ import annotations
@@ -58,13 +56,13 @@ _DELETE_BATCH = 1000
 _DELETES_AT_ONCE = 4
 _BESIDE = 16
 _TAIL_BYTES = 64 << 10
-"""Fetched when an object is opened; holds the footer of most Parquet files."""
+"""Fetched when an object is opened; has the footer of most Parquet files."""
 _BUFFER_BYTES = 1 << 20
 _NO_CONDITIONS: Mapping[str, str] = {}
 
 
 class S3Store(Store):
-    """Objects below a prefix of one bucket. Picklable; threads share a client, each process makes its own."""
+    """Objects below a prefix of one bucket. Picklable; threads share a client, each process creates its own."""
 
     def __init__(self, config: StoreConfig, location: S3Location, patience: RetryPolicy | None = None) -> None:
         self.config = config
@@ -141,7 +139,7 @@ class S3Store(Store):
         for response in self._pages(directory, Delimiter="/"):
             found = [entry["Key"] for entry in response.get("Contents", ())]
             found += [entry["Prefix"] for entry in response.get("CommonPrefixes", ())]
-            # A page is a run of the key order, but tells objects and directories apart.
+            # A page is a range of the key order, but lists objects and directories separately.
             yield from (key.removeprefix(self._prefix + directory) for key in sorted(found))
 
     def _pages(self, prefix: str, **parameters: Any) -> Iterator[Any]:
@@ -152,7 +150,7 @@ class S3Store(Store):
 
             response = self._call(prefix, request)
             if "IsTruncated" not in response:
-                raise _not_s3(prefix)  # and not an empty store
+                raise _not_s3(prefix)  # not an empty store
             yield response
             if not response.get("IsTruncated"):
                 return
@@ -207,7 +205,7 @@ class S3Store(Store):
     def _upload_parts(
         self, key: str, where: Mapping[str, Any], source: io.BufferedIOBase, part_bytes: int
     ) -> Sequence[CompletedPartTypeDef]:
-        """At most ``_PARTS_AT_ONCE`` parts are in memory."""
+        """Upload the parts; at most ``_PARTS_AT_ONCE`` are in memory."""
 
         def upload_part(number: int, data: bytes) -> CompletedPartTypeDef:
             response = self._call(key, lambda s3: s3.client.upload_part(**where, PartNumber=number, Body=data))
@@ -231,7 +229,7 @@ class S3Store(Store):
             except ClientError as error:
                 if _code(error) != "NoSuchUpload":
                     raise
-                    # A lost response: the first try completed it. The object is there, the upload is gone.
+                    # A lost response: the first attempt completed it. The object exists, the upload does not.
                 found = self.stat(key)
                 if found.size != size:
                     raise
@@ -256,7 +254,7 @@ class S3Store(Store):
         return asked
 
     def _delete_batch(self, keys: Sequence[str]) -> None:
-        """The server answers 200 with an error for each key that it did not delete; those are tried again."""
+        """Delete a batch. The server answers 200 with an error for each key it did not delete; those are retried."""
         remaining = [self._full(key) for key in keys]
 
         def request(s3: Connected) -> None:
@@ -302,7 +300,7 @@ class S3Store(Store):
             try:
                 s3.client.abort_multipart_upload(Bucket=self._bucket, **upload)
             except ClientError as error:
-                if _code(error) != "NoSuchUpload":  # it has ended meanwhile
+                if _code(error) != "NoSuchUpload":  # it has ended in the meantime
                     raise
                 return 0
             return 1
@@ -342,12 +340,12 @@ class S3Store(Store):
 
 @lru_cache(maxsize=1)
 def _helpers(process: int) -> ThreadPoolExecutor:
-    """For what goes beside other work; a forked process has threads of its own."""
+    """Return the thread pool for parallel requests; a forked process has its own."""
     return ThreadPoolExecutor(_BESIDE, "kubothek-beside")
 
 
 def _info(key: str, answer: Answer) -> ObjectInfo:
-    """Of the whole object, also from the answer to a ranged GET (``Content-Range: bytes 0-0/1234``)."""
+    """Return the info of the whole object, also for a ranged GET (``Content-Range: bytes 0-0/1234``)."""
     headers = answer.headers
     try:
         size = int(headers["Content-Range"].rpartition("/")[2]) if "Content-Range" in headers else len(answer.body)
@@ -358,7 +356,7 @@ def _info(key: str, answer: Answer) -> ObjectInfo:
 
 
 def _etag(key: str, found: Mapping[str, Any]) -> str:
-    """Of an answer's headers, or of what botocore made of them."""
+    """Return the ETag of an answer's headers, or of botocore's parsed result."""
     etag: str | None = found.get("ETag")
     if not etag:
         raise _not_s3(key)
@@ -366,7 +364,7 @@ def _etag(key: str, found: Mapping[str, Any]) -> str:
 
 
 def _not_s3(key: str) -> StoreError:
-    """For the answer of a proxy's login page, or of a web server that says 200 to anything."""
+    """Return the error for the answer of a proxy's login page, or of a web server that says 200 to anything."""
     return StoreError(f"the answer for {key!r} is not one of S3; is the endpoint an S3 server?")
 
 

@@ -1,4 +1,4 @@
-"""One client of S3 for all that a process asks of an endpoint."""
+"""One S3 client per process and endpoint."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _CONNECTIONS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A client, and the requests for single objects that need not go through all of it."""
+    """A client, and cheaper requests for single objects that bypass most of it."""
 
     client: S3Client
     objects: ObjectRequests
 
 
 def connected(access: StoreConfig, patience: RetryPolicy) -> Connected:
-    """A client costs 100 ms and 10 MB, and has the connections: threads that come at once wait for the first one's.
+    """Return the shared client: one costs 100 ms and 10 MB. Concurrent threads wait for the first to create it.
 
-    A forked process makes its own; ``access`` has no URL.
+    A forked process creates its own; ``access`` has no URL.
     """
     process = os.getpid()
     with _making(process):
@@ -65,38 +65,39 @@ def _made(process: int, access: StoreConfig, patience: RetryPolicy) -> Connected
         read_timeout=patience.silence,
         max_pool_connections=_CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": 1},
-        signature_version="s3v4",  # presigned URLs would be of version 2
+        signature_version="s3v4",  # presigned URLs would default to version 2
         s3={"addressing_style": "path" if access.endpoint else "auto"},
-        # Checksum trailers that are not required break many servers that speak S3.
+        # Optional checksum trailers break many S3-compatible servers.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        # An endpoint in AWS's configuration files is one that Arrow and Spark would not use (``open_store``).
+        # Arrow and Spark would not use an endpoint of AWS's configuration files (``open_store``).
         ignore_configured_endpoint_urls=True,
     )
     client: S3Client = boto3.Session(botocore_session=session).client(
         "s3",
         endpoint_url=access.endpoint,
-        # A signature needs a region; S3 corrects a wrong one, and other servers mostly take any.
+        # A signature needs a region; S3 corrects a wrong one, and most other servers accept any.
         region_name=access.region or session.get_config_variable("region") or "us-east-1",
         config=config,
     )
     client.meta.events.register(EVENT, read_contents)
-    # As the client itself finds them.
+    # As the client itself selects them.
     authorities = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
     wire = Wire(authorities or str(get_cert_path(verify=True)), patience.connect, patience.silence)
     return Connected(client, ObjectRequests(client, wire))
 
 
-# Reading pages of S3's listings in a twentieth of the time that botocore takes: it runs a general parser of dates, and
-# looks up the model of the answer, for each of the thousand objects of a page.
+# Parse pages of S3's listings in a twentieth of botocore's time: for each of a page's thousand objects, it runs a
+# general date parser and looks up the model of the answer.
 #
-# Only what lies in plain ``Contents`` elements is taken out of an answer. All else, errors above all, goes botocore's
-# own way; and so does an answer of which anything is not understood here.
+# Only objects in plain ``Contents`` elements are parsed here. Botocore parses the rest, above all errors, and every
+# answer that is not understood here.
 
 
 EVENT: Final = "before-parse.*.ListObjectsV2"
-"""botocore's event for :func:`read_contents`. The wildcard has it come ahead of botocore's own handler, which looks for
-errors in answers of status 200 and parses them for it, so that this one has little to parse.
+"""botocore's event for :func:`read_contents`.
+
+The wildcard puts it before botocore's own handler, which parses answers of status 200 to look for errors.
 """
 
 _FIELDS: Final = ("Key", "Size", "ETag", "LastModified")
@@ -108,7 +109,7 @@ _NAMED: Final = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 def read_contents(
     response_dict: MutableMapping[str, Any], customized_response_dict: MutableMapping[str, Any], **_: object
 ) -> None:
-    """Move the objects of an answer to where botocore looks for what is parsed already, in the form of its own."""
+    """Move the objects of an answer to botocore's place for parsed results, in botocore's form."""
     if response_dict["status_code"] != HTTPStatus.OK:
         return
     try:
@@ -133,7 +134,7 @@ def _object(content: str) -> dict[str, Any]:
     return {
         "Key": _plain(fields["Key"]),
         "Size": int(fields["Size"]),
-        "ETag": _plain(fields["ETag"].replace("&#34;", '"').replace("&quot;", '"')),  # in every one of them
+        "ETag": _plain(fields["ETag"].replace("&#34;", '"').replace("&quot;", '"')),  # every ETag has quotes
         "LastModified": modified,
     }
 

@@ -1,4 +1,4 @@
-"""What S3, or the way there, says when it says no: one function from boto3's errors to ours."""
+"""Translation of boto3's errors into those of :mod:`kubothek.errors`."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from kubothek.storage.retry import RetryPolicy, Verdict
 
 _UNKNOWN_KEY = {
     "InvalidAccessKeyId",
-    "XAdminUserNotFound",  # versitygw's word for it, with status 404
+    "XAdminUserNotFound",  # versitygw's code, with status 404
     "SignatureDoesNotMatch",
     "InvalidToken",
     "ExpiredToken",
     "TokenRefreshRequired",
 }
 _TRY_AGAIN = {
-    "ConditionalRequestConflict",  # 409: another conditional write of the key is under way
+    "ConditionalRequestConflict",  # 409: another conditional write of the key is in progress
     "OperationAborted",
     "SlowDown",
     "Throttling",
     "ThrottlingException",
     "RequestLimitExceeded",
     "TooManyRequests",
-    "RequestTimeout",  # 400: our upload stalled
+    "RequestTimeout",  # 400: the upload stalled
     "InternalError",
     "ServiceUnavailable",
 }
 
 
 def passes(code: str, status: int) -> bool:
-    """Return whether an S3 error code, or else the HTTP status, tells of a state that passes by itself."""
+    """Return whether an S3 error code, or else the HTTP status, means a temporary state."""
     return code in _TRY_AGAIN or status == 429 or (status >= 500 and code != "NotImplemented" and status != 501)
 
 
 def judge(raised: Exception, key: str, url: str, endpoint: str, patience: RetryPolicy) -> Verdict | None:
-    """Return the error for the caller and how long to try again; None for what neither boto3 nor a store raises."""
+    """Return the error for the caller and how long to retry; None for exceptions of other origin."""
     if isinstance(raised, StoreError):
         return Verdict(raised, patience.troubled if raised.transient else 0)
     if isinstance(raised, ClientError):
@@ -81,7 +81,7 @@ def judge(raised: Exception, key: str, url: str, endpoint: str, patience: RetryP
 
 
 def _refused(raised: ClientError, key: str, url: str, endpoint: str, patience: RetryPolicy) -> Verdict:
-    """Return the server answered with an S3 error document, or at least with a status."""
+    """Return the verdict on an S3 error document, or at least a status."""
     code = raised.response.get("Error", {}).get("Code", "")
     message = raised.response.get("Error", {}).get("Message", "")
     status = raised.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -1,10 +1,9 @@
-"""GET and PUT of one object in less than a third of the CPU time that botocore's client takes for them.
+"""GET and PUT of one object in less than a third of the CPU time of botocore's client.
 
-The client finds out anew for each request where the bucket is, how its requests are signed and how the answer is read,
-through models, rules and events. Here it is asked once for each bucket. Its signer then signs each request, with the
-credentials of that moment; errors are read by botocore's parser and raised as the client raises them. What the client
-does about buckets of other regions is left to it, and so is sending through a proxy. A PUT sends its body at once, and
-does not wait to be told to go on.
+For each request, the client resolves the bucket's endpoint, the signing and the parsing anew, through models, rules and
+events. Here it does so once for each bucket. Its signer then signs each request, with the current credentials.
+Botocore's parser reads errors, which are raised as the client raises them. The client still handles buckets of other
+regions and proxies. A PUT sends its body at once, without ``Expect: 100-continue``.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
 
 _OPERATIONS: Final = {HTTPMethod.GET: "GetObject", HTTPMethod.PUT: "PutObject"}
 _ASKED: Final = "HeadObject"
-"""Called to learn how requests for objects are made: nothing else calls it, and none is sent."""
+"""Called to learn how requests for objects are made; only :class:`ObjectRequests` calls it, and it is never sent."""
 _KEY: Final = "-"
 _ELSEWHERE: Final = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
-"""What S3 may say of a bucket in another region."""
+"""S3's error codes for a bucket in another region."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A success, or 304. Names of headers are matched in any case."""
+    """A success, or 304. Header names are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,7 +44,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """How requests for the objects of one bucket are made; ``url`` is what their keys are put behind."""
+    """How to send requests for the objects of one bucket; keys are appended to ``url``."""
 
     url: str
     headers: Mapping[str, str]
@@ -58,7 +57,7 @@ class _Route:
 
 
 class ObjectRequests:
-    """Sends what one client would; threads may share it."""
+    """Sends requests as one client would; threads may share it."""
 
     def __init__(self, client: S3Client, wire: Wire) -> None:
         self._client = client
@@ -70,7 +69,7 @@ class ObjectRequests:
     def send(
         self, method: HTTPMethod, bucket: str, key: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> Answer:
-        """One request. Raises what the client would: ClientError for a refusal, or another of botocore's errors."""
+        """Send one request. Raises the client's errors: ClientError for a refusal, or another of botocore's."""
         route = self._routes.get(bucket) or self._find(bucket)
         try:
             return self._send(route, method, key, headers, body)
@@ -93,7 +92,7 @@ class ObjectRequests:
             raise self._error(operation, response)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and len(found) != int(length) and status != HTTPStatus.NOT_MODIFIED:
-            raise ResponseStreamingError(error=f"{len(found)} bytes of {length} came")  # botocore does not look
+            raise ResponseStreamingError(error=f"{len(found)} bytes of {length} came")  # botocore does not check
         return Answer(status, response.headers, found)
 
     def _error(self, operation: str, response: Any) -> ClientError:
@@ -112,14 +111,14 @@ class ObjectRequests:
         return route
 
     def _find_region(self, bucket: str) -> _Route:
-        """Return the route once the client has seen for itself where the bucket is, also from an error's body."""
+        """Return the route after the client has found the bucket's region, also from an error's body."""
         with suppress(ClientError):
             self._client.list_objects_v2(Bucket=bucket, MaxKeys=1)
         return self._find(bucket)
 
 
 def _not_sent(params: Mapping[str, Any], request_signer: object, **_: object) -> tuple[AWSResponse, dict[str, object]]:
-    """Return a hook of botocore that answers in place of the server."""
+    """Answer in place of the server, as a hook of botocore."""
     return AWSResponse(params["url"], HTTPStatus.OK, HTTPHeaders(), None), {"params": params, "signer": request_signer}
 
 

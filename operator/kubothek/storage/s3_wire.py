@@ -1,7 +1,7 @@
-"""HTTP requests over kept connections, with the standard library's client: in half of the CPU time that urllib3 takes.
+"""HTTP requests over persistent connections, with the standard library's client: half the CPU time of urllib3.
 
-It stands where botocore's ``URLLib3Session`` would, and raises the same errors. There are no redirects, retries,
-cookies or compressed bodies here; and no proxies, for which botocore's own is used.
+It replaces botocore's ``URLLib3Session`` and raises the same errors. It has no redirects, retries, cookies, compressed
+bodies or proxies; for a proxy, botocore's own is used.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from botocore.exceptions import (
 )
 
 _KEPT: Final = 64
-"""Idle connections to one server."""
+"""Maximum idle connections to one server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """All of it, with the names that botocore's has."""
+    """A complete response, with the attribute names of botocore's."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -40,10 +40,10 @@ class Response:
 
 
 class Wire:
-    """Connections that threads share: each has one to itself while its request is under way.
+    """A connection pool for several threads: each has one connection to itself during its request.
 
     ``authorities``  file with the certificates to trust
-    ``connect``      seconds until it is connected, ``silence`` between two signs of life
+    ``connect``      timeout of the connection in seconds; ``silence``: maximum seconds without data
     """
 
     def __init__(self, authorities: str, connect: float, silence: float) -> None:
@@ -53,14 +53,14 @@ class Wire:
         self._idle: defaultdict[tuple[str, str, int | None], deque[HTTPConnection]] = defaultdict(deque)
 
     def send(self, request: AWSPreparedRequest) -> Response:
-        """Return one request and its answer. Raises botocore's HTTPClientError."""
+        """Send one request and return its answer. Raises botocore's HTTPClientError."""
         url = urlsplit(request.url)
         idle = self._idle[url.scheme, url.hostname or "", url.port]
         connection = _usable(idle) or self._connected(url)
         body: Any = request.body
         taken = False
         try:
-            # The answer may be there before all of the body is taken.
+            # The answer may arrive before the whole body is sent.
             with suppress(BrokenPipeError):
                 connection.request(request.method, url.path or "/", body, {**request.headers})
                 taken = True
@@ -74,7 +74,7 @@ class Wire:
             connection.close()
             raise ConnectionClosedError(endpoint_url=request.url, error=error) from error
         except BaseException:
-            connection.close()  # half of an answer may be on its way
+            connection.close()  # part of an answer may still arrive
             raise
         if not taken or answer.will_close or len(idle) >= _KEPT:
             connection.close()
@@ -106,7 +106,7 @@ class Wire:
 
 
 def _usable(idle: deque[HTTPConnection]) -> HTTPConnection | None:
-    """Return the connection used last that the server has not closed since."""
+    """Return the most recently used connection that the server has not closed."""
     while True:
         try:
             connection = idle.pop()

@@ -1,7 +1,7 @@
-"""SHA3-256 of many streams at once: several times as fast as one after the other, on one core.
+"""SHA3-256 of many streams at once: several times as fast as one by one, on one core.
 
-Streams of one :class:`Lanes` are hashed together, by ``sha3_multibuffer.c``: four or eight at a time, as the processor
-has it. Where that was not built, or does not run, ``hashlib`` does the same one by one (docs/decisions/0016-lanes.md).
+``sha3_multibuffer.c`` hashes the streams of one :class:`Lanes` together: four or eight at a time, depending on the
+processor. Where the library is missing or does not load, ``hashlib`` hashes one by one (docs/decisions/0016-lanes.md).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 
 Data: TypeAlias = Any
-"""Bytes in one piece: whatever has the buffer protocol."""
+"""Contiguous bytes: any object with the buffer protocol."""
 AHEAD: Final = 4 << 20
-"""Bytes that wait until they are hashed: enough for all lanes, and still in a processor's caches."""
+"""Bytes that wait for hashing: enough for all lanes, and small enough for the processor's caches."""
 _COMPANY: Final = 0.02
-"""Seconds that a stream which ends waits for others to fill lanes with, as long as there are any."""
+"""Seconds that an ending stream waits for others to fill the lanes, while there are open streams."""
 _LITTLE: Final = 1 << 18
-"""Bytes that are sooner hashed than waited with."""
+"""Below this many bytes, hashing is faster than waiting."""
 _LIBRARY: Final = Path(__file__).with_name("libsha3_multibuffer.so")
 _STREAM: Final = 25 * 8 + 136 + 8
 """Bytes of ``struct stream``."""
@@ -39,7 +39,7 @@ def _library() -> Any | None:
         sizes = (library.lanes_stream_size(), library.lanes_piece_size())
     except (OSError, AttributeError):
         return None
-    if sizes != (_STREAM, _PIECE):  # built from another source: its structs are not those that are allocated here
+    if sizes != (_STREAM, _PIECE):  # built from another source: its structs differ from those allocated here
         return None
     library.lanes_hash.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int)
     library.lanes_hash.restype = None
@@ -48,29 +48,29 @@ def _library() -> Any | None:
 
 _NATIVE: Final = _library()
 WIDTH: Final[int] = _NATIVE.lanes_width() if _NATIVE is not None else 0
-"""Streams that this processor hashes at once; 0: one after the other, by ``hashlib``."""
+"""Streams that this processor hashes at once; 0: one by one, with ``hashlib``."""
 
 
 class Stream(Protocol):
     """The hash of bytes that come in pieces, from one thread at a time."""
 
     def update(self, data: Data) -> None:
-        """The bytes that follow. They are kept until they are hashed, and must not change."""
+        """Append bytes. They are kept until they are hashed, and must not change."""
 
     def digest(self) -> bytes:
-        """Return the hash of all bytes; nothing can follow."""
+        """Return the hash of all bytes; no update may follow."""
 
 
 class Lanes:
     """Streams that are hashed together, each fed from any thread.
 
-    What is given waits until there are ``ahead`` bytes, or streams end, and is hashed then by the thread that brought
-    the last of them, without Python's lock: to their ends those that end, all others as long as lanes are full. They
-    are if ``WIDTH`` streams or more have about as many bytes.
+    Data waits until there are ``ahead`` bytes, or streams end. The thread that brought the last bytes then hashes it,
+    without Python's lock: ending streams completely, all others while the lanes are full. The lanes are full if at
+    least ``WIDTH`` streams have about equally many bytes.
     """
 
     def __init__(self, ahead: int = AHEAD, width: int = WIDTH) -> None:
-        """``width``  4 or 8, not more than the processor has; 0: ``hashlib``, and nothing waits"""
+        """``width``  4 or 8, at most the processor's; 0: ``hashlib``, without waiting"""
         self._ahead = ahead
         self._width = width
         self._many = width * 3 // 4
@@ -82,7 +82,7 @@ class Lanes:
         self._ending = 0
 
     def stream(self, beginning: bytes = b"") -> Stream:
-        """Return a new stream, which begins with these bytes."""
+        """Return a new stream that starts with these bytes."""
         if not self._width:
             return sha3_256(beginning)
         stream = _Lane(self)
@@ -93,7 +93,7 @@ class Lanes:
         return stream
 
     def digests(self, streams: Sequence[Stream]) -> list[bytes]:
-        """The digests of several of its streams, which end together; nothing can follow. May wait for others to end."""
+        """Return the digests of several of its streams, which end together; may wait for other streams to end."""
         ending = [each for each in streams if isinstance(each, _Lane) and not each.ended]
         with self._changed:
             for each in ending:
@@ -101,7 +101,7 @@ class Lanes:
                 each.ended = True
             self._going -= len(ending)
             self._ending += len(ending)
-            if self._enough():  # else whoever waits would wake up, take Python's lock, and wait again
+            if self._enough():  # else waiting threads would wake up, take Python's lock, and wait again
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._enough() or self._waiting.keys().isdisjoint(ending), _COMPANY)
         self._hash(ending)
@@ -116,19 +116,19 @@ class Lanes:
         self._hash([stream])
 
     def _enough(self) -> bool:
-        """Return whether it is time to hash what waits: nothing else can come, it fills lanes, or is little or much."""
+        """Return whether to hash now: no stream is open, enough end to fill lanes, or the data is little or much."""
         return not self._going or self._ending >= self._many or not _LITTLE < self._bytes < self._ahead
 
     def _hash(self, streams: Sequence[_Lane]) -> None:
-        """See to it that all is hashed that came of these streams, if they end; else that less waits than did."""
-        with self._turn:  # the pieces of a stream are hashed in their order, so what was taken before has to be done
+        """Hash everything of these streams if they end; else hash until less waits than before."""
+        with self._turn:  # a stream's pieces are hashed in order, so earlier ones must be done
             with self._changed:
                 if self._waiting.keys().isdisjoint(streams):
                     return
                 taken, self._waiting, self._bytes, self._ending = self._waiting, {}, 0, 0
                 self._changed.notify_all()
             rest = _hash(taken, self._width, self._many)
-            if sum(map(_size, rest.values())) > self._ahead // 2:  # of a few streams, which will not be more
+            if sum(map(_size, rest.values())) > self._ahead // 2:  # of few streams: waiting would not fill lanes
                 rest = _hash(rest, self._width)
             with self._changed:
                 for stream, buffers in rest.items():
@@ -137,7 +137,7 @@ class Lanes:
 
 
 class _Lane:
-    """A stream whose state lies in memory that is its own."""
+    """A stream with its state in memory of its own."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
@@ -148,7 +148,7 @@ class _Lane:
     def update(self, data: Data) -> None:
         assert not self.ended, "nothing can follow a digest"
         buffer = pa.py_buffer(data)
-        if buffer.size:  # without data it would be the end
+        if buffer.size:  # an empty piece would mean the end
             self._lanes._feed(self, buffer)
 
     def digest(self) -> bytes:
@@ -159,11 +159,11 @@ class _Lane:
 
 
 _Waiting: TypeAlias = dict[_Lane, list[pa.Buffer | None]]
-"""What came of each stream; None is its end."""
+"""The waiting pieces of each stream; None is its end."""
 
 
 def digests(data: Iterable[Data]) -> list[bytes]:
-    """Return the SHA3-256 of each of these."""
+    """Return the SHA3-256 of each item."""
     buffers = [pa.py_buffer(each) for each in data]
     if not WIDTH or len(buffers) < 2:
         return [sha3_256(each).digest() for each in buffers]
@@ -174,7 +174,7 @@ def digests(data: Iterable[Data]) -> list[bytes]:
 
 
 def _hash(waiting: _Waiting, width: int, least: int = 0) -> _Waiting:
-    """Hash all, or, of streams that do not end, as much as keeps ``least`` lanes busy; returns what is left of these.
+    """Hash all ended streams, and of others as much as keeps ``least`` lanes busy; return the rest of these.
 
     Longest streams first, so that lanes end together.
     """

@@ -1,4 +1,4 @@
-"""Store URLs and object keys: what is accepted, and a message for what is not."""
+"""Validation of store URLs and object keys."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _NO_SEGMENTS = frozenset(("", ".", ".."))
 _KEY_BYTES = 1024
-"""S3's limit for a key; the same for every store, so that data can move."""
+"""S3's limit for a key; the same for every store, so that data can be moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Location:
-    """``s3://bucket[/prefix]``, nothing percent-decoded; ``prefix`` is empty or ends with ``/``."""
+    """``s3://bucket[/prefix]``, without percent-decoding; ``prefix`` is empty or ends with ``/``."""
 
     bucket: str
     prefix: str
@@ -35,7 +35,7 @@ class FileLocation:
 
 
 def parse_url(url: str) -> S3Location | FileLocation:
-    """Return where a store is. Raises InputError with the accepted forms."""
+    """Return the location of a store. Raises InputError with the accepted forms."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "s3":
         return _s3(url, rest)
@@ -48,7 +48,7 @@ def parse_url(url: str) -> S3Location | FileLocation:
 
 
 def create_directory(config: StoreConfig) -> None:
-    """Create the directory of a file store before something is written to it; ignore other URLs. Raises StoreError."""
+    """Create the directory of a file store before the first write; ignore other URLs. Raises AccessDenied."""
     if config.url.startswith("file:"):
         try:
             _file(config.url).root.mkdir(parents=True, exist_ok=True)

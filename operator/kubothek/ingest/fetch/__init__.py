@@ -1,1 +1,1 @@
-"""Download of sources over HTTP, under the policy of allowed URLs and addresses."""
+"""Download of sources over HTTP, under a policy of permitted URLs and addresses."""

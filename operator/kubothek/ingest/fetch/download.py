@@ -1,4 +1,4 @@
-"""Downloading a source URL into a file, under the policy."""
+"""Download of a source URL into a file, under the policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIMEOUT: Final = 30.0
 """Seconds to connect, and between two pieces of an answer."""
 _SLOW_FOR: Final = 120.0
 _SLOWEST: Final = 1 << 10
-"""Bytes a second that an answer brings after so many seconds; one with less is given up."""
+"""Minimum bytes per second, after ``_SLOW_FOR`` seconds; a slower download is abandoned."""
 _REDIRECTS: Final = 5
 _PIECE: Final = 1 << 20
 _HEADERS: Final = {"User-Agent": "kubothek", "Accept-Encoding": "identity"}
@@ -36,8 +36,10 @@ _HEADERS: Final = {"User-Agent": "kubothek", "Accept-Encoding": "identity"}
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A fetched file, which has no name and so needs no cleaning up. ``fingerprint`` is the server's ETag or
-    date, and the size; ``etag`` and ``modified`` are its headers, if it sent them.
+    """A fetched file without a name, which needs no cleanup.
+
+    ``fingerprint`` is the server's ETag or date, and the size; ``etag`` and ``modified`` are its headers, if it sent
+    them.
     """
 
     file: IO[bytes]
@@ -47,7 +49,7 @@ class Download:
     modified: str | None = None
 
     def open(self) -> io.BufferedReader:
-        """Return a reader of its own position; several may read at once."""
+        """Return a reader with its own position; several may read at once."""
         descriptor = self.file.fileno()
         return io.BufferedReader(
             RangeReader(self.size, b"", lambda start, stop: os.pread(descriptor, stop - start, start)), _PIECE
@@ -55,10 +57,10 @@ class Download:
 
 
 def fetch(url: str, policy: UrlPolicy) -> Download:
-    """Copy what is at the URL into a temporary file.
+    """Copy the content of the URL into a temporary file.
 
-    Raises SourceRefused (policy), SourceNotFound, or SourceUnavailable (no answer, 429, 5xx; worth another
-    try, which is the caller's: Spark has its own).
+    Raises SourceRefused (policy), SourceNotFound, or SourceUnavailable (no answer, 429, 5xx). The caller retries the
+    latter: Spark has its own retries.
     """
     parts = policy.check(url)
     if parts.scheme == "file":
@@ -75,12 +77,11 @@ def download(
     conditions: Mapping[str, str] | None = None,
     redirects: int = _REDIRECTS,
 ) -> Download | None:
-    """As :func:`fetch`, of http and https; None if the server says that the ``conditions`` (headers) are not met.
+    """Fetch as :func:`fetch` does, over http and https; None if the server reports unmet ``conditions`` (headers).
 
-    What is worth another try gets a few, over some seconds.
-
-    ``headers`` may be secrets: a redirect to another origin does not get them. An answer that breaks off is gone on
-    with where it ended, if the server names the bytes by an ETag, and else asked for anew.
+    Temporary failures are retried a few times, over some seconds. ``headers`` may be secrets: a redirect to another
+    origin does not get them. A download that breaks off continues where it ended, if the server sent a strong ETag;
+    else it starts again.
     """
     policy.check(url)
     body = _Body()
@@ -102,7 +103,7 @@ def _downloaded(
     redirects: int,
     body: _Body,
 ) -> Download | None:
-    """Return one try; ``body`` is what earlier ones left."""
+    """Make one attempt; ``body`` has what earlier ones received."""
     parts = policy.check(url)
     origin = _origin(parts)
     for _ in range(redirects + 1):
@@ -164,7 +165,7 @@ def _save(url: str, answer: urllib3.BaseHTTPResponse, policy: UrlPolicy, body: _
         body.begin_anew()
         if answer.status != 200:
             raise SourceUnavailable(f"{url!r}: the server answers with another part of the file than was asked for")
-    if answer.status == 200:  # the rest of a file need not say all of it again
+    if answer.status == 200:  # a partial answer may omit these headers
         body.etag, body.modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
     try:
         for piece in _pieces(url, answer):
@@ -182,7 +183,7 @@ def _save(url: str, answer: urllib3.BaseHTTPResponse, policy: UrlPolicy, body: _
 
 
 def _pieces(url: str, answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the body as it comes. Raises SourceUnavailable if that is so slow that nobody would wait for its end."""
+    """Yield the body as it arrives. Raises SourceUnavailable if it arrives too slowly."""
     started, size = time.monotonic(), 0
     while piece := answer.read1(_PIECE, decode_content=False):
         yield piece
@@ -193,7 +194,7 @@ def _pieces(url: str, answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return what ``Retry-After`` says, a number of seconds or a date; None if it says neither."""
+    """Return the seconds of a ``Retry-After`` header, a number or a date; None for other values."""
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():
@@ -207,7 +208,7 @@ def _seconds(retry_after: str | None) -> float | None:
 
 @dataclass(slots=True)
 class _Body:
-    """What has come of a file so far, over several tries, and what the server said of it."""
+    """What was received of a file so far, over several attempts, and the server's headers for it."""
 
     file: IO[bytes] = field(default_factory=TemporaryFile)
     size: int = 0
@@ -215,24 +216,24 @@ class _Body:
     modified: str | None = None
 
     def wanted(self) -> dict[str, str]:
-        """Return the headers that ask for the rest, or for all of it if it is another file by now."""
+        """Return the headers that request the rest, or the whole file if it has changed."""
         if not self.size or self.etag is None or not self.etag.startswith('"'):
-            return {}  # a weak one does not name these very bytes
+            return {}  # a weak ETag does not identify exact bytes
         return {"Range": f"bytes={self.size}-", "If-Range": self.etag}
 
     def goes_on_with(self, answer: urllib3.BaseHTTPResponse) -> bool:
-        """Return whether an answer is the rest of what is there; of nothing, all is."""
+        """Return whether the answer continues the bytes received so far; without any, each answer does."""
         if answer.status == 206:
             return (answer.headers.get("Content-Range") or "").startswith(f"bytes {self.size}-")
         return not self.size
 
     def begin_anew(self) -> None:
-        """Forget what has come."""
+        """Discard the bytes received so far."""
         self.file.seek(0)
         self.file.truncate()
         self.size = 0
 
     def add(self, piece: bytes) -> None:
-        """The next piece."""
+        """Append a piece."""
         self.file.write(piece)
         self.size += len(piece)

@@ -1,7 +1,7 @@
-"""The HTTP client under a URL policy, of downloads and of exchanges: it connects only to addresses that were judged.
+"""The HTTP client under a URL policy, for downloads and exchanges: it connects only to checked addresses.
 
-A connection goes to an address, not to the name again: a second answer of the DNS cannot swap it. Proxies of the
-environment are not used for the same reason.
+A connection goes to an address, not to the name again: a second DNS answer cannot replace it. For the same reason,
+proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubothek.ingest.fetch.policy import UrlPolicy
 
 
 def pinned(pools: urllib3.PoolManager, policy: UrlPolicy) -> urllib3.PoolManager:
-    """Return the pools, changed so that they connect to any of the addresses that the policy allows for a name."""
+    """Return the pools, changed so that they connect only to addresses that the policy permits for a name."""
     classes: dict[str, Any] = pools.pool_classes_by_scheme
     pools.pool_classes_by_scheme = {
         scheme: type(
@@ -57,7 +57,7 @@ def request(
 
 
 class _Pinned:
-    """A connection of urllib3 that tries every address which the policy allows, until one takes it."""
+    """A urllib3 connection that tries every permitted address until one accepts."""
 
     policy: ClassVar[UrlPolicy]
     scheme: ClassVar[str]
@@ -75,7 +75,7 @@ class _Pinned:
             try:
                 super().connect()  # type: ignore[misc]
             except (OSError, HTTPError) as error:
-                if self.sock is not None:  # close() would also forget the request that is under way
+                if self.sock is not None:  # close() would also drop the request in progress
                     self.sock.close()
                     self.sock = None
                 problem = error

@@ -1,8 +1,8 @@
-"""Which URLs may be read: hosts by an allow-list, addresses by what they are.
+"""The URLs that may be read: hosts by an allow-list, addresses by their kind.
 
-A manifest is hostile input, and a job can reach what its author cannot: metadata services, the API server,
-the neighbours' pods. A name is therefore judged again by every address that it resolves to, and so is the
-target of each redirect (design, "Rules that keep data safe").
+A manifest is hostile input, and a job can reach what its author cannot: metadata services, the API server, other
+tenants' pods. The policy therefore checks every address that a name resolves to, and the target of each redirect
+(design, "Rules that keep data safe").
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*\.?")
 
 @dataclass(frozen=True, slots=True)
 class UrlPolicy:
-    """What ``urls`` may name.
+    """The URLs that a source may name.
 
     ``allowed_hosts`` are exact names, ``*.suffix``, or ``*`` for any, each with ``:port`` for one that is not the
-    scheme's own; ``allow_local`` permits ``file:`` URLs, any port, and addresses that are not of the public internet:
-    true on one's own machine, never in a cluster. ``max_bytes`` limits one download. ``named_private``: a host that the
-    list has in full may have a private address, as gateways of other namespaces have; never one of the machine itself
-    or of its link, where metadata services are.
+    scheme's own. ``allow_local`` permits ``file:`` URLs, any port, and addresses outside the public internet: for a
+    user's own machine, never in a cluster. ``max_bytes`` limits one download. With ``named_private``, a host that the
+    list names in full may have a private address, like gateways of other namespaces; never a loopback or link-local
+    address, where metadata services are.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -38,8 +38,9 @@ class UrlPolicy:
     named_private: bool = False
 
     def check(self, url: str, schemes: Collection[str] = _WEB) -> SplitResult:
-        """Return the parts of a URL that may be asked for, before its name is resolved; ``schemes`` beside file. Raises
-        SourceRefused.
+        """Return the parts of a permitted URL, before its name is resolved; ``schemes`` in addition to file.
+
+        Raises SourceRefused.
         """
         if any(character <= " " or character == "\x7f" for character in url):
             raise SourceRefused(f"{url!r} has white space or control characters: write them as %20 and the like")
@@ -77,7 +78,7 @@ class UrlPolicy:
         return parts
 
     def allows_host(self, host: str, port: int | None = None) -> bool:
-        """Return whether the allow-list has this name: in any rule, or in one for this very port."""
+        """Return whether the allow-list has this name: in any rule, or in one with this port."""
         name = host.lower().rstrip(".")
         rules = (rule.lower().partition(":") for rule in self.allowed_hosts)
         return any(
@@ -87,10 +88,10 @@ class UrlPolicy:
         )
 
     def resolve(self, parts: SplitResult) -> list[tuple[str, int]]:
-        """Addresses and port to connect to, all of them allowed.
+        """Return addresses and port to connect to, all of them permitted.
 
-        One refused address refuses the name: otherwise a name with two addresses would be a way in. Raises
-        SourceRefused, or SourceUnavailable when the name does not resolve.
+        One refused address refuses the name: otherwise a name with two addresses would bypass the policy. Raises
+        SourceRefused, or SourceUnavailable if the name does not resolve.
         """
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         try:
@@ -108,24 +109,24 @@ class UrlPolicy:
         return [(address, port) for address in addresses]
 
     def _names(self, host: str) -> bool:
-        """Return whether the list has this very name, and not only a pattern for it."""
+        """Return whether the list has this name itself, and not only a pattern for it."""
         return host.lower().rstrip(".") in {rule.lower().partition(":")[0] for rule in self.allowed_hosts}
 
 
 def _is_host(host: str) -> bool:
-    """Whether this is a name of DNS or an address, and nothing that a resolver or another parser takes for one."""
+    """Return whether this is a DNS name or an address in the one form that all resolvers and parsers read alike."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return _NAME.fullmatch(host) is not None
-    return "%" not in host  # a zone of IPv6 names an interface of this machine
+    return "%" not in host  # an IPv6 zone names an interface of this machine
 
 
 def is_public(address: str) -> bool:
     """Return whether the address is globally routable unicast, also when it is wrapped in an IPv6 form.
 
-    IPv6 is public in 2000::/3 only, all that IANA has for global unicast (RFC 4291, 2.4): what a gateway of a network
-    translates in its own way, such as 64:ff9b:1::/48 (RFC 8215) or ::ffff:0:0:0/96 (RFC 2765), is not.
+    IPv6 addresses are public in 2000::/3 only, all that IANA assigns for global unicast (RFC 4291, 2.4). Ranges that a
+    network's gateway translates, such as 64:ff9b:1::/48 (RFC 8215) or ::ffff:0:0:0/96 (RFC 2765), are not public.
     """
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
@@ -140,7 +141,7 @@ def is_public(address: str) -> bool:
 
 
 def is_private(address: str) -> bool:
-    """Whether the address is of a private network (RFC 1918, RFC 4193, RFC 6598): of no machine of its own, no link."""
+    """Return whether the address is in a private network (RFC 1918, 4193, 6598): neither loopback nor link-local."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     wrapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     return any((wrapped or ip) in network for network in _PRIVATE)
@@ -151,8 +152,6 @@ _PRIVATE = tuple(
 )
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _SPECIAL = (ipaddress.IPv4Network("192.88.99.0/24"), ipaddress.IPv6Network("3fff::/20"))
-"""Relays of 6to4 (RFC 7526) and documentation (RFC 9637), which :mod:`ipaddress` has for global ones."""
+"""Relays of 6to4 (RFC 7526) and documentation (RFC 9637), which :mod:`ipaddress` considers global."""
 _TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-"""NAT64, and the IPv4-compatible addresses of RFC 4291: a gateway may deliver them to the IPv4 address
-inside.
-"""
+"""NAT64, and the IPv4-compatible addresses of RFC 4291: a gateway may forward them to the IPv4 address inside."""

@@ -1,6 +1,6 @@
-"""Another try where a server did not answer, or not to the end: a few of them, with pauses that grow, in bounded time.
+"""Retries of requests that the server did not answer completely: a few, with growing backoff, in bounded time.
 
-What still fails is for whoever asked: jobs are run again, minutes later.
+A failure after that is reported to the caller: jobs are retried minutes later.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final, TypeVar
 from kubothek.errors import SourceUnavailable
 
 PAUSES: Final = (1.0, 2.0, 4.0)
-"""Seconds before each other try, about."""
+"""Approximate seconds before each retry."""
 LONGEST_PAUSE: Final = 30.0
-"""A server that wants to be left alone for longer is."""
+"""If the server asks for a longer pause, there is no retry."""
 
 T = TypeVar("T")
 
 
 def tried(act: Callable[[], T]) -> T:
-    """Return what ``act`` gives, which is run again while it raises SourceUnavailable. Raises the last one."""
+    """Return the result of ``act``, retried while it raises SourceUnavailable. Raises the last error."""
     for pause in PAUSES:
         try:
             return act()
@@ -29,5 +29,5 @@ def tried(act: Callable[[], T]) -> T:
             asked = error.after or 0.0
             if asked > LONGEST_PAUSE:
                 raise
-        sleep(max(asked, pause * random.uniform(0.5, 1.0)))  # not all come back at once
+        sleep(max(asked, pause * random.uniform(0.5, 1.0)))  # so that clients do not retry in step
     return act()

@@ -1,1 +1,1 @@
-"""Readers of foreign bytes: CSV, JSON lines and Parquet, in splits and in bounded memory."""
+"""Readers of external bytes: CSV, JSON lines and Parquet, in splits and in bounded memory."""

@@ -10,17 +10,18 @@ from typing import Final
 from kubothek.errors import LakeError, SourceCorrupt, SourceRefused
 
 _OF_BYTES: Final = (None, errno.EINVAL)
-"""What an OSError about bytes has for a number: parsers invent their own, or seek where no file can be sought."""
+"""Numbers of an OSError about bytes: parsers raise their own, or seek in a file that cannot seek."""
 
 
 @contextmanager
 def decoding(
     name: str, what: str, remedy: str = "upload it again", where: Callable[[], str] = lambda: ""
 ) -> Iterator[None]:
-    """Raise SourceCorrupt for whatever a parser raises about the bytes of a file.
+    """Raise SourceCorrupt for any error of a parser about the bytes of a file.
 
-    ``what`` the file should be, as in "Zip file"; ``where`` gives the place that was reached. Errors with a name of
-    ours pass, and so do those of this machine, such as a full disk. MemoryError becomes SourceRefused.
+    ``what`` is the expected kind of file, such as "Zip file"; ``where`` returns the position reached. A LakeError
+    passes, and
+    so does an error of this machine, such as a full disk. MemoryError becomes SourceRefused.
     """
     try:
         yield

@@ -1,9 +1,9 @@
-"""Reading CSV: fast while all is well, exact when it is not.
+"""CSV reader: fast for valid data, exact in its errors.
 
-The fast reader lets Arrow parse and convert in one go, but its errors name no row. When it fails, the careful
-reader takes the file from its start once more with every value as bytes, passes over the rows that were
-delivered, and converts column by column: it reads what is only unusual (quoted numbers, several time zones in
-one column) and names the cell that is wrong.
+The fast reader lets Arrow parse and convert in one step, but its errors name no row. When it fails, the careful reader
+reads the file again from its start with every value as bytes, skips the rows already delivered, and converts column by
+column. It accepts data that is only unusual (quoted numbers, several time zones in one column) and names the wrong
+cell.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from kubothek.ingest.readers.values import check_names, convert_column, parse_co
 from kubothek.table.schema import type_name
 
 Open = Callable[[], TextStream]
-"""Opens the same bytes anew each time."""
+"""Opens the same bytes again on each call."""
 _Note = Callable[[pacsv.InvalidRow], Literal["skip"]]
 
 BLOCK_BYTES: Final = 4 << 20
-"""What is parsed at a time, and so the longest row."""
+"""Size of a parsed block, and so the longest row."""
 _HEADER_BYTES: Final = 1 << 20
 
 
 def read_header(name: str, stream: TextStream, options: CsvOptions) -> list[str]:
-    """Return the values of the first row. Raises SourceEmpty, or SourceCorrupt for what is no CSV header in UTF-8."""
+    """Return the values of the first row. Raises SourceEmpty, or SourceCorrupt if it is no CSV header in UTF-8."""
     try:
         text = stream.read(_HEADER_BYTES).decode(errors="surrogateescape")
         dialect: dict[str, Any] = {"delimiter": options.delimiter}
@@ -60,9 +60,9 @@ def read_csv(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows, in the columns and types of ``schema``.
 
-    ``names`` are the file's columns in its order; ``has_header`` tells whether these bytes start with them.
-    Raises SchemaMismatch and DataTypeMismatch, naming the row (counted from 1 where these bytes start), and
-    SourceCorrupt.
+    ``names`` are the file's columns in its order; ``has_header``: these bytes start with them. Raises SchemaMismatch
+    and
+    DataTypeMismatch, naming the row (counted from 1 where these bytes start), and SourceCorrupt.
     """
     _check_types(name, schema)
     check_names(name, names, schema.names)
@@ -81,7 +81,7 @@ def read_csv(
 def _fast(
     name: str, open_stream: Open, schema: pa.Schema, options: CsvOptions, names: list[str], has_header: bool
 ) -> Iterator[pa.RecordBatch]:
-    # Arrow converts times either with zone or without; as text they can be mixed.
+    # Arrow converts times either with or without zone; as text they can be mixed.
     types = {f.name: pa.string() if pa.types.is_timestamp(f.type) else f.type for f in schema}
     times = {field for field in schema if pa.types.is_timestamp(field.type)}
     with open_stream() as stream:
@@ -186,10 +186,10 @@ def _convert(
 
 
 def _check_last_quote(name: str, stream: TextStream, batch: pa.RecordBatch, names: list[str]) -> None:
-    """Raise SourceCorrupt if the file's last value swallowed the rows after a quote that is never closed.
+    """Raise SourceCorrupt if an unclosed quote made the file's last value include all later rows.
 
-    Arrow takes the end of the file for the missing quote. Only then does a value hold a line break and end
-    where the file ends, with an odd number of quotes before it.
+    Arrow accepts the end of the file as the missing quote. Only then does a value contain a line break and end where
+    the file ends, with an odd number of quotes before it.
     """
     if stream.quotes % 2 == 0 or not batch.num_rows:
         return
@@ -203,7 +203,7 @@ def _check_last_quote(name: str, stream: TextStream, batch: pa.RecordBatch, name
 
 
 def _wrong_width(name: str, row: pacsv.InvalidRow, has_header: bool) -> SchemaMismatch:
-    # Arrow counts from 1 and counts the header, if it has read it.
+    # Arrow counts from 1 and counts the header if it has read it.
     number = "" if row.number is None else f" row {row.number - (1 if has_header else 0)}"
     return SchemaMismatch(
         f"{name!r}{number} has {row.actual_columns} values, the file has {row.expected_columns} columns: "
@@ -245,17 +245,17 @@ def _conversion(
 def infer_csv(
     sample: bytes, options: CsvOptions, names: list[str], *, has_header: bool, time_formats: Sequence[str] = ()
 ) -> pa.Schema:
-    """Return the schema of a file that starts like this; what is wrong in the sample is left for reading to name.
+    """Return the schema of a file that starts like this; invalid values in the sample are reported by the later read.
 
-    ``time_formats`` are those of strptime that timestamps may have; none means ISO 8601.
+    ``time_formats`` are the strptime formats of timestamps; none means ISO 8601.
     """
     table = pacsv.read_csv(
-        io.BytesIO(sample.decode(errors="replace").encode()),  # Arrow could not quote a wrong row of other bytes
+        io.BytesIO(sample.decode(errors="replace").encode()),  # Arrow cannot quote an invalid row of other bytes
         pacsv.ReadOptions(column_names=None if has_header else names, block_size=BLOCK_BYTES),
         _parsing(options, lambda _row: "skip"),
         _conversion(options, {}, time_formats),
     )
-    # Bytes that are not UTF-8 would make a binary column, and times of day have no place in partitions or indices.
+    # Bytes that are not UTF-8 would give a binary column; partitions and indices cannot hold times of day.
     return pa.schema(
         [
             f.with_type(pa.string()) if pa.types.is_binary(f.type) or pa.types.is_time(f.type) else f

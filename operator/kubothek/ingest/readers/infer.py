@@ -1,4 +1,4 @@
-"""One schema for several files that were looked at one by one."""
+"""One schema for several files that were inferred separately."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kubothek.table.time_zones import zoned, zones_in
 def unify(found: list[tuple[str, pa.Schema]], file_format: Format) -> pa.Schema:
     """Return the stored schema that holds the rows of all files, each given with its name; times keep their zones.
 
-    Columns without values take the other's type, integers become floats and dates timestamps where a file
-    needs it; in CSV anything else becomes text, as it would within one file. Raises SchemaMismatch naming two
-    files that do not go together: for other types, and (but for JSON lines, where a missing key is null)
-    other columns.
+    Columns without values take the other file's type, integers become floats and dates timestamps where a file needs
+    it. In CSV, other differences become text, as they would within one file. Raises SchemaMismatch naming two files
+    with incompatible types or with other columns; in JSON lines other columns are accepted, because a missing key is
+    null.
     """
     first_name, first = found[0][0], _stored(*found[0])
     types = {field.name: field.type for field in first}

@@ -1,7 +1,7 @@
-"""Reading JSON lines: one object a line, a missing key is null.
+"""JSON lines reader: one object a line; a missing key is null.
 
-Blocks end at line ends, so a block that Arrow cannot read is looked at again line by line, and only that one:
-it is read if it is merely unusual (``1.0`` for an integer), else the error names line, key and value.
+Blocks end at line ends. A block that Arrow cannot read is read again line by line. It is accepted if it is only unusual
+(``1.0`` for an integer); else the error names line, key and value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kubothek.table.time_zones import expected_zones, zoned
 BLOCK_BYTES: Final = 4 << 20
 _ROW_LIMIT_BYTES: Final = 64 << 20
 _NO_VALUE: Final = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
-"""What Python and Arrow raise for a value that is not of a type."""
+"""Errors of Python and Arrow for a value that is not of a type."""
 
 Row = dict[str, Any]
 
@@ -34,8 +34,8 @@ def read_json_lines(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows, in the columns and types of ``schema``.
 
-    Raises DataTypeMismatch, SchemaMismatch (a key that is no column, unless there may be ``other_keys``) and
-    SourceCorrupt, naming the row, counted from 1 where the stream starts; lines without anything are no rows.
+    Raises DataTypeMismatch, SchemaMismatch (a key that is no column, unless ``other_keys``) and SourceCorrupt, naming
+    the row, counted from 1 where the stream starts; blank lines do not count.
     """
     first_row = 1
     with open_stream() as stream:
@@ -53,7 +53,7 @@ def read_json_lines(
 
 
 def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
-    """Whole lines, about ``BLOCK_BYTES`` at a time, none of them blank altogether."""
+    """Yield whole lines, about ``BLOCK_BYTES`` at a time, without entirely blank blocks."""
     held: list[bytes] = []
     while data := stream.read(BLOCK_BYTES):
         cut = data.rfind(b"\n") + 1
@@ -75,11 +75,11 @@ def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
 
 
 def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
-    """Raise ArrowException or ValueError."""
+    """Return the rows of a block. Raise ArrowException or ValueError."""
     wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f) else f.type) for f in schema])
     parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore" if other_keys else "error")
     table = pajson.read_json(io.BytesIO(block), parse_options=parsing).combine_chunks()
-    table.validate(full=True)  # Arrow's JSON reader takes any bytes for UTF-8
+    table.validate(full=True)  # Arrow's JSON reader does not check UTF-8
     columns = [
         parse_column(column, f) if _is_text(f) else column
         for f, column in ((f, table.column(f.name).combine_chunks()) for f in schema)
@@ -88,7 +88,7 @@ def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
 
 
 def _is_text(field: pa.Field[Any]) -> bool:
-    """Whether Arrow cannot parse the column: dates, times of day, and times of one kind only, as it mixes both."""
+    """Return whether the column is read as text: dates, times of day, and times that must all have a zone or none."""
     expects_zone = bool(expected_zones(pa.schema([field])))
     return expects_zone or pa.types.is_date(field.type) or pa.types.is_time(field.type)
 
@@ -147,7 +147,7 @@ def _column(name: str, field: pa.Field[Any], values: list[Any], first_row: int) 
 
 
 def _cell(value: Any, to: pa.DataType) -> Any:
-    """Return a JSON value as a value of the type; raises one of ``_NO_VALUE`` if it is none."""
+    """Return a JSON value as a value of the type. Raises one of ``_NO_VALUE`` if it is not one."""
     types = pa.types
     if types.is_floating(to) or types.is_integer(to) or types.is_decimal(to):
         if isinstance(value, bool) or (isinstance(value, str) and not types.is_decimal(to)):
@@ -160,7 +160,7 @@ def _cell(value: Any, to: pa.DataType) -> Any:
 
 
 def _with_floats(value: Any) -> Any:
-    """Decimals, which keep what a column of decimals needs, as the floats that all other types expect."""
+    """Return decimals, which only columns of decimals need, as floats."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, list):
@@ -186,13 +186,13 @@ def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
     if not sample.strip():
         return pa.schema([])
     require_shallow(name, sample)
-    sample.decode()  # Arrow's JSON reader takes any bytes for UTF-8, in keys too
+    sample.decode()  # Arrow's JSON reader does not check UTF-8, in keys neither
     try:
         found = _infer(sample).schema
         times = pa.schema([field for field in found if pa.types.is_timestamp(field.type)])
         if not times.names:
             return found
-        # Arrow takes times with and without zone for the same.
+        # Arrow infers the same type for times with and without zone.
         texts = _infer(sample, pa.schema([field.with_type(pa.string()) for field in times]))
         return zoned(found, {name: "UTC" for name in times.names if any_zone(texts.column(name))})
     except Failure as error:

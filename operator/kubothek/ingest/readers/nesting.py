@@ -1,6 +1,6 @@
-"""The limit on the nesting of JSON, checked before a parser sees the bytes.
+"""The limit on the nesting of JSON, checked before a parser gets the bytes.
 
-Parsers of JSON recurse: Arrow's overflows the stack at some ten thousand levels, and the process dies.
+JSON parsers recurse: at some ten thousand levels Arrow's overflows the stack, and the process dies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from kubothek.errors import SourceCorrupt
 
 DEEPEST: Final = 64
-"""Levels of objects and arrays that a JSON value may have; the object of a row is the first."""
+"""Maximum levels of objects and arrays in a JSON value; the object of a row is the first."""
 _PIECE: Final = 4 << 20
 _OTHERS: Final = bytes(each for each in range(256) if each not in b'"[]{}')
 _SPACE: Final = 0x20
@@ -27,9 +27,7 @@ _STEPS[list(b"]}")] = -1
 
 
 def require_shallow(name: str, data: bytes, first_row: int = 1) -> None:
-    """Raise SourceCorrupt, naming the row, if JSON lines are nested deeper than ``DEEPEST``; rows count from
-    ``first_row``.
-    """
+    """Raise SourceCorrupt, naming the row from ``first_row`` on, if JSON lines are nested deeper than ``DEEPEST``."""
     if _depth(data) <= DEEPEST:
         return
     lines = (line for line in data.split(b"\n") if line.strip())
@@ -40,11 +38,11 @@ def require_shallow(name: str, data: bytes, first_row: int = 1) -> None:
 
 
 def _depth(data: bytes) -> int:
-    """The deepest nesting; of text that is not JSON, that of its beginning which a parser would accept, at least."""
+    """Return the deepest nesting; for text that is not JSON, at least that of the prefix that a parser accepts."""
     deepest = depth = quotes = start = 0
     while start < len(data):
         stop = start + _PIECE
-        if stop < len(data) and data[stop - 1] == _BACKSLASH:  # an escape stays in one piece
+        if stop < len(data) and data[stop - 1] == _BACKSLASH:  # keep an escape in one piece
             stop = _BACKSLASHES.match(data, stop).end() + 1  # type: ignore[union-attr]
         piece = data if start == 0 and stop >= len(data) else data[start:stop]
         marks = np.frombuffer(_without_escapes(piece).translate(None, _OTHERS), np.uint8)
@@ -59,7 +57,7 @@ def _depth(data: bytes) -> int:
 
 
 def _without_escapes(piece: bytes) -> bytes | bytearray:
-    """Return the piece with a space for each character that an odd number of backslashes stands before."""
+    """Return the piece with a space for each character after an odd number of backslashes."""
     slashes = np.flatnonzero(np.frombuffer(piece, np.uint8) == _BACKSLASH)
     if not len(slashes):
         return piece

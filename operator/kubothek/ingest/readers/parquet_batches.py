@@ -1,6 +1,6 @@
-"""Batches of Parquet rows in bounded memory, whatever few bytes of the file say how many times.
+"""Batches of Parquet rows in bounded memory, even if few bytes of the file expand to many.
 
-Dictionary and run-length encoding let a small file stand for values of any size. Texts stay dictionary encoded until
+With dictionary and run-length encoding, a small file can hold values of any size. Texts stay dictionary-encoded until
 their decoded size is known; then batches are cut so that each decodes to ``BATCH_BYTES`` at most, or to one row.
 """
 
@@ -22,7 +22,7 @@ from kubothek.ingest.model import UNPACKING
 BATCH_ROWS: Final = 1 << 16
 BATCH_BYTES: Final = 64 << 20
 ROW_BYTES: Final = 256 << 20
-"""The most that one row may decode to."""
+"""Maximum decoded bytes of one row."""
 
 _Sizes = npt.NDArray[np.int64]
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}
@@ -34,7 +34,7 @@ def decoded_batches(
     """Yield the rows of a row group, without dictionaries; ``raw`` has the bytes of the file, ``columns`` None is all.
 
     Raises SourceRefused for a row of more than ``ROW_BYTES``, and for columns that decode to more than
-    :class:`~kubothek.ingest.model.Unpacking` allows.
+    :class:`~kubothek.ingest.model.Unpacking` permits.
     """
     rows = _batch_rows(name, file, group)
     encoded = [chunk.path_in_schema for chunk in _chunks(file, group) if _has_texts(chunk)]
@@ -57,7 +57,7 @@ def _has_texts(chunk: Any) -> bool:
 
 
 def _batch_rows(name: str, file: pq.ParquetFile, group: int) -> int:
-    """Return how many rows are read at a time, by what the footer says of their mean size."""
+    """Return the number of rows to read at a time, from the mean row size in the footer."""
     found = file.metadata.row_group(group)
     row_bytes = 0
     for number, chunk in enumerate(_chunks(file, group)):
@@ -65,7 +65,7 @@ def _batch_rows(name: str, file: pq.ParquetFile, group: int) -> int:
         column = file.schema.column(number)
         width = _WIDTHS.get(chunk.physical_type, column.length or 8)
         decoded = max(chunk.num_values * width, chunk.total_uncompressed_size)
-        if column.max_repetition_level:  # one row may have all of the values
+        if column.max_repetition_level:  # one row may hold all of the values
             UNPACKING.check(name, decoded, chunk.total_uncompressed_size)
         row_bytes += decoded // max(1, found.num_rows)
     if row_bytes > ROW_BYTES:
@@ -96,7 +96,7 @@ def _too_large(name: str, where: str, size: int) -> SourceRefused:
 
 
 def _sizes(values: Any) -> _Sizes | int:
-    """Return the decoded bytes of the dictionary values in each row; 0 if there are few altogether."""
+    """Return the decoded bytes of the dictionary values in each row; 0 if they are few in total."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         if not _is_text(kind.value_type):

@@ -1,4 +1,4 @@
-"""Reading Parquet by row groups, casting exactly or not at all."""
+"""Parquet reader: by row groups, with exact casts only."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from kubothek.table.untrusted_parquet import open_parquet_file
 
 @contextmanager
 def open_parquet(name: str, raw: io.BufferedIOBase) -> Iterator[pq.ParquetFile]:
-    """The file, its footer read; what it raises while it is open says that it is damaged. Raises
-    SourceCorrupt.
-    """
+    """Open the file and read its footer. Errors within the context mean a damaged file: SourceCorrupt."""
     with raw, decoding(name, "Parquet file", "upload it again or correct source.format"):
         yield open_parquet_file(raw)
 
 
 def row_group_bytes(file: pq.ParquetFile) -> list[int]:
-    """Uncompressed bytes of each row group; empty ones included."""
+    """Return the uncompressed bytes of each row group, empty ones included."""
     return [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
 
 
@@ -41,11 +39,10 @@ def read_parquet(
     row_groups: tuple[int, ...] | None,
     partition_on: Sequence[str] = (),
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of these row groups (None: all), each batch with the number of its first row, from 1, in the
-    file.
+    """Yield the rows of these row groups (None: all), each batch with the number of its first row in the file, from 1.
 
-    Raises SchemaMismatch (columns), PartitionInvalid (a partition column with time zone), DataTypeMismatch (a
-    value that its column cannot hold exactly), SourceCorrupt.
+    Raises SchemaMismatch (columns), PartitionInvalid (a partition column with time zone), DataTypeMismatch (a value
+    that its column cannot hold exactly), SourceCorrupt.
     """
     with open_parquet(name, raw) as file:
         check_parquet_columns(name, file, schema, partition_on)
@@ -58,7 +55,7 @@ def read_parquet(
 
 
 def check_parquet_columns(name: str, file: pq.ParquetFile, schema: pa.Schema, partition_on: Sequence[str]) -> None:
-    """Raise SchemaMismatch or PartitionInvalid for columns that can never be those of the schema."""
+    """Raise SchemaMismatch or PartitionInvalid for columns that cannot become those of the schema."""
     check_names(name, file.schema_arrow.names, schema.names)
     _check_types(name, file.schema_arrow, schema)
     check_without_time_zones(file.schema_arrow, partition_on, of=f"{name!r}, ")
@@ -96,7 +93,7 @@ def _check_types(name: str, found: pa.Schema, wanted: pa.Schema) -> None:
 
 
 def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether values of one type can mean the same in the other; each value is still checked when it is cast."""
+    """Return whether values of one type can have the same meaning in the other; the cast still checks each value."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if found == wanted or pa.types.is_null(found):

@@ -1,4 +1,4 @@
-"""Byte streams of text files: decompression, byte ranges cut at line ends, and what is learned while reading."""
+"""Byte streams of text files: decompression, byte ranges cut at line ends, and facts collected during the read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 
 Bytes = io.RawIOBase | io.BufferedIOBase
-"""A file that gives as many bytes as it is asked for, but at its end."""
+"""A file whose reads return the requested number of bytes, except at its end."""
 
 
 class _Readable(Protocol):
@@ -28,10 +28,10 @@ class _Readable(Protocol):
 
 
 class TextStream(io.RawIOBase):
-    """A text file's bytes, decompressed and without byte order mark, for pyarrow to pull.
+    """A text file's bytes, decompressed and without byte order mark, for pyarrow to read.
 
-    Damage becomes SourceCorrupt naming the file, and what ``unpacking`` forbids SourceRefused. ``quotes``
-    and ``last_byte`` describe what has been read so far.
+    Damage raises SourceCorrupt, naming the file; exceeding ``unpacking`` raises SourceRefused. ``quotes`` and
+    ``last_byte`` describe the data read so far.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TextStream(io.RawIOBase):
             raise SourceCorrupt(f"{self._name!r} is UTF-16: save it as UTF-8")
 
     def _damage(self) -> AbstractContextManager[None]:
-        """Return a plain file has no bad bytes, only errors of its store."""
+        """Return the error translation; an uncompressed file has no damaged bytes, only errors of its store."""
         if self._compression is Compression.NONE:
             return nullcontext()
         return decoding(self._name, f"{self._compression} file", "upload it again or correct compression")
@@ -117,8 +117,7 @@ def _only_member(name: str, raw: Bytes) -> _Readable:
 class LineRange(io.RawIOBase):
     """The lines of an uncompressed file that begin in the bytes ``[start, stop)``.
 
-    The ranges of a file, put one after the other, are the file: each line belongs to the range of its first
-    byte.
+    The ranges of a file, concatenated, are the file: each line belongs to the range of its first byte.
     """
 
     def __init__(self, raw: io.BufferedIOBase, start: int, stop: int) -> None:
@@ -147,7 +146,7 @@ class LineRange(io.RawIOBase):
 
 
 def _line_start(raw: io.BufferedIOBase, position: int) -> int:
-    """Return the first byte at or after ``position`` that begins a line (the size of the file if none does)."""
+    """Return the first byte at or after ``position`` that begins a line, or else the size of the file."""
     if position == 0:
         return 0
     raw.seek(position - 1)

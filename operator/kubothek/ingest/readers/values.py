@@ -1,4 +1,4 @@
-"""Turning what files hold into the types of columns, and saying exactly which cell does not fit."""
+"""Convert values of files to the types of columns, and name the cell that does not fit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from kubothek.table.time_zones import NAIVE, expected_zones, mixed
 
 Convert = Callable[["pa.Array[Any]"], "pa.Array[Any]"]
 Failure = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
-"""What Arrow raises for a value that does not convert."""
+"""Errors of Arrow for a value that does not convert."""
 
 _SHOWN: Final = 60
 _LISTED: Final = 100
-"""How many columns an error lists."""
+"""Maximum columns that an error lists."""
 _TRUE: Final = pa.array(["1", "True", "TRUE", "true"])
 _FALSE: Final = pa.array(["0", "False", "FALSE", "false"])
 _ZONED: Final = r"\d[Tt ]\d{2}:?\d{2}.*(Z|z|[+-]\d{2}:?(\d{2})?)$"
 
 
 class _Mixed(pa.ArrowInvalid):
-    """Times of the other kind than those of their column, which are in ``zone``."""
+    """Times with a zone in a column without one, or the reverse; ``zone`` is the column's."""
 
     def __init__(self, zone: str) -> None:
         super().__init__(zone)
@@ -35,7 +35,7 @@ class _Mixed(pa.ArrowInvalid):
 
 
 def parse_column(texts: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    """Strings as values of a column, see :func:`kubothek.table.time_zones.expecting`. Raises one of ``Failure``."""
+    """Parse strings into values of a column, see :func:`kubothek.table.time_zones.expecting`. Raises a ``Failure``."""
     zone = expected_zones(pa.schema([field])).get(field.name)
     if zone is None:
         return parse_text(texts, field.type)
@@ -56,7 +56,7 @@ def _zoned(texts: Any) -> Any:
 
 
 def parse_text(texts: pa.Array[Any], to: pa.DataType) -> pa.Array[Any]:
-    """Strings as values of another type; timestamps with a zone become naive UTC. Raises one of ``Failure``."""
+    """Parse strings into values of another type; timestamps with a zone become naive UTC. Raises a ``Failure``."""
     if pa.types.is_string(to):
         return texts
     if pa.types.is_timestamp(to):
@@ -92,7 +92,7 @@ def _parse_bools(texts: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def first_failure(values: pa.Array[Any], convert: Convert) -> int:
-    """Return the position of the first value that does not convert, given that one does not: log2(n) conversions."""
+    """Return the position of the first value that does not convert; there must be one. Takes log2(n) conversions."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -108,9 +108,9 @@ def first_failure(values: pa.Array[Any], convert: Convert) -> int:
 def convert_column(
     values: pa.Array[Any], to: pa.DataType, convert: Convert, *, file: str, column: str, first_row: int
 ) -> pa.Array[Any]:
-    """``convert(values)``; the error naming the cell if that fails. ``first_row`` is 1-based.
+    """Return ``convert(values)``; an error names the cell. ``first_row`` is 1-based.
 
-    Raises DataTypeMismatch, SchemaMismatch for a time of the other kind.
+    Raises DataTypeMismatch, or SchemaMismatch for a time whose zone does not suit the column.
     """
     try:
         return convert(values)
@@ -150,13 +150,13 @@ def _show(value: pa.Scalar[Any]) -> str:
 
 
 def show(value: object) -> str:
-    """Return a value for a message, cut to a bearable length."""
+    """Return a value for a message, shortened."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def check_names(file: str, found: list[str], wanted: list[str]) -> None:
-    """Raise SchemaMismatch listing missing, unknown, repeated and nameless columns of a file."""
+    """Raise SchemaMismatch listing missing, unknown, duplicate and unnamed columns of a file."""
     problems = []
     if "" in found:
         problems.append(f"its column {found.index('') + 1} has no name")
@@ -176,8 +176,8 @@ def check_names(file: str, found: list[str], wanted: list[str]) -> None:
 def check_required(batch: pa.RecordBatch, partition_on: tuple[str, ...], file: str, first_row: int) -> None:
     """Raise for the first null in a column that may have none.
 
-    That is PartitionInvalid for a partition column (NaN counts as null there, as in kartothek),
-    DataTypeMismatch for a column that its schema calls not nullable.
+    PartitionInvalid for a partition column, where NaN counts as null as in kartothek; DataTypeMismatch for a column
+    that its schema declares not nullable.
     """
     for field, values in zip(batch.schema, batch.columns, strict=True):
         partitions = field.name in partition_on

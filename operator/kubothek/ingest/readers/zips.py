@@ -1,4 +1,4 @@
-"""Zip archives that a stranger made."""
+"""Zip archives from untrusted sources."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import IO, Any, Final, cast
 from kubothek.errors import SourceRefused
 
 DIRECTORY_BYTES: Final = 8 << 20
-"""The most that the names and positions in an archive may take, which are in memory some twenty times as large."""
+"""Maximum bytes of an archive's directory of names and positions; in memory it takes some twenty times as much."""
 _DIRECTORY_SIZE: Final = 5
 
 
 def open_zip(name: str, file: io.RawIOBase | io.BufferedIOBase) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
-    """Return the archive and its files, without what desktops add. Raises SourceRefused, and what zipfile raises."""
-    end: Any = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # what zipfile itself goes by
+    """Return the archive and its files, without desktop metadata. Raises SourceRefused, and zipfile's errors."""
+    end: Any = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # as zipfile itself does
     if end and end[_DIRECTORY_SIZE] > DIRECTORY_BYTES:
         raise SourceRefused(
             f"{name!r}: the directory of the Zip file has {end[_DIRECTORY_SIZE]} bytes, the limit is "

@@ -2,8 +2,8 @@
 
     report = Round(log, store, landed_in, terms, loader, clock=now).run()
 
-A file's identity is its key and ETag. What a source has taken stands in the bucket (:mod:`.ledger`), and the head
-names it; nothing is kept anywhere else.
+A file's identity is its key and ETag. The bucket records what a source has ingested (:mod:`.ledger`), and the head
+names that record; there is no other state.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A note in the bucket of the files that a job reads now, in case the process dies and cannot tell.
+"""A note in the bucket of the files that a job is reading, in case its process dies without an error.
 
-The note is written before files are read and removed after. A job that finds one knows that another died while it read
-these files. It reads the suspects in smaller groups, of one file in the end; a file on which ``DEATHS`` jobs died is
-unreadable. The note decides only which files are tried: what is taken or in quarantine stands in the ledger that the
-head names.
+A job writes the note before it reads files, and removes it afterwards. A job that finds a note knows that another job
+died while it read these files. It reads the suspects in smaller groups, at last one by one; a file on which ``DEATHS``
+jobs died is unreadable. The note only decides which files are tried. The ledger that the head names records which files
+are ingested or in quarantine.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from kubothek.table.log.model import keys
 
 DEATHS: Final = 2
 _GROUPS: Final = 16
-"""Into how many groups suspects are divided; a death on no more files than that is one of each of them."""
+"""Number of groups that suspects are divided into; up to this many files, each of them is charged with a death."""
 _NAME: Final = "reading.json"
 _NEAR_DEADLINE: Final = 0.9
 """The share of its deadline after which a job that is stopped has reached it; its pod needs the rest to start."""
 _HUNG: Final = 0.5
 """The share of its deadline after which a job that still reads the same files hangs at them."""
 _OF_ITS_PROCESSES: Final = "SparkFailed"
-"""The reason of an error which says that executors died, as a process would have."""
+"""The reason of an error for dead executors, which counts as a death of the process."""
 
 _Id = tuple[str, str]
 
 
 _UNDO: Final[dict[int, Callable[[], None]]] = {}
-"""For each Attempts that reads, what makes its note as it was before."""
+"""By the id of an Attempts that is reading, the function that restores its previous note."""
 
 
 def give_up() -> None:
@@ -51,7 +51,7 @@ def give_up() -> None:
 
 
 class _Suspect(NamedTuple):
-    """On how many jobs' deaths a file was read, and how many files are read together with it at most."""
+    """The number of jobs that died while reading a file, and the maximum number of files to read together with it."""
 
     deaths: int
     together: int
@@ -72,7 +72,7 @@ class Attempts:
         self._is_loaded = False
 
     def load(self) -> None:
-        """Read the note that another job left, once."""
+        """Read the note of an earlier job, once."""
         if self._is_loaded:
             return
         self._is_loaded = True
@@ -80,10 +80,10 @@ class Attempts:
             found = orjson.loads(self._store.get(self._key))
             self._suspects = {(key, etag): _Suspect(int(deaths), int(n)) for key, etag, deaths, n in found["files"]}
         except (ObjectNotFound, ValueError, KeyError, TypeError):
-            self._suspects = {}  # no note, or one of another version: nothing is known against any file
+            self._suspects = {}  # no note, or one of another version: no file is suspect
 
     def unreadable(self, file: Landed, version: int) -> Refusal | None:
-        """Why the file is not to be tried again; None if it is."""
+        """Return why the file must not be tried again; None if it may be."""
         suspect = self._suspects.get(_id(file))
         if suspect is None or suspect.deaths < DEATHS:
             return None
@@ -106,7 +106,7 @@ class Attempts:
 
     @contextmanager
     def reading(self, files: Sequence[Landed]) -> Iterator[None]:
-        """Keep the note while files are read; it stays if the process ends, or an error has no name."""
+        """Keep the note while files are read; it stays if the process dies, or on an error that is no LakeError."""
         before = {_id(file): self._suspects.pop(_id(file), None) for file in files}
         counts, together = len(files) <= _GROUPS, max(1, len(files) // _GROUPS)
         dead = {each: _Suspect((was.deaths if was else 0) + counts, together) for each, was in before.items()}
@@ -128,7 +128,7 @@ class Attempts:
         self._write(self._suspects)
 
     def forget(self, files: Iterable[_Id]) -> None:
-        """Drop what is known of files that are in the ledger now."""
+        """Drop the entries of files that are in the ledger now."""
         if known := [each for each in files if each in self._suspects]:
             for each in known:
                 del self._suspects[each]

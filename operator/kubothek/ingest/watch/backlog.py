@@ -1,7 +1,7 @@
-"""What waits to be taken, and how it is cut into batches; pure.
+"""The files that wait for ingestion, and their division into batches; pure.
 
-The oldest files come first, by the store's clock and then by key: so a listing is read to its end, but only the
-``limit`` oldest of what it shows are remembered, however much there is.
+The oldest files come first, by the store's clock and then by key. A listing is therefore read to its end, but memory
+holds only the ``limit`` oldest files, however many there are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The files that wait: how many, their bytes, and the ``limit`` oldest of them (in ``LANDED``, by age)."""
+    """The waiting files: their number and bytes, and the ``limit`` oldest of them (in ``LANDED``, by age)."""
 
     limit: int
     files: int = 0
@@ -31,7 +31,7 @@ class Backlog:
     oldest: pa.Table = field(default_factory=LANDED.empty_table)
 
     def with_more(self, piece: pa.Table) -> Backlog:
-        """Return the backlog with another piece of the listing that was not taken before."""
+        """Return the backlog with another piece of files from the listing that are not ingested yet."""
         if not piece.num_rows:
             return self
         together = pa.concat_tables([self.oldest, piece]).sort_by(_AGE).slice(0, self.limit).combine_chunks()
@@ -39,19 +39,19 @@ class Backlog:
         return replace(self, files=self.files + piece.num_rows, bytes=self.bytes + size, oldest=together)
 
     def since(self) -> datetime | None:
-        """When the oldest file that waits landed; None if none waits."""
+        """Return when the oldest waiting file landed; None if no file waits."""
         moment: datetime | None = self.oldest["modified"][0].as_py() if self.oldest.num_rows else None
         return moment
 
     def without(self, keys: Sequence[str]) -> Backlog:
-        """Return the backlog after these of its oldest files are done with."""
+        """Return the backlog without these of its oldest files, which are ingested or in quarantine."""
         gone = pc.is_in(self.oldest["key"], value_set=pa.array(keys, pa.string()))
         size: int = pc.sum(self.oldest.filter(gone)["size"]).as_py() or 0
         left = self.oldest.filter(pc.invert(gone))
         return replace(self, files=self.files - len(keys), bytes=self.bytes - size, oldest=left)
 
     def batches(self, max_files: int, max_bytes: int) -> Iterator[list[Landed]]:
-        """The oldest files in order, cut so that no batch has more files or bytes; a larger file is one by itself."""
+        """Yield the oldest files in order, in batches of limited files and bytes; a larger file is a batch alone."""
         batch: list[Landed] = []
         size = 0
         rows = (row for piece in self.oldest.to_batches(max_chunksize=_PIECE) for row in piece.to_pylist())

@@ -1,16 +1,16 @@
-"""Which objects of a store are files that landed for a source, listed in bounded memory.
+"""Selection of the objects of a store that are landed files of a source, listed in bounded memory.
 
-A listing holds everything that an upload left behind. Not every object is a file to take:
+A listing contains everything that uploads left behind. These objects are no files to ingest:
 
-* nothing below a name that starts with ``.`` or ``_``: markers (``_SUCCESS``), work in progress (``_temporary/``) and
-  Kubothek's own side files, as in every tool around Hadoop and Spark;
-* no name that ends like an unfinished upload (``UNFINISHED``): writers rename when they are done;
-* nothing without bytes: a "directory" of a web console, or a writer that has only just begun. With bytes in it the
-  object has another ETag, and is taken then;
-* no name that is no key of a store (``store.urls``): nothing could read it.
+* those below a name that starts with ``.`` or ``_``: markers (``_SUCCESS``), work in progress (``_temporary/``) and
+  Kubothek's own side files, as in all tools of Hadoop and Spark;
+* names with the ending of an unfinished upload (``UNFINISHED``): writers rename complete files;
+* empty objects: a "directory" of a web console, or a file that is just being written. With content, the object
+  has another ETag and is ingested then;
+* names that are not valid keys of a store (``store.urls``), which cannot be read.
 
-An S3 upload in parts shows in no listing before it is complete. On a file system a program that writes in place
-shows half a file: it has to write to such a name first.
+A multipart upload to S3 is not listed before it is complete. On a file system, a program that writes in place shows
+half a file: it must write to a name with such an ending first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kubothek.storage import ObjectInfo, Store
 from kubothek.storage.urls import check_key
 
 UNFINISHED: Final = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", "._COPYING_", ".inprogress")
-"""Ends of names that are given to files while they are written."""
+"""Endings of names that files have while they are written."""
 _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field("key", pa.string()),
     pa.field("etag", pa.string()),
@@ -37,7 +37,7 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field("modified", pa.timestamp("us", tz="UTC")),
 ]
 LANDED: Final = pa.schema(_FIELDS)
-"""A piece of a listing: ``size`` in bytes, ``modified`` by the store's clock."""
+"""Schema of a piece of a listing: ``size`` in bytes, ``modified`` by the store's clock."""
 
 _PIECE: Final = 10_000
 _WILD: Final = re.compile(r"\*\*/|\*\*|[*?]")
@@ -57,7 +57,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where files land. ``foreign`` are prefixes that are never looked at: what Kubothek itself writes there."""
+    """The place where files land. ``foreign``: excluded prefixes, under which Kubothek itself writes."""
 
     prefix: str
     pattern: re.Pattern[str] | None = None
@@ -65,14 +65,14 @@ class Landing:
 
     @classmethod
     def of(cls, prefix: str = "", glob: str = "", foreign: tuple[str, ...] = ()) -> Landing:
-        """All keys that begin with ``prefix``, or that match ``glob``: ``*`` and ``?`` within a name, ``**`` across."""
+        """Return a landing of keys with ``prefix``, or matching ``glob``: ``*``, ``?`` within a name, ``**`` across."""
         if not glob:
             return cls(prefix, None, foreign)
         first = _WILD.search(glob)
         return cls(glob[: first.start()] if first else glob, _translate(glob), foreign)
 
     def holds(self, info: ObjectInfo) -> bool:
-        """Return whether this object of the listing is a file to take."""
+        """Return whether this object of the listing is a file to ingest."""
         key = info.key
         if not info.size or key.endswith(UNFINISHED) or key.startswith(self.foreign):
             return False
@@ -82,7 +82,7 @@ class Landing:
         return (self.pattern is None or self.pattern.fullmatch(key) is not None) and _is_key(key)
 
     def listed(self, store: Store) -> Iterator[pa.Table]:
-        """Yield all files that are there, in the order of their keys (UTF-8), as pieces of ``LANDED``."""
+        """Yield all landed files, in the order of their keys (UTF-8), as pieces of ``LANDED``."""
         held = (info for info in store.list(self.prefix) if self.holds(info))
         while piece := list(islice(held, _PIECE)):
             yield pa.table(
@@ -105,7 +105,7 @@ def _is_key(key: str) -> bool:
 
 
 def _translate(glob: str) -> re.Pattern[str]:
-    glob = _REPEATED.sub("**/", glob)  # means the same; each more would multiply the time
+    glob = _REPEATED.sub("**/", glob)  # equivalent; each repetition would multiply the time
     parts, at = [], 0
     for wild in _WILD.finditer(glob):
         parts += [re.escape(glob[at : wild.start()]), _WILD_MEANS[wild.group()]]

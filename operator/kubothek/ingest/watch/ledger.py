@@ -1,16 +1,14 @@
-"""What a source has taken, remembered in the bucket.
+"""The ledger of a source: which file versions it has ingested, stored in the bucket.
 
-The head names, for each source, one *page* (a small JSON object), and the page names sorted *runs* of entries. All of
-them are written once, before the swap, under new names; the swap of the head that adds the rows is the swap that
-points it at the page that lists their files. So there is no moment, in any crash, in which the rows are there and the
-entries are not: **a version of a file was taken if and only if a run of the page that the head names has its key and
-ETag.** A change is refused as a conflict when the head names another page than the one it went out from
-(``commits.drafting``), so that two jobs at once take nothing twice.
+For each source the head names one *page* (a small JSON object), and the page names sorted *runs* of entries. All are
+written once, under new names, before the swap. The swap of the head that adds the rows also points it at the page that
+lists their files. So after any crash, rows and entries exist together or not at all: **a version of a file was ingested
+if and only if a run of the page that the head names has its key and ETag.** If the head names another page than the one
+the change started from, the change is a conflict (``commits.drafting``): two concurrent jobs ingest nothing twice.
 
-Runs grow like the digits of a number: a new one swallows those before it that are not twice as large, so that N
-entries stand in about log2(N) runs, and each is rewritten about log2(N) times. Nothing is ever forgotten: a file that
-was removed and uploaded again, the same, is the same version. That costs some tens of bytes each, of which only the
-row groups are read whose range of keys the listing still has.
+A new run absorbs the preceding runs that are less than twice as large. N entries are thus in about log2(N) runs, and
+each is rewritten about log2(N) times. Entries are kept forever: a file that was removed and uploaded again unchanged is
+the same version. An entry costs some tens of bytes; only row groups in the listing's range of keys are read.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from kubothek.table.log.model import keys
 
 _FORMAT: Final = 1
 _BETWEEN: Final = pa.scalar("\x00")
-"""Stands in no key and in no ETag."""
+"""A character that occurs in no key and no ETag."""
 
 
 Mask = npt.NDArray[np.bool_]
@@ -45,12 +43,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What one source had taken as of one commit.
+    """What one source had ingested as of one commit.
 
-    ``key``        of the page itself; empty for a source that has taken nothing
-    ``batch``      how many commits of this source led here
-    ``files``      how many versions of files were taken, quarantined ones not counted
-    ``last_file``  the newest of the last batch that took any, and ``last_time``: when
+    ``key``        of the page itself; empty for a source that has ingested nothing
+    ``batch``      number of commits of this source so far
+    ``files``      number of ingested file versions, without quarantined ones
+    ``last_file``  the newest file of the last batch that ingested any; ``last_time``: time of that batch
     """
 
     key: str = ""
@@ -61,7 +59,7 @@ class Page:
     runs: tuple[Run, ...] = ()
 
     def render(self) -> bytes:
-        """As stored."""
+        """Return the stored form."""
         return orjson.dumps(
             {
                 "format": _FORMAT,
@@ -75,7 +73,7 @@ class Page:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> Page:
-        """Raise VersionIncomplete if the bytes are no page of a known format."""
+        """Return the page. Raise VersionIncomplete if the bytes are no page of a known format."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
@@ -95,7 +93,7 @@ class Page:
 
 
 class Known(NamedTuple):
-    """Two masks over a piece of a listing: which files were taken, which are in quarantine."""
+    """Two masks over a piece of a listing: which files were ingested, which are in quarantine."""
 
     taken: Mask
     quarantined: Mask
@@ -110,7 +108,7 @@ class Ledger:
         self._rng = rng or random.SystemRandom()
 
     def page(self, key: str | None) -> Page:
-        """Return the page at this key; the empty one if there is no key. Raises VersionIncomplete if it is gone."""
+        """Return the page at this key; the empty one if there is no key. Raises VersionIncomplete if it is missing."""
         if key is None:
             return Page()
         try:
@@ -124,7 +122,7 @@ class Ledger:
     def known(self, page: Page, pieces: Iterator[pa.Table], reading: str) -> Iterator[tuple[pa.Table, Known]]:
         """Yield each piece of a sorted listing with what the page knows of it.
 
-        Quarantine holds only for the ``reading`` that failed: another way to read a file is worth another try.
+        Quarantine holds only for the ``reading`` that failed: with other read options, a file is tried again.
         """
         with ExitStack() as opened:
             readers = [(run, opened.enter_context(RunReader(self._store, run))) for run in page.runs]
@@ -132,7 +130,7 @@ class Ledger:
                 yield piece, _compared(piece, readers, reading)
 
     def quarantine(self, page: Page) -> Iterator[tuple[str, str]]:
-        """Key and error of the files that were ever put into quarantine, the newest run first."""
+        """Yield key and error of all files that were ever quarantined, the newest run first."""
         for run in reversed(page.runs):
             with RunReader(self._store, run) as reader:
                 for entries in reader.with_errors():
@@ -140,9 +138,9 @@ class Ledger:
                     yield from ((row["key"], row["error"]) for row in bad.to_pylist())
 
     def write(self, page: Page, entries: pa.Table, *, taken: int, last_file: str, now: datetime) -> Page:
-        """Return the page after ``page`` with these entries (``ENTRIES``, at least one), written with its runs.
+        """Write a new run and the page after ``page`` with these entries (``ENTRIES``, at least one); return the page.
 
-        ``taken`` of them are files whose rows are taken, ``last_file`` is the newest of these.
+        ``taken`` of them are ingested files; ``last_file`` is the newest of these.
         """
         name = f"{self._prefix}{page.batch + 1:020d}-{self._rng.getrandbits(48):012x}"
         kept, small = _tiers(page.runs, entries.num_rows)
@@ -164,13 +162,13 @@ class Ledger:
 
 
 def entries_of(good: Sequence[tuple[str, str]], bad: Sequence[tuple[str, str, str]], reading: str) -> pa.Table:
-    """Entries for files (key, ETag) that are taken, and (key, ETag, error) that go into quarantine."""
+    """Return entries for ingested files (key, ETag) and for quarantined ones (key, ETag, error)."""
     rows = [(key, etag, None, None) for key, etag in good] + [(key, etag, error, reading) for key, etag, error in bad]
     return pa.table(dict(zip(ENTRIES.names, map(list, zip(*rows, strict=True)), strict=True)), schema=ENTRIES)
 
 
 def _tiers(runs: Sequence[Run], entries: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """Which runs stay, and which the new one swallows: from the newest back, all that are less than twice as large."""
+    """Return the runs to keep and those to absorb: from the newest back, all that are less than twice as large."""
     at = len(runs)
     while at and runs[at - 1].entries < 2 * entries:
         at -= 1

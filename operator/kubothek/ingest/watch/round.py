@@ -1,11 +1,10 @@
-"""One round of a standing source: look at what landed, take the oldest of it in batches, each one commit.
+"""One round of a standing source: list the landed files, ingest the oldest in batches, one commit per batch.
 
-    page that the head names → listing without what it knows → oldest files → batches → commits
+    page that the head names → listing without known files → oldest files → batches → commits
 
-A batch is read, checked and written like the source of any commit. Files that are not any more what the listing
-showed are left for the next round. The commit points the head at the new page of the ledger
-(:mod:`kubothek.ingest.watch.ledger`), so whatever is killed, repeated or run twice at once, the rows of a version of a
-file are in the table exactly once.
+A batch is read, checked and written like the source of any commit. Files that changed since the listing are left for
+the next round. The commit points the head at the new page of the ledger (:mod:`kubothek.ingest.watch.ledger`). So even
+if rounds are killed, repeated or run concurrently, the rows of a file version are in the table exactly once.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ BATCHES: Final = 16
 """How many batches one round takes at most: then others get their turn at the dataset. Before the first commit of a
 dataset a batch without a good file commits nothing and does not count."""
 _LOOKS: Final = 3
-"""How often a round looks again because the head moved before its first commit."""
+"""How often a round lists again because the head moved before its first commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a round found and did.
+    """The result of a round.
 
-    ``looked``       when it began to list, by this machine's clock
-    ``page``         what the source has taken, all in all
-    ``waiting``      what it left: more than a round's worth, or what comes after a file at which it stalled
-    ``last``         the last commit; None if it made none. It made ``commits``, of ``files`` with ``rows``
-    ``quarantined``  how many of the landed files are in quarantine; ``refused`` are those that went there now
+    ``looked``       when its listing began, by this machine's clock
+    ``page``         what the source has ingested in total
+    ``waiting``      what it left: more than one round may ingest, or what follows a file at which it stalled
+    ``last``         the last commit; None if there was none. ``commits``: their number, with ``files`` and ``rows``
+    ``quarantined``  number of the landed files in quarantine; ``refused``: those that this round quarantined
     ``stalled``      the file at which it stopped
     """
 
@@ -65,17 +64,17 @@ class Report:
 
     @property
     def current_until(self) -> datetime:
-        """Everything that landed before this moment is in the table, or in quarantine."""
+        """The time up to which all landed files are in the table, or in quarantine."""
         since = self.waiting.since()
         return self.looked if since is None else min(since, self.looked)
 
 
 def page_key(log: DatasetLog, source: str) -> str | None:
-    """Return the page that the head names for a source; None if there is no head that could."""
+    """Return the page that the head names for a source; None without a head."""
     try:
         return log.snapshot().head.intake(source)
     except (DatasetNotFound, HeadMissing):
-        return None  # whether a head that is missing should be there is for the first commit to find out
+        return None  # the first commit finds out whether a head should exist
 
 
 def look(
@@ -96,7 +95,7 @@ def look(
 
 
 class Round:
-    """One round; ``clock`` gives aware times."""
+    """One round; ``clock`` returns aware times."""
 
     def __init__(
         self,
@@ -118,10 +117,10 @@ class Round:
         self._attempts = Attempts(store, log.uuid, terms.source, terms.deadline)
 
     def run(self) -> Report:
-        """Take what landed, ``BATCHES`` batches of it at most.
+        """Ingest the landed files, at most ``BATCHES`` batches of them.
 
-        Raises what the commit protocol raises, Conflict and Contended if others write at the same time, and what is
-        wrong with source or table whatever the files hold. What was committed before that stays.
+        Raises the errors of the commit protocol, Conflict and Contended for concurrent writers, and errors of the
+        source's or table's settings that no single file causes. Earlier commits stay.
         """
         for _ in range(_LOOKS):
             report = self._take(self._look())
@@ -133,7 +132,7 @@ class Round:
         )
 
     def _look(self) -> Report:
-        """Return what waits. The page comes first: what is committed after it makes the first swap fail, or nothing."""
+        """Return what waits. The page is read first: a commit after that makes the first swap fail, or adds nothing."""
         looked = self._clock()
         page = self._ledger.page(page_key(self._log, self._terms.source))
         waiting, quarantined = look(self._ledger, page, self._landed_in, self._terms)
@@ -174,7 +173,7 @@ class Round:
         """Load the batch. A file that is known to be bad is not tried again."""
         known = self._terms.stalled
         if known is not None and known.version != began.snapshot.version:
-            known = None  # what it did not fit may have changed
+            known = None  # the table may have changed so that the file now fits
         place = next((i for i, file in enumerate(batch) if known and known.is_of(file)), None)
         self._loader.check(began.snapshot)
         sorter = Sorter(self._loader, self._landed_in, began.snapshot, self._attempts, go_on=self._terms.quarantine)
@@ -184,12 +183,12 @@ class Round:
         return sorter.result
 
     def _commit(self, report: Report, began: Transaction, done: Sorted) -> Report:
-        """Swap rows and page in together."""
+        """Commit rows and page in one swap."""
         terms, bad = self._terms, done.bad if self._terms.quarantine else []
         stalled = done.bad[0] if done.bad and not terms.quarantine else None
         if not done.good and not bad:
             return replace(report, stalled=stalled)
-        if done.schema is None:  # without a column there is no table that a head could be of
+        if done.schema is None:  # without a column no table, and so no head, can exist
             return replace(report, stalled=stalled or (bad[0] if bad else report.stalled))
         page = self._ledger.write(
             report.page,

@@ -1,7 +1,7 @@
-"""Sorted runs: immutable Parquet objects of ledger entries, searched and merged a row group at a time.
+"""Sorted runs: immutable Parquet objects of ledger entries, searched and merged one row group at a time.
 
-A run is sorted by key, so its row groups' statistics are an index over it: to compare a piece of a sorted listing
-with a run, only the row groups of that range of keys are read. Any Parquet reader shows what a source has taken.
+A run is sorted by key, so the statistics of its row groups are an index. To compare a piece of a sorted listing with a
+run, only the row groups of that range of keys are read. Any Parquet reader can show what a source has ingested.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from kubothek.storage import Store
 from kubothek.table.untrusted_parquet import DAMAGED, open_parquet_file
 
 ENTRIES: Final = pa.schema({name: pa.string() for name in ("key", "etag", "error", "reading")})
-"""One version of a file each. ``error``: why it is in quarantine, null if its rows were taken; ``reading``: the way of
-reading it (a digest) in which it failed."""
+"""One file version per row.
+
+``error`` says why it is in quarantine, null if its rows were ingested; ``reading`` is the digest of the read options
+with
+which it failed.
+"""
 
 _GROUP_ROWS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its key, its number of entries, and the least and the greatest key of a file in it."""
+    """One run: its key, its number of entries, and the least and the greatest file key in it."""
 
     key: str
     entries: int
@@ -38,7 +42,7 @@ class Run:
 
 
 class RunReader:
-    """Searches one run for ascending ranges of keys; remembers the row group that it read last. A context manager.
+    """Searches one run for ascending ranges of keys; caches the last row group. A context manager.
 
     Raises VersionIncomplete, naming the run, if it is damaged.
     """
@@ -61,7 +65,7 @@ class RunReader:
         self._raw.close()
 
     def between(self, first: str, last: str) -> Iterator[pa.Table]:
-        """Yield the row groups that may hold entries of keys from ``first`` to ``last``."""
+        """Yield the row groups that may have entries with keys from ``first`` to ``last``."""
         for group, (low, high) in enumerate(self._bounds):
             if low <= last and first <= high:
                 if self._last is None or self._last[0] != group:
@@ -69,7 +73,7 @@ class RunReader:
                 yield self._last[1]
 
     def with_errors(self) -> Iterator[pa.Table]:
-        """Yield the row groups with entries in quarantine."""
+        """Yield the row groups with quarantined entries."""
         column = ENTRIES.get_field_index("error")
         for group in range(len(self._bounds)):
             found: Any = self._file.metadata.row_group(group)
@@ -99,16 +103,16 @@ class RunReader:
 
 
 def _bounds(statistics: Any) -> tuple[str, str]:
-    """Return the least and the greatest key of a row group. Raises ValueError if it does not tell."""
+    """Return the least and the greatest key of a row group. Raises ValueError if its statistics lack them."""
     if statistics is None or not isinstance(statistics.min, str) or not isinstance(statistics.max, str):
         raise ValueError("it does not tell the range of its keys")
     return statistics.min, statistics.max
 
 
 def merged(streams: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    """Yield one stream sorted by key out of several; holds one piece of each.
+    """Merge several streams into one sorted by key; holds one piece of each.
 
-    What is not above the least of the pieces' last keys can be put out: whatever comes later is not below it.
+    Rows up to the least of the pieces' last keys can be yielded: no later row has a lesser key.
     """
     pieces = [(piece, stream) for stream in streams if (piece := next(stream, None)) is not None]
     while pieces:
@@ -126,7 +130,7 @@ def merged(streams: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
 
 
 def write_run(store: Store, key: str, pieces: Iterable[pa.Table]) -> Run:
-    """Write a sorted, non-empty stream as one run, by way of a temporary file."""
+    """Write a sorted, non-empty stream as one run, through a temporary file."""
     first, last, entries = None, "", 0
     with TemporaryFile() as file:
         with pq.ParquetWriter(cast("IO[bytes]", file), ENTRIES, compression="zstd", use_dictionary=False) as writer:
@@ -142,7 +146,7 @@ def write_run(store: Store, key: str, pieces: Iterable[pa.Table]) -> Run:
 
 
 def _regrouped(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows in pieces of a row group each."""
+    """Yield the rows in pieces of a row group each."""
     held: list[pa.Table] = []
     rows = 0
     for piece in pieces:

@@ -1,7 +1,7 @@
-"""Good files from bad ones, without asking an error whose fault it is.
+"""Separate good files from bad ones, by trial instead of by the text of errors.
 
-A batch that loads is good. One that does not is halved until a single file is left that does not: the bad one. So a
-batch of n files with one bad one costs about twice its size, whatever the error was and wherever it was noticed.
+A batch that loads is good. One that fails is halved until a single failing file is left: the bad one. A batch of n
+files with one bad file thus costs about twice its size, whatever the error and wherever it occurred.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from kubothek.table.time_zones import zones_after, zones_of
 
 _AT_ONCE: Final = 16
 _NO_FILES_FAULT: Final = (FilterInvalid, FilterMatchesAll, IndexInvalid, LayoutInvalid)
-"""Errors about what the Dataset or the source asks for: they would send every file into quarantine."""
+"""Errors of the Dataset's or the source's settings: they would send every file into quarantine."""
 
 
 @dataclass(slots=True)
 class Sorted:
-    """What became of a batch: ``good`` files, whose rows were ``written``, and ``bad`` ones.
+    """The result for a batch: ``good`` files, whose rows were ``written``, and ``bad`` ones.
 
-    A file in neither list is another version by now, or gone; or it comes after a bad one that stopped the sorting.
-    ``schema`` is the stored schema after them, ``zones`` those of its columns.
+    A file in neither list has changed or is missing, or follows a bad one that ended the sorting. ``schema`` is the
+    stored schema after the batch, ``zones`` those of its columns.
     """
 
     schema: pa.Schema | None
@@ -53,7 +53,7 @@ class Sorted:
 
 
 class Sorter:
-    """Loads the files of one batch for one snapshot. ``go_on``: past bad files; if not, the first one ends it."""
+    """Loads the files of one batch for one snapshot. ``go_on``: continue past bad files; else the first one ends it."""
 
     def __init__(
         self, loader: Loader, landed_in: Store, snapshot: Snapshot, attempts: Attempts, *, go_on: bool
@@ -66,7 +66,7 @@ class Sorter:
         self.result = Sorted(snapshot.schema, zones_of(snapshot.head.metadata))
 
     def sort(self, files: Sequence[Landed]) -> None:
-        """Load these files, in order, into the result. Raises errors that are no file's fault.
+        """Load these files, in order, into the result. Raises errors that are independent of single files.
 
         Files on which jobs died are loaded in small groups, or refused.
         """
@@ -83,7 +83,7 @@ class Sorter:
             done = self._try(files)
             intact = self.intact(files)
             if len(intact) < len(files):
-                files = intact  # what was read may be of two versions: load the others anew
+                files = intact  # what was read may mix two versions: load the remaining files again
                 continue
             if isinstance(done, LakeError):
                 self._divide(files, done)
@@ -120,7 +120,7 @@ class Sorter:
         self.result.written.append(written)
 
     def intact(self, files: Sequence[Landed]) -> list[Landed]:
-        """Return those of them that are still the versions that were listed."""
+        """Return the files that still have the listed version."""
 
         def is_intact(file: Landed) -> bool:
             try:

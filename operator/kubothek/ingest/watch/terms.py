@@ -1,4 +1,4 @@
-"""What a source asks for, and how its files become rows: what a round is told."""
+"""The parameters of a round: the settings of a source, and how its files become rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kubothek.table.operations import Written
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A version of a file that cannot be taken, and why: reason and message of its error.
+    """A file version that cannot be ingested, with reason and message of its error.
 
-    ``version`` is that of the table for which it was read.
+    ``version`` is the table version for which it was read.
     """
 
     key: str
@@ -27,13 +27,13 @@ class Refusal:
     version: int
 
     def is_of(self, file: Landed) -> bool:
-        """Return whether it is about this version of a file."""
+        """Return whether it concerns this version of a file."""
         return (self.key, self.etag) == (file.key, file.etag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a source asks for.
+    """The settings of a source.
 
     ``reading``     digest of everything that decides whether a file can be read: format, columns …
     ``max_files``   of one batch, ``max_bytes`` likewise
@@ -53,20 +53,21 @@ class Terms:
 
 
 class Loader(Protocol):
-    """How landed files become data files, and these a change."""
+    """Turns landed files into data files, and these into a change."""
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raise InputError for what is wrong whatever the files hold: such an error is no file's fault."""
+        """Raise InputError for settings that are invalid for any file."""
 
     def load(
         self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None, zones: Mapping[str, str]
     ) -> Written:
         """Write the rows of these versions of files as new data files.
 
-        ``schema`` is the stored schema that they have to go with, None if there is none yet, ``zones`` are those
-        of its columns (``lake.zones``). Raises InputError;
-        SourceEmpty if they have no rows; SourceChanged or SourceNotFound if they are other versions by now.
+        ``schema`` is the stored schema that they must fit, None if there is none yet; ``zones`` are those of its
+        columns
+        (``lake.zones``). Raises InputError; SourceEmpty if they have no rows; SourceChanged or SourceNotFound if they
+        have changed since the listing.
         """
 
     def change(self, snapshot: Snapshot, written: Sequence[Written]) -> Change:
-        """Return the change that brings into the table what several loads wrote; none at all changes no row."""
+        """Return the change that adds the rows of several loads to the table; without loads, it changes no row."""

@@ -19,8 +19,7 @@ class Chunk:
 
 
 def chunks(pattern: str) -> tuple[Chunk, ...]:
-    """Return the pieces between wildcards, in order; the first (last) is empty if a wildcard begins (ends) the
-    pattern."""
+    """Return the pieces between wildcards, in order; the first or last is empty if the pattern begins or ends so."""
     pieces = _WILD.split(pattern)
     last = len(pieces) - 1
     return tuple(Chunk(piece, number > 0, number < last) for number, piece in enumerate(pieces))

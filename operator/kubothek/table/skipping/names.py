@@ -1,5 +1,6 @@
-"""Keys of skipping metadata, and Xskipper's name of a data file (Xskipper's Metadatastore Spec, "Version 0",
-``obj_name``).
+"""Keys of skipping metadata, and Xskipper's name of a data file, ``obj_name``.
+
+See Xskipper's Metadatastore Spec, "Version 0".
 """
 
 from __future__ import annotations

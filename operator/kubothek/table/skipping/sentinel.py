@@ -34,8 +34,7 @@ def pause(store: Store, uuid: str, table: str, schema: EntrySchema) -> None:
 def resume(
     store: Store, uuid: str, wish: str | None, kept: Collection[str], *, now: datetime, grace: timedelta
 ) -> bool:
-    """Delete files of old definitions, and then the sentinels, once new definitions are committed; True if all are
-    gone.
+    """Delete files of old definitions, then the sentinels, once new definitions are committed; True if all are gone.
 
     ``wish``   id of the head's definitions; None: it has no indices
     ``kept``   keys of the parts that the head names: they stay, whatever their definitions

@@ -1,8 +1,7 @@
-"""Bloom filters as Xskipper stores them: Java's serialisation of an object that holds one of Spark's sketches.
+"""Bloom filters as Xskipper stores them: Java's serialisation of an object with one of Spark's sketches.
 
-Source: Spark's ``BloomFilterImpl`` and Murmur3_x86_32. We write version 1 of the sketch, with the ids of Spark 4.0's
-classes, byte for byte as
-Xskipper does there; we read whatever a version of Xskipper and Spark has written.
+Source: Spark's ``BloomFilterImpl`` and Murmur3_x86_32. Kubothek writes version 1 of the sketch with the class ids of
+Spark 4.0, byte for byte as Xskipper does there. It reads what any version of Xskipper and Spark has written.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from kubothek.errors import SkippingUnreadable
 from kubothek.table.skipping.bloom.sketch import Bits
 
 BLOCK: Final = 1024
-"""Java writes the payload in blocks of so many bytes, each with a header."""
+"""Size in bytes of the blocks in which Java writes the payload, each with a header."""
 LONG_HEADER: Final = 5
 SHORT_HEADER: Final = 2
 _SHORT: Final = 255
-"""Bytes of a last block that has the short header."""
+"""Maximum bytes of a last block with the short header."""
 BLOCK_SHORT: Final = 0x77
 _BLOCK_LONG: Final = 0x7A
 _END: Final = 0x78
@@ -57,13 +56,13 @@ HEAD: Final = b"".join(
         b"\x78\x70",
     )
 )
-"""What stands before the payload, the same in every filter that we write."""
+"""The bytes before the payload, the same in every filter that Kubothek writes."""
 _SKETCH: Final = _utf("org.apache.spark.util.sketch.BloomFilterImpl")
 _SKETCH_V2: Final = _utf("org.apache.spark.util.sketch.BloomFilterImplV2")
 
 
 def render(bits: Bits, hashes: int) -> bytes:
-    """Return the filter of these bits, of which there is a multiple of 64, with so many hash functions."""
+    """Return the filter of these bits, a multiple of 64, with this many hash functions."""
     words = np.packbits(bits, bitorder="little").view("<u8").astype(">u8")
     return wrapped(struct.pack(">iii", 1, hashes, len(words)) + words.tobytes())
 
@@ -83,7 +82,7 @@ def wrapped(payload: bytes) -> bytes:
 
 
 def payload_of(data: bytes) -> bytes:
-    """Return the payload in an object that any version has written. Raises SkippingUnreadable."""
+    """Return the payload of an object that any version has written. Raises SkippingUnreadable."""
     for name in (_SKETCH_V2, _SKETCH):
         if (start := data.find(name)) >= 0:
             try:
@@ -94,7 +93,7 @@ def payload_of(data: bytes) -> bytes:
 
 
 def _end_of_class(data: bytes, at: int) -> int:
-    """Return where a class descriptor ends whose name ends at ``at``: its id, flags, fields, and no superclass."""
+    """Return the end of a class descriptor whose name ends at ``at``: its id, flags, fields, and no superclass."""
     at += 9
     (count,) = struct.unpack_from(">H", data, at)
     at += 2
@@ -123,7 +122,7 @@ def _blocks(data: bytes, at: int) -> bytes:
 
 
 def offsets(place: npt.NDArray[np.int64], sizes: Any) -> npt.NDArray[np.int64]:
-    """Return where bytes of payloads of these sizes are in :func:`wrapped` objects, from their beginning."""
+    """Return the offsets of payload bytes in :func:`wrapped` objects, given the payload sizes."""
     block = place // BLOCK
     last = (block == sizes // BLOCK) & (sizes % BLOCK <= _SHORT)
     header = np.where(last, SHORT_HEADER, LONG_HEADER)
@@ -132,7 +131,7 @@ def offsets(place: npt.NDArray[np.int64], sizes: Any) -> npt.NDArray[np.int64]:
 
 
 def total_size(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return how many bytes :func:`wrapped` makes of payloads of these sizes."""
+    """Return the sizes of :func:`wrapped` objects for these payload sizes."""
     rest = sizes % BLOCK
     last = np.where(rest == 0, 0, rest + np.where(rest <= _SHORT, SHORT_HEADER, LONG_HEADER))
     found: npt.NDArray[np.int64] = len(HEAD) + sizes // BLOCK * (BLOCK + LONG_HEADER) + last + 1

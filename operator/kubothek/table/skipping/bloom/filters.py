@@ -1,4 +1,4 @@
-"""Asking a column of Bloom filters at once: which of the files may hold a value."""
+"""Lookup in a column of Bloom filters: which of the files may hold a value."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _HEADERS: Final = {1: 12, 2: 16}
-"""Bytes of the payload before the words, by version of the sketch."""
+"""Bytes of the payload before the words, by sketch version."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The filters of one version, number of hash functions and seed. ``rows``: which of the column they are."""
+    """Filters with one version, number of hash functions and seed. ``rows``: their positions in the column."""
 
     rows: Numbers
     starts: Numbers
@@ -45,9 +45,9 @@ class _Kind:
 
 
 class Filters:
-    """The Bloom filters of many files. Keep it with the metadata: it is made once, in time linear in the files.
+    """The Bloom filters of many files. Keep it with the metadata: its construction takes time linear in the files.
 
-    It asks the bytes as they are stored, whatever their number and size; a lookup touches ``k`` bytes a file at most.
+    It reads the stored bytes in place, whatever their number and size; a lookup reads at most ``k`` bytes a file.
     """
 
     def __init__(self, known: Mask, data: npt.NDArray[np.uint8], kinds: Sequence[_Kind]) -> None:
@@ -57,7 +57,7 @@ class Filters:
 
     @classmethod
     def of(cls, column: pa.ChunkedArray[Any] | pa.Array[Any]) -> Self:
-        """Of a binary column, an element a file. A filter that is null, or that nobody can read, matches anything."""
+        """Return the filters of a binary column, an element a file. A null or unreadable filter matches any value."""
         large: Any = column.cast(pa.large_binary())
         array = _readable(large.combine_chunks() if isinstance(column, pa.ChunkedArray) else large)
         _, index, values = array.buffers()
@@ -71,7 +71,7 @@ class Filters:
         return cls(known, data, kinds)
 
     def might_contain(self, values: Sequence[int | str], data_type: pa.DataType) -> Mask:
-        """For each file, whether it may hold one of the values, which are of this type."""
+        """Return for each file whether it may hold one of the values, which are of this type."""
         array = pa.array(values, data_type)
         found = ~self._known
         for kind in self._kinds:
@@ -84,7 +84,7 @@ class Filters:
         return found
 
     def _holding(self, kind: _Kind, value: Pairs) -> Numbers:
-        """Return which of the filters of a kind have all bits of the value."""
+        """Return which filters of a kind have all bits of the value."""
         left = np.arange(len(kind.rows))
         header = _HEADERS[kind.version]
         for place in (sketch.places if kind.version == 1 else sketch.places_v2)(value, kind.hashes):
@@ -100,7 +100,7 @@ _NO_BYTES: Final = np.zeros(0, np.uint8)
 
 
 def _readable(array: Any) -> Any:
-    """Return the filters with the head that ours have, whoever wrote them."""
+    """Return the filters with the head that Kubothek writes, whichever program wrote them."""
     if pc.all(pc.starts_with(array, cast("str", HEAD)), min_count=0).as_py():
         return array
     kept = [None if data is None else _recoded(data) for data in array.to_pylist()]
@@ -115,7 +115,7 @@ def _recoded(data: bytes) -> bytes | None:
 
 
 def _kinds(data: npt.NDArray[np.uint8], rows: Numbers, starts: Numbers, ends: Numbers) -> list[_Kind]:
-    """Filters that are evaluated in the same way, together; without those that are damaged."""
+    """Group the filters that are evaluated alike, without damaged ones."""
     head = starts + len(HEAD)
     first = head + np.where(data[np.minimum(head, ends - 1)] == BLOCK_SHORT, SHORT_HEADER, LONG_HEADER)
     version, hashes, third, fourth = (_numbers(data, first + 4 * n, ends) for n in range(4))
@@ -132,7 +132,7 @@ def _kinds(data: npt.NDArray[np.uint8], rows: Numbers, starts: Numbers, ends: Nu
 
 
 def _numbers(data: npt.NDArray[np.uint8], at: Numbers, ends: Numbers) -> Numbers:
-    """Four bytes each, as signed numbers."""
+    """Return four bytes at each position, as signed numbers."""
     found = np.zeros(len(at), np.int64)
     for n in range(4):
         found = (found << 8) | data[np.minimum(at + n, ends - 1)]

@@ -1,6 +1,4 @@
-"""The index type BloomFilter (Spark's ``BloomFilterImpl`` and Murmur3_x86_32): what filters are made of files, in one
-pass and bounded memory.
-"""
+"""The index type BloomFilter (Spark's ``BloomFilterImpl`` and Murmur3_x86_32), built in one pass and bounded memory."""
 
 from __future__ import annotations
 
@@ -22,22 +20,24 @@ FPP: Final = 0.01
 NDV: Final = 100_000
 """Xskipper's own defaults."""
 _HELD: Final = 1 << 21
-"""Values whose hashes are kept until the size of their filter is known: 16 MiB. Once more than half as many
-differ, a filter is begun, which is as exact as asked for twice the values that there are by then, and less so for more.
+"""Values whose hashes are kept until the size of their filter is known: 16 MiB.
+
+If more than half of them are distinct, a filter is started. It has the requested precision for twice the values so far,
+and less for more.
 """
 _SAMPLE: Final = 1 << 12
 _VARIED: Final = 1 / 4
-"""So large a share of different values in a sample makes it dearer to find them than to hash all."""
+"""If this share of a sample is distinct, deduplication costs more than hashing all values."""
 _SPARE: Final = 1.02
-"""As the number of values is estimated."""
+"""Margin for the error of the estimated number of values."""
 
 
 @dataclass(frozen=True, slots=True)
 class BloomParams:
-    """``fpp``: the share of values that a file has not and seems to have; ``ndv``: how many values it has at most.
+    """``fpp``: the false-positive probability; ``ndv``: the maximum number of distinct values in a file.
 
-    Without ``ndv`` each filter is as large as the file's own values need; with it exactly as Xskipper makes it,
-    whatever the file.
+    Without ``ndv`` each filter has the size that the file's values need; with it, exactly the size that Xskipper
+    chooses, whatever the file.
     """
 
     fpp: float
@@ -47,7 +47,7 @@ class BloomParams:
 
     @classmethod
     def of(cls, definition: IndexDefinition, fpp: float = FPP) -> BloomParams:
-        """Raise SkippingInvalid."""
+        """Return the parameters of a definition. Raise SkippingInvalid for invalid ones."""
         found = {name.rpartition(".")[2]: text for name, text in definition.params.items()}
         try:
             params = cls(float(found.get("fpp", fpp)), int(found["ndv"]) if "ndv" in found else None)
@@ -60,12 +60,12 @@ class BloomParams:
         return params
 
     def to_xskipper(self) -> dict[str, str]:
-        """As Xskipper stores them, always both."""
+        """Return the parameters as Xskipper stores them, always both."""
         return {self.FOREIGN[1]: str(self.ndv or NDV), self.FOREIGN[0]: repr(self.fpp)}
 
 
 class BloomFilter(IndexType):
-    """A filter that knows each value, and some that the file has not."""
+    """A Bloom filter of all values of a file."""
 
     name = "BloomFilter"
     foreign = True
@@ -84,7 +84,7 @@ class BloomFilter(IndexType):
 
 
 class _Filter:
-    """Keeps the hashes of the values as long as they are few, then the bits of a filter of the largest size."""
+    """Keeps the hashes of the values while they are few, then the bits of a filter of the largest size."""
 
     def __init__(self, params: BloomParams, value_type: pa.DataType) -> None:
         self._params = params

@@ -1,1 +1,1 @@
-"""What data files hold, learnt in the pass that writes them or from the files."""
+"""Descriptions of data files, collected in the pass that writes them or from the files."""

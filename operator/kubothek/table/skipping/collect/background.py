@@ -1,4 +1,4 @@
-"""Work beside the encoding of Parquet files, which needs Python's lock as little as NumPy and Arrow do."""
+"""Work in parallel with the encoding of Parquet files, which mostly runs without Python's interpreter lock."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 _SMALL: Final = 1 << 20
-"""Bytes that are sooner looked at than handed over."""
+"""Below this many bytes, a call is cheaper in the calling thread."""
 _WAITING: Final = 64 << 20
-"""Bytes that are held back for work at most: more than one row group."""
+"""Maximum bytes that queued calls hold in memory: more than one row group."""
 
 
 class Aside:
-    """Carries out calls one after the other, large ones in a thread of its own. What they raise comes up later."""
+    """Runs calls in order, large ones in a thread of its own. Their exceptions are raised later."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -22,7 +22,7 @@ class Aside:
         self._bytes = 0
 
     def run(self, call: Callable[[], None], size: int) -> None:
-        """Carry out a call that looks at so many bytes, now or soon."""
+        """Run a call that reads this many bytes, now or soon."""
         if size < _SMALL and not self._waiting:
             call()
             return
@@ -33,7 +33,7 @@ class Aside:
         self._wait(_WAITING)
 
     def finish(self) -> None:
-        """Wait until all is done."""
+        """Wait until all calls have ended."""
         self._wait(0)
         if self._pool is not None:
             self._pool.shutdown()

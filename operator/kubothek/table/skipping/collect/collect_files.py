@@ -1,4 +1,4 @@
-"""Describing data files that exist: their footers, and only the columns that these do not tell of."""
+"""Describe existing data files: from their footers, and by reading only the columns that footers do not cover."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kubothek.table.skipping.model import Part
 from kubothek.table.untrusted_parquet import open_parquet_file
 
 Told = Callable[[int, int], None]
-"""Hears of files done, and of all files."""
+"""Progress callback with the number of files done, and of all files."""
 
 _BATCH_ROWS: Final = 1 << 16
 _FILES_AHEAD: Final = 64
@@ -29,7 +29,7 @@ _FILES_AHEAD: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A table whose files are described; plain data, travels to executors. ``schema``: the stored one."""
+    """A table whose files are described; plain data, sent to executors. ``schema``: its stored schema."""
 
     uuid: str
     table: str
@@ -44,10 +44,10 @@ def describe_files(
     files: Sequence[tuple[str, Mapping[str, Any]]],
     told: Told = lambda done, total: None,
 ) -> tuple[Part, ...]:
-    """Store entries of these files: their keys, and the values of their partition columns.
+    """Store entries of these files, given as keys and the values of their partition columns.
 
-    A file that is gone, or cannot be read, gets none: whoever reads it will say what is wrong with it. Some files of
-    each processor are in memory at a time, a batch of rows of each. Raises what the store raises.
+    A file that is missing or unreadable gets none: the later read reports the error. A few files per processor are in
+    memory at a time, each with one batch of rows. Raises the store's errors.
     """
     entries = entry_schema(described.describing.wish, described.schema, described.partition_keys)
     writer = EntryWriter(store, described.uuid, described.table, entries, described.describing)
@@ -68,7 +68,7 @@ def describe_files(
 
 
 def in_few(described: Described, store: Store, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the entries that several callers of :func:`describe_files` stored, in as few parts as can be."""
+    """Return the entries that several calls of :func:`describe_files` stored, in as few parts as possible."""
     entries = entry_schema(described.describing.wish, described.schema, described.partition_keys)
     writer = EntryWriter(store, described.uuid, described.table, entries, described.describing)
     writer.add_parts(parts)
@@ -88,7 +88,7 @@ def _describe(
 def _of_file(file: pq.ParquetFile, entries: EntrySchema, described: Described) -> Sequence[pa.Array[Any] | None] | None:
     found = file.schema_arrow
     leaves = told_by_footers(entries.definitions, described.schema)
-    # Another writer's type orders its statistics in its own way; no footer tells of NaN; and old files lack columns.
+    # Other types order their statistics differently; footers do not reveal NaN; and old files lack columns.
     leaves = {name: leaf for name, leaf in leaves.items() if leaf.name in found.names and _is_as_ours(file, leaf)}
     told = Footers(leaves).read(file.metadata)
     others = [each for each in entries.definitions if each.column not in told]
@@ -109,12 +109,12 @@ def _of_file(file: pq.ParquetFile, entries: EntrySchema, described: Described) -
 def _is_as_ours(file: pq.ParquetFile, leaf: Leaf) -> bool:
     if file.schema_arrow.field(leaf.name).type != leaf.type or pa.types.is_floating(leaf.type):
         return False
-    # Arrow remembers the unit that moments had before they were written.
+    # Arrow keeps the unit that times had before they were written.
     return not pa.types.is_timestamp(leaf.type) or "microseconds" in str(
         file.schema.column(file.schema.names.index(leaf.name)).logical_type
     )
 
 
 def _nulls(rows: int) -> pa.Table:
-    """Return rows of a file that has none of the columns: all NULL."""
+    """Return the rows of a file that has none of the columns: all NULL."""
     return pa.table({"": pa.nulls(rows)})

@@ -1,6 +1,6 @@
-"""Describing data files in the pass that writes them.
+"""Describe data files in the pass that writes them.
 
-What Parquet's writer worked out anyway is taken from the file: MinMax from its footer, where it is exact, and the
+What Parquet's writer computes anyway is taken from the file: MinMax from its footer, where that is exact, and the
 distinct texts of a column from its dictionary. Everything else comes from the rows.
 """
 
@@ -29,13 +29,13 @@ from kubothek.table.skipping.refresh import merged
 from kubothek.table.skipping.sentinel import pause
 
 FALSE_FILES: Final = 0.1
-"""So many files more than those that hold the value does a lookup in Bloom filters open, on average."""
+"""Average number of files that a lookup in Bloom filters opens in vain."""
 _FPP: Final = (1e-7, 1e-4)
 _PART_BYTES: Final = 64 << 20
-"""Entries that are held; more are stored as a part at once."""
+"""Maximum entries in memory; more are stored as a part at once."""
 _MOST_PARTS: Final = 8
 FEW_ROWS: Final = 1 << 13
-"""The texts of a smaller row group are sooner looked through than found in the file."""
+"""Below this row count, reading the texts of a row group is faster than finding them in the file."""
 
 Described = Sequence["pa.Array[Any] | None"]
 """The entries of one file, in the order of the definitions."""
@@ -43,11 +43,11 @@ Described = Sequence["pa.Array[Any] | None"]
 
 @dataclass(frozen=True, slots=True)
 class Describing:
-    """What files are described by; plain data, travels to executors.
+    """How files are described; plain data, sent to executors.
 
-    ``wish``   without parts
-    ``files``  how many files the table has: Bloom filters are more exact where there are many
-    ``tags``   for which wishes the parts were written that the table has
+    ``wish``   the index definitions, without parts
+    ``files``  number of files of the table: Bloom filters are more precise where there are many
+    ``tags``   ids of the definitions that the table's parts were written for
     """
 
     wish: SkippingState = field(default_factory=SkippingState)
@@ -56,14 +56,14 @@ class Describing:
 
     @classmethod
     def of(cls, state: SkippingState, files: int) -> Self:
-        """Return what describes the files of a table with this metadata, and so many files."""
+        """Return the description of the files of a table with this metadata and number of files."""
         return cls(replace(state, parts=()), files, frozenset(wish_of(part.keys[0]) for part in state.parts))
 
     def fpp(self, more: int = 0) -> float:
-        """Return the share of files that a Bloom filter may name falsely, in a table that may grow tenfold.
+        """Return the false-positive probability of Bloom filters, for a table that may grow tenfold.
 
-        As long as the table, with ``more`` files that are on their way, has so many digits of files, less than ten to
-        that power come; so each digit adds no more than a tenth of what a lookup may open in vain.
+        The number of files, with ``more`` that are being written, has some count of digits. Until it gets one more
+        digit, the files stay below ten to that power; each digit thus adds at most a tenth of the files opened in vain.
         """
         least, most = _FPP
         wanted: float = FALSE_FILES / 10 ** (len(str(self.files + more)) + 1)
@@ -71,7 +71,7 @@ class Describing:
 
 
 def usable(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> tuple[IndexDefinition, ...]:
-    """Return the definitions of the wish that go with the schema: columns may be gone, or have become others."""
+    """Return the definitions that still suit the schema: columns may have been dropped or changed."""
     found: list[IndexDefinition] = []
     for definition in wish.indices:
         try:
@@ -83,7 +83,7 @@ def usable(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
 
 
 def entry_schema(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> EntrySchema:
-    """Return what an entry of a table of this stored schema is like."""
+    """Return the entry schema of a table of this stored schema."""
     try:
         return fields(wish.indices, schema, partition_keys)
     except SkippingInvalid:
@@ -91,7 +91,7 @@ def entry_schema(wish: SkippingState, schema: pa.Schema, partition_keys: Sequenc
 
 
 class EntryWriter:
-    """Holds entries, and stores them in parts of bounded size."""
+    """Buffer of entries that stores them in parts of bounded size."""
 
     def __init__(self, store: Store, uuid: str, table: str, entries: EntrySchema, describing: Describing) -> None:
         self._store = store
@@ -106,20 +106,20 @@ class EntryWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is held that it should be stored."""
+        """Whether the buffer should be stored."""
         return self._bytes > _PART_BYTES
 
     def add(self, key: str, partition: Mapping[str, Any], described: Described) -> None:
-        """The entries of one file; ``partition``: the values of its partition columns."""
+        """Add the entries of one file; ``partition``: the values of its partition columns."""
         self._held.append((key, partition, described))
         self._bytes += sum(each.nbytes for each in described if each is not None)
 
     def add_parts(self, parts: Sequence[Part]) -> None:
-        """Take over what another one stored, in a task elsewhere."""
+        """Add parts that another writer stored in another task."""
         self._parts += parts
 
     def flush(self) -> None:
-        """Store what is held. The files that it is of must be in the store."""
+        """Store the buffered entries. Their data files must be in the store."""
         if not self._held:
             return
         if self._tags - {wish_id(self._entries, self._encryption)}:
@@ -133,7 +133,7 @@ class EntryWriter:
         self._bytes = 0
 
     def finish(self) -> tuple[Part, ...]:
-        """Store what is held; all that was stored, in few parts."""
+        """Store the buffered entries, and return all stored ones, in few parts."""
         self.flush()
         if len(self._parts) > _MOST_PARTS:
             found = merged(
@@ -144,9 +144,9 @@ class EntryWriter:
 
 
 class SkippingCollector:
-    """Observes rows on their way into data files, and stores an entry for each file. Not thread-safe.
+    """Observer of rows during a write; it stores an entry for each file. Not thread-safe.
 
-    ``schema``  the stored one of the table
+    ``schema``  the stored schema of the table
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class SkippingCollector:
         return not self._entries.definitions
 
     def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
-        """A row group that goes into the file of this label, which may get more."""
+        """Describe a row group of the file of this label, which may get more."""
         if self.is_idle:
             return
         if (file := self._open.get(label)) is None:
@@ -202,7 +202,7 @@ class SkippingCollector:
     def wrote(
         self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData, partition: Mapping[str, Any]
     ) -> None:
-        """The file is whole, and lies, or will, under this key; ``partition``: the values of its partition columns."""
+        """Finish the entry of a complete file under this key; ``partition``: the values of its partition columns."""
         if (file := self._open.pop(label, None)) is not None:
             self._aside.run(partial(self._describe, file, key, content, footer, partition), content.size)
 
@@ -214,26 +214,26 @@ class SkippingCollector:
                 file.texts.update(pa.table({name: values}))
         rows, texts, told = file.rows.finish(), file.texts.finish(), file.footers.finish(footer)
         if rows is None or texts is None or told is None:
-            return  # a file that cannot be fully described has no entry (seen with Xskipper 1.7)
+            return  # a file that cannot be fully described has no entry (verified with Xskipper 1.7)
         found = zip(self._entries.definitions, rows, texts, strict=True)
         entry = [told.get(definition.column, row if text is None else text) for definition, row, text in found]
         self._written.add(key, partition, entry)
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Take over what another collector stored, in a task elsewhere."""
+        """Add parts that another collector stored in another task."""
         self._written.add_parts(parts)
 
     def finish(self) -> tuple[Part, ...]:
-        """Store all entries, once the files are in the store."""
+        """Store all entries and return them. The files must be in the store."""
         self._aside.finish()
         return self._written.finish()
 
 
 @dataclass(slots=True)
 class _File:
-    """A file that is being written: what is gathered from its rows, from texts, and from its footer.
+    """A file that is being written: its descriptions from rows, from texts, and from its footer.
 
-    ``large``  numbers of the row groups whose texts are left for the dictionaries
+    ``large``  numbers of the row groups whose texts are taken from the dictionaries
     """
 
     rows: Describer
@@ -243,22 +243,22 @@ class _File:
     large: list[int] = field(default_factory=list)
 
 
-# The distinct texts of a column from the dictionary pages that Parquet's writer made of them anyway.
+# Distinct texts of a column come from the dictionary pages that Parquet's writer makes anyway.
 #
-# Arrow's writer numbers the values of a column until its dictionary reaches 1 MiB, and writes them plainly from there
-# on. A smaller dictionary thus holds all values of its row group, and takes a fraction of the time that hashing them
-# again would. Only of files that Kubothek has just written: others decide in other ways.
+# Arrow's writer dictionary-encodes a column until its dictionary reaches 1 MiB, and writes plain values from then on. A
+# smaller dictionary thus holds all values of its row group, and reading it takes a fraction of the time of hashing them
+# again. This is valid only for files that Kubothek has just written: other writers decide differently.
 
 
 _OF_DISTINCT: Final = frozenset({"valuelist", "bloomfilter"})
-"""Index types that ask which values there are, and nothing else."""
+"""Index types that depend only on the set of distinct values."""
 _LIMIT: Final = 1 << 20
 _LENGTH_BYTES: Final = 4
-"""Of each value in a dictionary page, beside its text."""
+"""Bytes of each value in a dictionary page in addition to its text."""
 
 
 def told_by_dictionaries(definitions: Sequence[IndexDefinition], schema: pa.Schema) -> dict[str, list[IndexDefinition]]:
-    """By column, the indices that dictionaries of files of this stored schema tell of."""
+    """Return by column the indices that dictionaries of files of this stored schema can describe."""
     found: dict[str, list[IndexDefinition]] = {}
     for definition in definitions:
         if definition.name in _OF_DISTINCT:
@@ -286,7 +286,7 @@ def distinct_texts(
 
 
 def _first(file: pq.ParquetFile, group: int, column: str) -> Any:
-    """Return the dictionary of a row group's column; None if it holds nothing but NULL."""
+    """Return the dictionary of a row group's column; None if all its values are NULL."""
     batches = file.iter_batches(1, row_groups=[group], columns=[column], use_threads=False)
     found: Any = next(batches).column(0)
     dictionary = found.dictionary

@@ -1,7 +1,7 @@
 """Least and greatest values from the footers of data files that Kubothek writes, where they are exact.
 
-Parquet's writer compares every value anyway. Decimals are left out. NaN is in no statistics, and a value of more than
-4 KiB is in none either, so rows on their way into a file are looked at for these.
+Parquet's writer compares every value anyway. Decimals are left out. Statistics omit NaN and values of more than 4 KiB,
+so these are looked up in the rows during a write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubothek.table.skipping.model import IndexDefinition
 
 _MINMAX: Final = "minmax"
 _LONGEST: Final = 4096
-"""Of the bytes of a value that Arrow's writer puts into statistics."""
+"""Maximum bytes of a value in the statistics of Arrow's writer."""
 _PLAIN: Final = (
     pa.types.is_integer,
     pa.types.is_boolean,
@@ -38,14 +38,14 @@ _Bounds: TypeAlias = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The column that an entry is of, as the data files have it."""
+    """The column that an entry describes, as in the data files."""
 
     name: str
     type: Any
 
 
 def told_by_footers(definitions: Sequence[IndexDefinition], schema: pa.Schema) -> dict[str, Leaf]:
-    """By its name in entries, the column of each index whose entries footers of files of this stored schema tell."""
+    """Return the columns that footers of files of this stored schema describe, by the name of the entry column."""
     found = {}
     for definition in definitions:
         if definition.name == _MINMAX:
@@ -67,7 +67,7 @@ class Footers:
         self._seen: list[dict[str, _Bounds]] = []
 
     def observe(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """These rows become the next row group."""
+        """Add rows, which become the next row group."""
         seen: dict[str, _Bounds] = {}
         for name in self._texts:
             values = pa.chunked_array([batch.column(name) for batch in batches])
@@ -80,12 +80,12 @@ class Footers:
                 self._nan.add(name)
 
     def finish(self, footer: pq.FileMetaData) -> dict[str, pa.Array[Any]] | None:
-        """Return the entry of each index; None if this footer does not tell one."""
+        """Return the entry of each index; None if this footer lacks one."""
         found = self.read(footer)
         return found if len(found) == len(self._leaves) else None
 
     def read(self, footer: pq.FileMetaData) -> dict[str, pa.Array[Any]]:
-        """Return the entry of each index that this footer tells of."""
+        """Return the entries of the indices that this footer describes."""
         places = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
         found: dict[str, pa.Array[Any]] = {}
         for column, leaf in self._leaves.items():
@@ -114,18 +114,18 @@ class Footers:
 
 
 def _has_nan(values: pa.Array[Any]) -> bool:
-    """Return a sum is NaN if one of the numbers is, and seldom otherwise."""
+    """Return whether one of the numbers is NaN. The sum is then NaN, and rarely otherwise."""
     total = pc.sum(values).as_py()
     return total is not None and isnan(total) and pc.any(pc.is_nan(values)).as_py() is True
 
 
 def _of_group(chunk: pq.ColumnChunkMetaData, data_type: Any) -> _Bounds | None:
-    """The bounds in Parquet's own form, in which they compare as the values do; None, None if there are no values."""
+    """Return the bounds in Parquet's own form, which compares like the values; None, None without values."""
     statistics = chunk.statistics
     if statistics is None:
         return None
     if not statistics.has_min_max:
-        # Of numbers, those that are left are NaN.
+        # Of numbers, the remaining ones are NaN.
         return (None, None) if statistics.null_count == chunk.num_values or pa.types.is_floating(data_type) else None
     low: Any = statistics.min_raw
     high: Any = statistics.max_raw

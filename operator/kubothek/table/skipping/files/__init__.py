@@ -1,1 +1,1 @@
-"""Metadata as files: Xskipper's and our own, read and written."""
+"""Metadata files, Xskipper's and Kubothek's own: reading and writing."""

@@ -1,10 +1,9 @@
-"""Master keys of encrypted metadata, and how Parquet gets at them (Xskipper's Metadatastore Spec, "Version 1", PME
-support).
+"""Master keys of encrypted metadata, and Parquet's access to them.
 
-Parquet encrypts each column with a key of its own, and that with a *master key*, which Parquet never sees: whoever
-keeps the master keys wraps and unwraps for it. The plug point is pyarrow's ``KmsClient``; the one here reads a
-directory, such as a mounted Secret, and wraps as Parquet's own local wrapping does (AES-GCM with the key's label as
-additional data), so that Xskipper with such a client reads the same files.
+See Xskipper's Metadatastore Spec, "Version 1", PME support. Parquet encrypts each column with a key of its own, and
+that key with a *master key*, which Parquet never sees: a key management service wraps and unwraps for it, behind
+pyarrow's ``KmsClient``. The client here reads a directory, such as a mounted Secret. It wraps as Parquet's own local
+wrapping does (AES-GCM with the key's label as additional data), so Xskipper with such a client reads the same files.
 """
 
 from __future__ import annotations
@@ -36,21 +35,20 @@ Clients = Callable[[pe.KmsConnectionConfig], pe.KmsClient]
 
 @dataclass(frozen=True, slots=True)
 class MasterKeys:
-    """Those that are at hand for one store. ``directory``: a file for each key, named as its label."""
+    """The master keys of one store. ``directory``: has a file for each key, named as its label."""
 
     directory: Path | None
     plugged: ClassVar[Clients | None] = None
-    """In place of files: set it to use another key management service. It raises SkippingUnreadable for a key that it
-    does not give."""
+    """Set it to use another key management service, which raises SkippingUnreadable for a key that it lacks."""
 
     @classmethod
     def of(cls, store: Store) -> Self:
-        """As the store's configuration says."""
+        """Return the keys that the store's configuration names."""
         place = store.config.keys_dir
         return cls(None if place is None else Path(place))
 
     def sealing(self, encryption: Encryption, columns: Mapping[str, list[str]]) -> pq.FileEncryptionProperties:
-        """To write a file; ``columns``: leaves by label of their key. Raises SkippingUnreadable if a key is missing."""
+        """Return the properties to write a file; ``columns``: leaves by key label. Raises SkippingUnreadable."""
         self.require((encryption.footer_key, *columns))
         config = pe.EncryptionConfiguration(
             footer_key=encryption.footer_key,
@@ -67,14 +65,14 @@ class MasterKeys:
         return found
 
     def opening(self) -> pq.FileDecryptionProperties:
-        """To read any file whose keys are at hand; without keys at all it cannot open an encrypted one."""
+        """Return the properties to read any file whose keys are available; without keys it opens no encrypted file."""
         found: pq.FileDecryptionProperties = self._factory().file_decryption_properties(
             pe.KmsConnectionConfig(), pe.DecryptionConfiguration(cache_lifetime=_LIFETIME)
         )
         return found
 
     def require(self, labels: Iterable[str]) -> None:
-        """Raise SkippingUnreadable if a key is missing; what a plugged service gives is seen when it is asked."""
+        """Raise SkippingUnreadable if a key is missing; keys of another service are checked only on use."""
         for label in labels:
             self._check(label)
 
@@ -109,7 +107,7 @@ class MasterKeys:
 
 
 class _FileKeys(pe.KmsClient):
-    """Wraps keys with master keys that are files."""
+    """Wraps keys with master keys from files."""
 
     def __init__(self, keys: MasterKeys) -> None:
         pe.KmsClient.__init__(self)

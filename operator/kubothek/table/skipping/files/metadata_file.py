@@ -1,8 +1,7 @@
-"""One Parquet file of metadata: which columns it has for entries, and the way there and back (Xskipper's Metadatastore
-Spec).
+"""One Parquet file of metadata: its columns, and how entries are written (Xskipper's Metadatastore Spec).
 
-Columns of indices are in exactly the order of the definitions, after ``obj_name`` and the partition columns: Xskipper
-goes by position when it refreshes.
+Index columns are in the order of the definitions, after ``obj_name`` and the partition columns: Xskipper's refresh goes
+by position.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from kubothek.table.skipping.model import Encryption, IndexDefinition
 from kubothek.table.skipping.names import OBJ_NAME, VIRTUAL
 
 SPARK: Final = "4.0.0"
-"""Tells Spark that days and moments are of today's calendar throughout."""
+"""Tells Spark that dates and times use the modern calendar."""
 OURS: Final = b"kubothek.skipping"
-"""In the footer of files that we wrote, with the key of the root of the data files; Spark takes it away."""
+"""Footer key of files that Kubothek wrote, with the key of the root of the data files; Spark removes it."""
 _UTC: Final = pa.timestamp("us", "UTC")
 _NAIVE: Final = pa.timestamp("us")
 _DAY: Final = 86_400_000_000
@@ -41,8 +40,9 @@ _WHOLE: Final[dict[pa.DataType, pa.DataType]] = {
 
 
 def xskipper_fields(schema: EntrySchema, identifier: str, encryption: Encryption | None = None) -> list[Field]:
-    """The columns of a file in Xskipper's directory; ``identifier``: of the table (Xskipper's Metadatastore Spec,
-    "Version 0", ``obj_name``).
+    """Return the columns of a file in Xskipper's directory; ``identifier``: that of the table.
+
+    See Xskipper's Metadatastore Spec, "Version 0", ``obj_name``.
     """
     found = _common(schema, {"tableIdentifier": identifier, "version": spark_schema.VERSION})
     for definition, field in zip(schema.definitions, schema.indices, strict=True):
@@ -54,7 +54,7 @@ def xskipper_fields(schema: EntrySchema, identifier: str, encryption: Encryption
 
 
 def own_fields(schema: EntrySchema, identifier: str, encryption: Encryption | None = None) -> list[Field]:
-    """Return the columns of the file beside it: those that Xskipper has no exact form for."""
+    """Return the columns of the file for Kubothek only: those without an exact form in Xskipper."""
     found = _common(schema, {"tableIdentifier": identifier, "version": spark_schema.VERSION})
     for definition, field in zip(schema.definitions, schema.indices, strict=True):
         if _is_own(definition, field.type):
@@ -63,16 +63,16 @@ def own_fields(schema: EntrySchema, identifier: str, encryption: Encryption | No
 
 
 def pause_fields(schema: EntrySchema) -> list[Field]:
-    """Return the columns of a file that makes Xskipper skip nothing: of no table, and without indices."""
+    """Return the columns of a sentinel file, which makes Xskipper skip nothing: it has no table and no indices."""
     return _common(schema, {"version": spark_schema.VERSION})
 
 
 def xskipper_type(definition: IndexDefinition, entry_type: Any) -> pa.DataType | None:
-    """Return the type of an index's column for Xskipper; None: it has no such index.
+    """Return the type of an index's column for Xskipper; None if Xskipper has no such index.
 
-    A moment without zone is none that Xskipper's timestamps can stand for: a session of Spark since 3.4 compares it in
-    a zone of its own, older ones in UTC. So bounds are a day wider, which holds for all of them, and there are no
-    lists; the exact ones are in our own set.
+    Xskipper's timestamps cannot represent a time without zone: Spark since 3.4 compares it in the session's zone, older
+    versions in UTC. Its bounds are therefore a day wider, which covers all zones, and it has no value lists. The exact
+    values are in Kubothek's own file.
     """
     kind = index_type(definition.type)
     if not kind.foreign:
@@ -117,7 +117,7 @@ def _index_metadata(definition: IndexDefinition) -> dict[str, Any]:
 
 
 def column_keys(fields: Sequence[Field], footer_key: str) -> dict[str, list[str]]:
-    """The leaves of the Parquet file by the label of the key that encrypts them; what is no index has the footer's."""
+    """Return the leaves of the Parquet file by the label of their key; leaves outside indices have the footer's."""
     found: dict[str, list[str]] = {}
     for field in fields:
         index = field.metadata.get("index", {})
@@ -127,7 +127,7 @@ def column_keys(fields: Sequence[Field], footer_key: str) -> dict[str, list[str]
 
 
 def encryption_metadata(fields: Sequence[Field], encryption: Encryption) -> dict[str, str]:
-    """Return what Xskipper needs to encrypt in the same way (specification, version 1). Labels, never a key."""
+    """Return what Xskipper needs to encrypt alike (specification, version 1): labels, never a key."""
     listed = column_keys(fields, encryption.footer_key).items()
     text = ";".join(f"{label}:{','.join(leaves)}" for label, leaves in listed)
     found = {"encryption.column.keys": text, "encryption.footer.key": encryption.footer_key}
@@ -137,7 +137,7 @@ def encryption_metadata(fields: Sequence[Field], encryption: Encryption) -> dict
 
 
 def _sealed(fields: list[Field], encryption: Encryption | None) -> list[Field]:
-    """Return the fields with what readers have to know of their encryption."""
+    """Return the fields with the encryption metadata that readers need."""
     if encryption is None:
         return fields
     master = {**fields[0].metadata, "encryption": encryption_metadata(fields, encryption)}
@@ -162,7 +162,7 @@ def render(
     root: str,
     sealing: pq.FileEncryptionProperties | None = None,
 ) -> pa.Buffer:
-    """The file of these entries. ``names``: their ``obj_name``; ``root``: key of the directory of the data files."""
+    """Return the file of these entries. ``names``: their ``obj_name``; ``root``: key of the data files' directory."""
     columns = [names, *(_stored(entries.column(field.name).combine_chunks(), field.type) for field in fields[1:])]
     schema = pa.schema([pa.field(field.name, field.type) for field in fields])
     sink = pa.BufferOutputStream()
@@ -185,7 +185,7 @@ def render(
 
 
 def _holds_naive(data_type: Any) -> bool:
-    """Only files of our own do; the form that Spark writes moments in has no room for whether there is a zone."""
+    """Return whether the type has times without zone: Spark's INT96 form cannot state whether there is a zone."""
     if pa.types.is_struct(data_type):
         return any(_holds_naive(field.type) for field in data_type)
     if pa.types.is_list(data_type):
@@ -201,7 +201,7 @@ def _stored(column: Any, wanted: Any) -> Any:
 
 
 def _shifted(moments: Any, by: int) -> Any:
-    """Moments without zone as ones in UTC, earlier or later; at the end of time they stay there."""
+    """Return times without zone as times in UTC, shifted and clamped to the range of the type."""
     first, last = -(1 << 63), (1 << 63) - 1
     ticks = moments.fill_null(0).cast(pa.int64()).to_numpy()
     within = np.minimum(ticks, last - by) if by > 0 else np.maximum(ticks, first - by)

@@ -1,8 +1,7 @@
-"""One Parquet file of metadata as it is found, of any version of the specification from 1 to 4 (Xskipper's
-Metadatastore Spec, "Version 1" to "Version 4").
+"""One Parquet file of metadata, of any version of the specification from 1 to 4.
 
-What other writers may have left to doubt is made sure here, so that entries mean the same whoever wrote them:
-what is not certain becomes null, "not known".
+See Xskipper's Metadatastore Spec, "Version 1" to "Version 4". Doubtful values of other writers are resolved here, so
+that entries mean the same whichever program wrote them: an uncertain value becomes null, "unknown".
 """
 
 from __future__ import annotations
@@ -27,8 +26,10 @@ from kubothek.table.skipping.names import OBJ_NAME, VIRTUAL
 from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
 
 _IN_FOOTERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double"})
-"""Types of which Xskipper takes bounds from footers, if no index is on any other (Xskipper's Metadatastore Spec,
-"Version 1"; bounds as Xskipper 1.7 takes them)."""
+"""Types of which Xskipper takes bounds from footers, if no index is on any other type.
+
+See Xskipper's Metadatastore Spec, "Version 1"; bounds as in Xskipper 1.7.
+"""
 _VERSIONS: Final = range(1, 5)
 _ENCRYPTED: Final = b"PARE"
 _LEGACY: Final = ("spark.ibm.metaindex.index.", "com.ibm.metaindex.index.")
@@ -42,11 +43,11 @@ _FORMS: Final[dict[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """What a metadata file says of itself.
+    """The self-description of a metadata file.
 
     ``identifier``   of the table
-    ``root``         key of the directory of the data files, if we wrote it; None: somebody else did
-    ``definitions``  by the name that the column has in the file
+    ``root``         key of the directory of the data files, if Kubothek wrote the file; else None
+    ``definitions``  by the column's name in the file
     ``virtual``      the columns that hold partition values
     """
 
@@ -58,7 +59,7 @@ class FileSchema:
 
 
 class MetadataFile:
-    """An opened file. Raises SkippingUnreadable, naming it, for whatever is wrong with it, here and in :meth:`read`."""
+    """An opened file. Raises SkippingUnreadable, naming it, for any defect, here and in :meth:`read`."""
 
     def __init__(self, source: pa.NativeFile, where: str, keys: MasterKeys) -> None:
         self._where = where
@@ -98,12 +99,12 @@ class MetadataFile:
 
     @property
     def rows(self) -> int:
-        """How many entries it has."""
+        """The number of entries."""
         found: int = self._file.metadata.num_rows
         return found
 
     def read(self, columns: Collection[str]) -> pa.Table:
-        """``obj_name`` and these columns, named as in version 4; moments in microseconds, those of Spark in UTC."""
+        """Return ``obj_name`` and these columns, named as in version 4; times in microseconds, Spark's in UTC."""
         stored = [*self.schema.definitions, *self.schema.virtual]
         wanted = [OBJ_NAME, *(name for name in self._file.schema_arrow.names if name in columns and name in stored)]
         try:
@@ -128,7 +129,7 @@ class MetadataFile:
 
     @cached_property
     def _from_footers(self) -> bool:
-        """Whether Xskipper may have taken bounds from Parquet's footers: only if no index needed more."""
+        """Whether Xskipper may have taken bounds from Parquet's footers: only if no index needed the values."""
         indices = [field for field in self._spark.values() if "index" in field["metadata"]]
         return all(
             isinstance(field["type"], dict)
@@ -151,7 +152,7 @@ class MetadataFile:
 
 
 def _definition(metadata: Mapping[str, Any], stored: pa.DataType) -> IndexDefinition | None:
-    """Return the index of a column; None for a column that is none, or one of a type that nobody here knows."""
+    """Return the index of a column; None for a column of no index, or of an unknown index type."""
     index = metadata.get("index")
     if not isinstance(index, dict) or not is_known(str(index.get("name"))):
         return None
@@ -174,7 +175,7 @@ def _modern(param: str) -> str:
 
 
 def _typed(column: Any, spark: Any) -> Any:
-    """Moments with the zone that Spark means, at whatever depth; Parquet's older form does not tell."""
+    """Return times with the zone that Spark means, at any depth; Parquet's older form does not state it."""
     if isinstance(spark, dict) and spark.get("type") == "struct" and pa.types.is_struct(column.type):
         fields = {field["name"]: field["type"] for field in spark["fields"]}
         ends = [_typed(pc.struct_field(column, [f.name]), fields.get(f.name)) for f in column.type]
@@ -188,7 +189,7 @@ def _typed(column: Any, spark: Any) -> Any:
     return column
 
 
-# What entries of other writers tell for sure: real Xskipper stores some that are wrong (seen with Xskipper 1.7).
+# Trust in entries of other writers: real Xskipper stores some that are wrong (verified with Xskipper 1.7).
 
 
 _ABOVE_SURROGATES: Final = "[\\x{E000}-\\x{FFFF}]"
@@ -196,7 +197,7 @@ _SUPPLEMENTARY: Final = "[\\x{10000}-\\x{10FFFF}]"
 
 
 def trusted(column: Any, *, from_footers: bool) -> Any:
-    """The column of an index, null ("not known") where it may be wrong; ``from_footers``: bounds may be from these."""
+    """Return an index column, null ("unknown") where it may be wrong; ``from_footers``: bounds may be from footers."""
     if pa.types.is_struct(column.type) and [field.name for field in column.type] == ["min", "max"]:
         low, high = pc.struct_field(column, ["min"]), pc.struct_field(column, ["max"])
         if pa.types.is_floating(low.type):
@@ -209,9 +210,9 @@ def trusted(column: Any, *, from_footers: bool) -> Any:
 
 
 def _floats(column: Any, low: Any, high: Any) -> Any:
-    """Bounds may come from Parquet's footers, which leave NaN out: it may be there, as the greatest value.
+    """Return bounds with NaN as the greatest value, because Parquet's footers leave NaN out.
 
-    And if they are null, all values may be NaN.
+    If the bounds are null, all values may be NaN.
     """
     highs = pc.if_else(high.is_valid(), pa.scalar(float("nan"), high.type), high)
     mask = pc.or_(column.is_null(), pc.or_(low.is_null(), high.is_null()))
@@ -219,10 +220,10 @@ def _floats(column: Any, low: Any, high: Any) -> Any:
 
 
 def _texts(column: Any, low: Any, high: Any) -> Any:
-    """Java compares UTF-16, in which characters beyond U+FFFF come before those from U+E000 on.
+    """Return bounds without those that Java's comparison of UTF-16 may have made wrong.
 
-    So a text with a character of the first kind may be above such a ``max`` of the second, and the other way round
-    below such a ``min``; all others compare alike.
+    In UTF-16, characters beyond U+FFFF sort before those from U+E000 on. A text with one of the former may thus be
+    above a ``max`` with one of the latter, or the other way round below a ``min``; all other texts compare alike.
     """
     wrong = pc.or_(
         pc.fill_null(pc.match_substring_regex(high, _ABOVE_SURROGATES), False),
@@ -232,7 +233,7 @@ def _texts(column: Any, low: Any, high: Any) -> Any:
 
 
 def _lists(column: Any) -> Any:
-    """Return a list that holds NULL is one of which not all is known."""
+    """Return the lists; null for a list that contains NULL, because one of its values is unknown."""
     values = column.flatten()
     if not values.null_count:
         return column

@@ -1,4 +1,4 @@
-"""Reading metadata: a part of ours by its columns, or a whole directory of anybody's."""
+"""Read metadata: a part of Kubothek by its columns, or a whole directory of any writer."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _WHOLE_BYTES: Final = 1 << 20
 _HIDDEN: Final = ("_", ".")
 
 
-# --- our own parts ---------------------------------------------------------------------------------------------------
+# --- Kubothek's own parts --------------------------------------------------------------------------------------------
 
 
 def load(store: Store, part: Part, *, columns: Collection[IndexDefinition] | None = None) -> pa.Table:
-    """Entries of a part, in the form of :mod:`..entries`: the same rows in the same order whichever are asked for.
+    """Return the entries of a part, in the form of :mod:`..entries`; row order does not depend on ``columns``.
 
-    ``columns``  indices to read; None: all, and the partition columns. An index that the part has not is left out
+    ``columns``  indices to read; None: all, and the partition columns. An index that the part lacks is left out
 
-    Raises SkippingUnreadable, naming the object, if it is gone, damaged or encrypted with keys that are not at hand.
+    Raises SkippingUnreadable, naming the object, if it is missing, damaged or encrypted with unavailable keys.
     """
     keys = MasterKeys.of(store)
     wanted = None if columns is None else {each.column for each in columns}
     found: pa.Table | None = None
-    for key in reversed(part.keys):  # our own first: what is in both is exact there
+    for key in reversed(part.keys):  # the own file first: it has the exact form of what is in both
         file = MetadataFile(_source(store, key, part.bytes), key, keys)
         if file.schema.root is None:
             raise SkippingUnreadable(f"{key}: not written by Kubothek; build the skipping metadata anew")
@@ -62,7 +62,7 @@ def load(store: Store, part: Part, *, columns: Collection[IndexDefinition] | Non
 
 
 def _keyed(table: pa.Table, identifier: str, root: str) -> pa.Table:
-    """With the keys of the data files, wherever the store lay when the entries were written, and their times."""
+    """Return the table with the keys of the data files, wherever the store was when it was written, and their times."""
     paths, moments = split_names(table.column(OBJ_NAME).combine_chunks())
     keys = pc.binary_join_element_wise(root, pc.utf8_slice_codeunits(paths, len(identifier)), "")
     columns = [keys, moments, *(table.column(name) for name in table.column_names[1:])]
@@ -70,13 +70,13 @@ def _keyed(table: pa.Table, identifier: str, root: str) -> pa.Table:
 
 
 def split_names(names: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
-    """The paths and times in ms of ``obj_name`` values; the time is what stands after the last ``#``, 0 if nothing."""
+    """Return the paths and times in ms of ``obj_name`` values; the time follows the last ``#``, 0 if there is none."""
     found: Any = pc.extract_regex(names, "(?s)^(?P<path>.*)#(?P<moment>[0-9]{1,18})$")
     paths, moments = pc.struct_field(found, ["path"]), pc.struct_field(found, ["moment"])
     return pc.coalesce(paths, names), pc.fill_null(moments.cast(pa.int64()), 0)
 
 
-# --- a directory of anybody's ----------------------------------------------------------------------------------------
+# --- a directory of any writer ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class Metadata:
     """All metadata of one directory.
 
     ``version``      of the specification, the oldest in the files
-    ``definitions``  indices, in the order of their columns; null entries where a file has none of them
-    ``rows``         ``obj_name``, ``path``, ``modified`` (ms), ``virtual_…``, then indices. An ``obj_name`` is there
-                     once: whoever matches it with a file by path and time is right about all of them
+    ``definitions``  indices, in the order of their columns; entries are null where a file lacks the index
+    ``rows``         ``obj_name``, ``path``, ``modified`` (ms), ``virtual_…``, then indices. Each ``obj_name`` occurs
+                     once, so that path and time identify the entry of a file
     """
 
     version: int
@@ -96,10 +96,10 @@ class Metadata:
 
 
 def load_location(store: Store, prefix: str) -> Metadata:
-    """Return the metadata in a directory of a store (``prefix`` ends with ``/``), of whichever writer and version.
+    """Return the metadata in a directory of a store (``prefix`` ends with ``/``), of any writer and version.
 
-    Entries of older versions are brought to the names and parameters of version 4; they have no partition columns.
-    Raises SkippingUnreadable if there is none, or of a version that nobody reads.
+    Entries of older versions get the names and parameters of version 4; they have no partition columns. Raises
+    SkippingUnreadable if there is none, or one of an unsupported version.
     """
     names = [name for name in store.list_names(prefix) if not name.startswith(_HIDDEN) and not name.endswith("/")]
     found = [prefix + name for name in names if name.endswith(".parquet")]
@@ -127,7 +127,7 @@ def load_location(store: Store, prefix: str) -> Metadata:
 
 
 def distinct(table: pa.Table, name: str) -> pa.Table:
-    """Return the rows of a table with each value of a column once: the last of them."""
+    """Return the table with each value of a column once: its last row."""
     column = table.column(name)
     if pc.count_distinct(column).as_py() == table.num_rows:
         return table
@@ -137,9 +137,9 @@ def distinct(table: pa.Table, name: str) -> pa.Table:
 
 
 def current(metadata: Metadata, files: Iterable[tuple[str, int]]) -> pa.Array[Any]:
-    """For each file, by path and time of modification in ms, the number of its row; null for one without.
+    """Return for each file, by path and modification time in ms, the number of its row; null for a file without one.
 
-    A stale entry, of another time, is none.
+    An entry of another time is stale and does not count.
     """
     wanted = pa.array([f"{path}#{moment}" for path, moment in files], pa.string())
     found: pa.Array[Any] = pc.index_in(wanted, metadata.rows.column(OBJ_NAME).combine_chunks())
@@ -147,7 +147,7 @@ def current(metadata: Metadata, files: Iterable[tuple[str, int]]) -> pa.Array[An
 
 
 def _source(store: Store, key: str, size: int = 0) -> pa.NativeFile:
-    """Return the object, read as a whole unless it is large: then only the columns that are asked for are fetched."""
+    """Return the object; a large one is opened, so that only the requested columns are fetched."""
     try:
         if size > _WHOLE_BYTES:
             return pa.PythonFile(store.open(key), mode="r")

@@ -1,5 +1,6 @@
-"""Spark's schema JSON, which carries all that Xskipper knows of a metadata file (Xskipper's Metadatastore Spec,
-metadata of ``obj_name``).
+"""Spark's schema JSON, which carries all that Xskipper knows of a metadata file.
+
+See Xskipper's Metadatastore Spec, metadata of ``obj_name``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kubothek.errors import SkippingUnreadable
 ROW_METADATA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 SPARK_VERSION: Final = b"org.apache.spark.version"
 VERSION: Final = 4
-"""Of the specification, as we write it."""
+"""The version of the specification that Kubothek writes."""
 BLOOM_UDT: Final = (
     "io.xskipper.metadatastore.parquet.ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"  # a class in Xskipper
 )
@@ -38,7 +39,7 @@ _NAMES: Final[dict[pa.DataType, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of a metadata file. ``udt``: the values are an object of this class, stored as binary."""
+    """One column of a metadata file. ``udt``: the class of the objects that its binary values hold."""
 
     name: str
     type: pa.DataType
@@ -46,13 +47,13 @@ class Field:
     udt: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark has it."""
+        """Return Spark's form."""
         kind = spark_type(self.type) if self.udt is None else _udt(self.udt)
         return {"name": self.name, "type": kind, "nullable": True, "metadata": dict(self.metadata)}
 
 
 def spark_type(data_type: pa.DataType) -> Any:
-    """Spark's name of an Arrow type, as its JSON has it; of nested ones an object."""
+    """Return Spark's name of an Arrow type, as in its JSON; an object for nested types."""
     if (name := _NAMES.get(data_type)) is not None:
         return name
     if pa.types.is_decimal(data_type):

@@ -1,4 +1,4 @@
-"""Storing entries: for each data file a row, in Xskipper's directory and, where it has no form for them, in our own."""
+"""Store entries: a row for each data file, in Xskipper's directory, and in an own one for what Xskipper lacks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def write(
     *,
     encryption: Encryption | None = None,
 ) -> Part:
-    """Store entries of a dataset's files under new keys; nobody of ours sees them until a head names the part.
+    """Store entries of a dataset's files under new keys; Kubothek ignores them until a head names the part.
 
-    Real Xskipper sees them at once, which is no harm: an entry tells the truth of its file, referenced or not. An
-    entry that lacks one of Xskipper's indices is left out: to it a null says that the file holds no values.
-    Raises SkippingUnreadable if a master key is missing.
+    Real Xskipper reads them at once, which is harmless: an entry is true for its file, referenced or not. Entries that
+    lack one of Xskipper's indices are left out, because Xskipper reads null as "no values". Raises SkippingUnreadable
+    if a master key is missing.
     """
     entries = entries.filter(complete(schema, entries))
     root = f"{uuid}/{table}"
@@ -55,7 +55,7 @@ def write(
 
 
 def object_names(entries: pa.Table, identifier: str, root: str) -> pa.Array[Any]:
-    """``obj_name`` of each entry: the path that Hadoop has for the file, and when it was modified.
+    """Return ``obj_name`` of each entry: Hadoop's path of the file, and its modification time.
 
     ``identifier``  the path of the directory whose key is ``root``
     """
@@ -68,9 +68,9 @@ def object_names(entries: pa.Table, identifier: str, root: str) -> pa.Array[Any]
 
 
 def modified(store: Store, keys: Iterable[str]) -> dict[str, int]:
-    """When each object was modified, in whole milliseconds since the epoch as Spark has it; absent ones are left out.
+    """Return each object's modification time, in whole ms since the epoch as in Spark; absent objects are left out.
 
-    One request a key, many at a time. Our own planner does not ask for it: it is for Xskipper.
+    One request a key, many at a time. Only Xskipper needs it; Kubothek's planner does not.
     """
 
     def one(key: str) -> int | None:

@@ -1,1 +1,1 @@
-"""Which files a query needs, and what skipping achieved."""
+"""Pruning by skipping metadata: which files a query needs, and what skipping saved."""

@@ -1,4 +1,4 @@
-"""What skipping achieved, in the terms of Xskipper's API (``getLatestQueryAggregatedStats``)."""
+"""Savings by skipping, in the terms of Xskipper's API (``getLatestQueryAggregatedStats``)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Of one dataset in one query. Sizes in bytes; objects are data files.
+    """The savings in one dataset and one query. Sizes in bytes; objects are data files.
 
-    ``is_skippable``  whether an index could say anything of the query's filter; if not, all else is about reading all
+    ``is_skippable``  whether an index applies to the query's filter; if not, the other fields describe a full read
     """
 
     is_skippable: bool
@@ -22,13 +22,13 @@ class Skipped:
 
     @classmethod
     def of(cls, opened: Iterable[str], sizes: Mapping[str, int], *, is_skippable: bool) -> Self:
-        """Of the files that are opened, among all of which the sizes are given."""
+        """Return the savings, given the opened files and the sizes of all files."""
         read = [sizes[key] for key in opened if key in sizes]
         total = sum(sizes.values())
         return cls(is_skippable, total - sum(read), len(sizes) - len(read), total, len(sizes))
 
     def to_xskipper(self) -> dict[str, Any]:
-        """Return the row that ``getLatestQueryStats`` gives; of a query that nothing could be skipped of, zeros."""
+        """Return the row of ``getLatestQueryStats``; zeros for a query that is not skippable."""
         values = self if self.is_skippable else Skipped(False, 0, 0, 0, 0)
         return {
             "status": "SUCCESS",
@@ -40,12 +40,12 @@ class Skipped:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for results of jobs."""
+        """Return plain data, for results of jobs."""
         return asdict(self)
 
 
 def aggregated(queries: Iterable[Skipped]) -> Skipped | None:
-    """The sum over datasets or queries, as ``getLatestQueryAggregatedStats`` makes it; None if there were none."""
+    """Return the sum over datasets or queries, as in ``getLatestQueryAggregatedStats``; None if there are none."""
     some = list(queries)
     if not some:
         return None

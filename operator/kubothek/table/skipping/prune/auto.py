@@ -1,15 +1,16 @@
-"""Choosing indices: from a sample of the table's values, and from what queries filter by.
+"""Choose indices from a sample of the table's values and from the filters of queries.
 
-The rule (docs/skipping.md says it to users). In a sample of files, a column is *clustered* if a range of values is met
-by at most half of them, and *told apart* if a value is, on average, in at most half of them.
+The rule (docs/skipping.md explains it to users). In a sample of files, a column is *clustered* if a value lies within
+the bounds of at most half of them, and *told apart* if a value is, on average, in at most half of them.
 
-* MinMax: numbers, dates and moments that are clustered, strings as well if their values are short. Also columns that
-  queries compare by ranges, and, while there is one file only, all numbers, dates and moments: 16 bytes a file.
-* ValueList: columns of few values in each file that are told apart; of rather more if queries ask for single values.
-* BloomFilter: columns of strings or whole numbers with many values that queries ask for one by one, if they are told
-  apart and MinMax does not do it.
-* Prefix, Suffix, TokenList: columns of strings for which queries have LIKE 'x%', '%x', '%x%', the first unless MinMax
-  does it.
+* MinMax: clustered columns of numbers, dates and times, and of strings if their values are short. Also columns that
+  queries compare by ranges and, with a single file, all numbers, dates and times: 16 bytes a file.
+* ValueList: columns with few values in each file that are told apart; with more values if queries ask for single ones.
+* BloomFilter: columns of strings or whole numbers with many values, if queries ask for single values, the values are
+  told apart, and MinMax does not suffice.
+* Prefix, Suffix, TokenList: columns of strings for which queries have LIKE 'x%', '%x', '%x%'; Prefix only if MinMax
+  does
+  not suffice.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ _SHARP: Final = 0.1
 _SHORT_BYTES: Final = 64
 
 Seen = Collection[tuple[str, str]]
-"""Columns, each with a way in which queries often compare it (:mod:`.filters_seen`)."""
+"""Columns, each with a kind of comparison that is frequent in queries (:mod:`.filters_seen`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
-    """What a sample of files tells of a column.
+    """The statistics of a column in a sample of files.
 
-    ``range_share``  of the files, those whose bounds hold a value that one of them begins with; 1 = no clustering
-    ``value_share``  of the files, those that hold one of their values, on average
+    ``range_share``  share of files whose bounds contain another file's least value, on average; 1 = not clustered
+    ``value_share``  share of files that hold a given value, on average
     ``values``       distinct values of the file that has most of them
     ``width``        bytes of a value, on average
     """
@@ -60,14 +61,14 @@ class ColumnProfile:
 
 
 def sampled(keys: Sequence[str]) -> list[str]:
-    """Return files to look at: evenly spread, the first and the last among them."""
+    """Return a sample of files, evenly spread, with the first and the last."""
     if len(keys) <= SAMPLE_FILES:
         return list(keys)
     return [keys[round(number * (len(keys) - 1) / (SAMPLE_FILES - 1))] for number in range(SAMPLE_FILES)]
 
 
 def profile(files: Sequence[pa.Table], schema: pa.Schema, partition_keys: Sequence[str] = ()) -> list[ColumnProfile]:
-    """Return what the first rows of some files tell of each column that may have an index."""
+    """Return the statistics of each column that may have an index, from the first rows of some files."""
     candidates = [each for each in schema if each.name not in partition_keys and _is_plain(each.type)]
     return [found for each in candidates if (found := _profile(each, files)) is not None]
 
@@ -75,7 +76,7 @@ def profile(files: Sequence[pa.Table], schema: pa.Schema, partition_keys: Sequen
 def choose(
     columns: Sequence[ColumnProfile], seen: Seen, given: Sequence[IndexDefinition], schema: pa.Schema
 ) -> tuple[IndexDefinition, ...]:
-    """Return those that are given, and what the rule adds: what queries ask for comes first, if there are too many."""
+    """Return the given indices and those that the rule adds; columns in query filters first, up to the limit."""
     chosen = [
         (column, kind)
         for column in columns
@@ -131,14 +132,14 @@ def _is_ordered(data_type: Any, *, is_text: bool) -> bool:
 
 
 def _profile(field: pa.Field[Any], files: Sequence[pa.Table]) -> ColumnProfile | None:
-    """None for a column of which the sample has no values."""
+    """Return the statistics of a column; None if the sample has no values of it."""
     uniques = [file.column(field.name).drop_null().unique() for file in files if field.name in file.column_names]
     uniques = [each for each in uniques if len(each)]
     if not uniques:
         return None
     everything = pa.chunked_array([chunk for each in uniques for chunk in [each]], uniques[0].type)
     counts = everything.value_counts().field("counts")
-    # The share of the sample in which a value is: of values that are in it at all.
+    # The average share of files that hold a value, over the values in the sample.
     value_share = float(pc.mean(counts).as_py() or 0) / len(uniques)
     width = everything.nbytes / len(everything)
     shares = [1.0]

@@ -1,12 +1,12 @@
-"""What the entries of an index say of a term: which files may hold a row for which it is TRUE.
+"""Clauses: which files may hold a row for which a term is TRUE, by the entries of an index.
 
 A clause is a function of a bound term, of an index and of its entries, an Arrow array with an element a file. It
-returns a mask, true for every file that may hold such a row, or None if it says nothing about such a term. It may be
-true too often, never too seldom: an entry that is null, or that cannot be compared, keeps its file. The meaning of
-terms is that of :mod:`kubothek.table.expressions`: NULL never matches, NaN is above all numbers, the two zeros are one,
-text is ordered by its bytes. Where real Xskipper answers otherwise (seen with Xskipper 1.7), it is wrong.
+returns a mask that is true for every file that may hold such a row, or None if the index cannot decide the term. It may
+be true too often, never too seldom: an entry that is null or incomparable keeps its file. Terms mean the same as in
+:mod:`kubothek.table.expressions`: NULL never matches, NaN is above all numbers, the two zeros are equal, text is
+ordered by its bytes. Where real Xskipper differs (verified with Xskipper 1.7), Xskipper is wrong.
 
-Index types of one's own bring clauses of the same form.
+Own index types register clauses of the same form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Clause: TypeAlias = Callable[[Term, IndexDefinition, Any], Mask | None]
 
 _FEW: Final = 16
-"""So many values of an IN are compared one by one."""
+"""Up to this many values of an IN are compared one by one."""
 _KIN: Final = (
     (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
     (pa.types.is_string, pa.types.is_large_string),
@@ -47,7 +47,7 @@ _TICKS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def minmax(term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
-    """``entries``: struct of ``min`` and ``max``, both null if no row has a value."""
+    """Decide by bounds. ``entries``: struct of ``min`` and ``max``, both null if no row has a value."""
     if term.op is Op.IS_NULL or term.never:
         return None
     low, high = entries.field(0), entries.field(1)
@@ -80,7 +80,7 @@ def _within(term: Term, low: Any, high: Any) -> Any:
 
 
 def _one_inside(values: tuple[Any, ...], low: Any, high: Any, term: Term) -> Any:
-    """Return where one of the values, which are sorted with NaN as the last, is from ``low`` to ``high``."""
+    """Return where one of the values, sorted with NaN last, lies between ``low`` and ``high``, both included."""
     if len(values) > _FEW:
         if _is_searchable(term) and not is_nan(values[-1]):
             array = pa.array(values, term.type)
@@ -92,7 +92,7 @@ def _one_inside(values: tuple[Any, ...], low: Any, high: Any, term: Term) -> Any
 
 
 def _is_searchable(term: Term) -> bool:
-    """Return whether Arrow finds values of the type by halving."""
+    """Return whether Arrow has a binary search for the type."""
     found = _type(term)
     return not (pa.types.is_decimal(found) or pa.types.is_boolean(found))
 
@@ -103,7 +103,7 @@ def _type(term: Term) -> pa.DataType:
 
 
 def _le(left: Any, right: Any, term: Term) -> Any:
-    """``left <= right`` with NaN above all numbers; null where either is."""
+    """Return ``left <= right`` with NaN above all numbers; null where either is."""
     found = pc.less_equal(left, right)
     return pc.or_(found, pc.is_nan(right)) if pa.types.is_floating(_type(term)) else found
 
@@ -113,9 +113,9 @@ def _scalar(value: Any, term: Term) -> Any:
 
 
 def _comparable(term: Term, low: Any, high: Any) -> tuple[Any, Any] | None:
-    """Return the bounds in the term's type, so that no value between them is lost; None if that cannot be said.
+    """Return the bounds in the term's type, widened where needed; None if they cannot be converted.
 
-    Files may have been written when the column was narrower, and Spark stores timestamps in nanoseconds.
+    Files may be older than a widening of the column, and Spark stores timestamps in nanoseconds.
     """
     wanted, found = _type(term), low.type
     types = pa.types
@@ -125,7 +125,7 @@ def _comparable(term: Term, low: Any, high: Any) -> tuple[Any, Any] | None:
         return _in_unit(low, wanted, up=False), _in_unit(high, wanted, up=True)
     if not _is_kin(found, wanted) or (types.is_floating(found) and not types.is_floating(wanted)):
         return None
-    # Integers beyond 2**53 are rounded to doubles as rows are: in the same order.
+    # Integers beyond 2**53 are rounded to doubles exactly as rows are, which keeps the order.
     safe = not (types.is_floating(wanted) and types.is_integer(found))
     try:
         return low.cast(wanted, safe=safe), high.cast(wanted, safe=safe)
@@ -139,7 +139,7 @@ def _is_kin(found: Any, wanted: Any) -> bool:
 
 
 def _in_unit(moments: Any, wanted: Any, *, up: bool) -> Any:
-    """Moments in the unit that is wanted, rounded up or down."""
+    """Return times in the wanted unit, rounded up or down."""
     have, want = _TICKS[moments.type.unit], _TICKS[wanted.unit]
     ticks = moments.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     step = max(1, have // want)
@@ -177,7 +177,7 @@ def _in_lists(term: Term, values: Any) -> Mask | None:
 
 
 def any_of(matches: Mask, entries: Any) -> Mask:
-    """For which lists one of their flattened elements is true; those that are null keep their files."""
+    """Return which lists have an element that is true, given the flattened elements; a null list keeps its file."""
     lengths = pc.fill_null(pc.list_value_length(entries), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     sums = np.concatenate(([0], np.cumsum(matches, dtype=np.int64)))
     ends = np.cumsum(lengths)
@@ -186,7 +186,7 @@ def any_of(matches: Mask, entries: Any) -> Mask:
 
 
 def flags(found: Any) -> Mask:
-    """Arrow's truth as a mask; what is not known is false."""
+    """Return Arrow's booleans as a mask; null is false."""
     mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
     return mask
 
@@ -195,7 +195,7 @@ def flags(found: Any) -> Mask:
 
 
 def bloomfilter(term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
-    """``entries``: :class:`~kubothek.table.skipping.bloom.filters.Filters`, one a file."""
+    """Decide by Bloom filters. ``entries``: :class:`~kubothek.table.skipping.bloom.filters.Filters`, one a file."""
     if term.op not in (Op.EQ, Op.IN) or term.never or not can_hash(_type(term)):
         return None
     values = term.value if isinstance(term.value, tuple) else (term.value,)
@@ -203,11 +203,11 @@ def bloomfilter(term: Term, definition: IndexDefinition, entries: Any) -> Mask |
     return filters.might_contain(values, _type(term))
 
 
-# --- all of them -------------------------------------------------------------------------------------------------
+# --- registry ----------------------------------------------------------------------------------------------------
 
 
 def clause_of(definition: IndexDefinition) -> Clause | None:
-    """Return what knows to read the entries of this index; None for an index type that nobody registered."""
+    """Return the clause for the entries of this index; None for an unregistered index type."""
     return _CLAUSES.get(definition.name)
 
 
@@ -228,7 +228,7 @@ def may_match(definition: IndexDefinition, terms: Sequence[Term], entries: Any) 
 
 
 def register(index_type: str, clause: Clause) -> None:
-    """Have the entries of an index type of this name read by this clause."""
+    """Register the clause for entries of an index type of this name."""
     _CLAUSES[index_type.lower()] = clause
 
 

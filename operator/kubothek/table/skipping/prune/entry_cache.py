@@ -1,4 +1,4 @@
-"""Entries that were read, kept for the next query in bounded memory: none of them ever changes."""
+"""Cache of entries for the next query, in bounded memory; entries are immutable."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from kubothek.table.skipping.model import IndexDefinition, Part
 log = logging.getLogger(__name__)
 
 BUDGET: Final = 256 << 20
-"""Bytes that are kept for each store."""
+"""Cached bytes for each store."""
 _BLOOM: Final = "bloomfilter"
 _FIXED_BYTES: Final = 1 << 10
 
 
 def as_asked(definition: IndexDefinition, entries: pa.Array[Any]) -> Any:
-    """Return the entries of an index as its clause takes them."""
+    """Return the entries of an index in the form that its clause takes."""
     return Filters.of(entries) if definition.name == _BLOOM else entries
 
 
 class Opened:
-    """The columns of the parts of one store that were used last."""
+    """The most recently used columns of the parts of one store."""
 
     def __init__(self, store: Store, budget: int = BUDGET) -> None:
         self._store = store
         self._kept: Kept[tuple[Part, str], Any] = Kept(budget)
 
     def keys(self, part: Part) -> pa.Array[Any] | None:
-        """Return the keys of the files of a part; None if it cannot be read, which costs time and nothing else."""
+        """Return the keys of the files of a part; None if it is unreadable, which only costs time."""
         found: pa.Array[Any] | None = self.entries(part, ())[KEY]
         return found
 
     def entries(self, part: Part, definitions: Sequence[IndexDefinition]) -> Mapping[str, Any]:
-        """By the names of columns the keys of the files, and the entries of these indices as their clauses take them.
+        """Return the keys of the files, and the entries of these indices in the form of their clauses, by column name.
 
-        None in the place of those that the part has not, or that cannot be read.
+        None for entries that the part lacks or that cannot be read.
         """
         names = [KEY, *(each.column for each in definitions)]
         found = {name: kept[0] for name in names if (kept := self._kept.recall((part, name))) is not None}
@@ -70,4 +70,4 @@ class Opened:
 
 
 opened = by_store(Opened)
-"""What is kept of a store, as long as the store is."""
+"""The cache of a store, for the lifetime of the store object."""

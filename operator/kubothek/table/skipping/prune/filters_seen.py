@@ -1,4 +1,4 @@
-"""What queries filter by, in words that survive them: ``flight:Equal``, ``distance:Range`` …"""
+"""The filters of queries as short texts, kept for statistics: ``flight:Equal``, ``distance:Range`` …"""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _RANGES: Final = frozenset({Op.LT, Op.LE, Op.GT, Op.GE})
 
 
 def filters_of(where: Predicate, columns: Container[str] | None = None, *, most: int = 8) -> tuple[str, ...]:
-    """Return the columns of a predicate, each with the ways in which it is compared; the first few.
+    """Return the columns of a predicate, each with the kinds of comparison; at most ``most``.
 
-    ``columns``  those that count; None = all
+    ``columns``  columns to include; None = all
     """
     found: dict[str, None] = {}
     for terms in where.conjunctions:
@@ -47,7 +47,7 @@ def _kinds(terms: list[Term]) -> list[str]:
 
 
 def _is_prefix(terms: list[Term]) -> bool:
-    """Return whether the bounds are those that LIKE 'x%' becomes."""
+    """Return whether the bounds are those of LIKE 'x%'."""
     low = next((term.value for term in terms if term.op is Op.GE), None)
     high = next((term.value for term in terms if term.op is Op.LT), None)
     return isinstance(low, str) and isinstance(high, str) and is_prefix(low, high)

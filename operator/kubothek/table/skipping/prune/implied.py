@@ -1,7 +1,7 @@
-"""What terms say together and none of them alone: ``x >= 'ab' AND x < 'ac'`` is ``x LIKE 'ab%'``.
+"""Terms that follow from several terms together: ``x >= 'ab' AND x < 'ac'`` is ``x LIKE 'ab%'``.
 
-That is how LIKE with a prefix comes (docs/filters.md). Asked one by one, an index that keeps several values of a file
-finds one for each bound; asked for the pattern, it must find one within both.
+LIKE with a prefix arrives in this form (docs/filters.md). An index with several values of a file may satisfy each bound
+with a different value; for the pattern, one value must satisfy both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WILD: Final = frozenset("%_\\")
 
 
 def implied(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """Return the terms of a conjunction, and the patterns that follow from pairs of them."""
+    """Return the terms of a conjunction, and the LIKE patterns that follow from pairs of them."""
     lows = [term for term in terms if term.op is Op.GE and isinstance(term.value, str)]
     highs = [term for term in terms if term.op is Op.LT and isinstance(term.value, str)]
     patterns = [
@@ -28,10 +28,10 @@ def implied(terms: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def is_prefix(low: str, high: str) -> bool:
-    """Return whether the texts from ``low`` up to ``high`` are those that begin with ``low``."""
+    """Return whether the texts from ``low`` up to ``high`` are exactly those that begin with ``low``."""
     if not low or not high or len(high) > len(low):
         return False
-    # The last character that has a next one goes up, and what comes after it goes.
+    # ``high`` is ``low`` with its last incrementable character incremented, and the rest cut off.
     return low[: len(high) - 1] == high[:-1] and _next(low[len(high) - 1]) == high[-1] and _ends(low[len(high) :])
 
 
@@ -43,5 +43,5 @@ def _next(character: str) -> str | None:
 
 
 def _ends(rest: str) -> bool:
-    """Return whether these characters are the last ones there are."""
+    """Return whether all these characters are the greatest code point."""
     return all(ord(character) == 0x10FFFF for character in rest)

@@ -1,7 +1,7 @@
-"""Which files of a table may hold a match, by the entries of its skipping metadata.
+"""Select the files of a table that may hold a match, by the entries of its skipping metadata.
 
-Entries are matched by the key of their file, relative to the store: keys are unique and files are never rewritten, so
-no time of modification is asked for (commit-protocol, "Skipping entries"). A file without an entry may hold anything.
+Entries are matched by the key of their file, relative to the store. Keys are unique and files are never rewritten, so
+the modification time is not needed (commit-protocol, "Skipping entries"). A file without an entry may hold anything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _THREADS: Final = 16
 
 
 class Described(Protocol):
-    """A head, as far as skipping metadata is concerned."""
+    """The part of a head that skipping metadata needs."""
 
     @property
     def skipping(self) -> SkippingState:
@@ -45,7 +45,7 @@ class Described(Protocol):
 
 
 class Skipping:
-    """The entries of a head's files, as far as they say something of these columns; read when they are first asked."""
+    """The entries of a head's files for the indices on these columns, read on first use."""
 
     def __init__(self, store: Store, head: Described, columns: Collection[str]) -> None:
         state = head.skipping
@@ -88,9 +88,9 @@ class Skipping:
 
 
 def may_hold(where: Predicate, definitions: Sequence[IndexDefinition], rows: pa.Table) -> Mask:
-    """For each row of metadata, in the form of :mod:`..files.reading`, whether its file may hold a match; of any files.
+    """Return for each metadata row, in the form of :mod:`..files.reading`, whether its file may hold a match.
 
-    ``where`` is bound. What it says of partition columns is looked up in the ``virtual_`` columns.
+    ``where`` is bound. Its terms on partition columns are compared with the ``virtual_`` columns.
     """
     found = np.zeros(rows.num_rows, np.bool_)
     prepared = {each.column: as_asked(each, rows.column(each.column).combine_chunks()) for each in definitions}
@@ -106,7 +106,7 @@ def may_hold(where: Predicate, definitions: Sequence[IndexDefinition], rows: pa.
 
 
 def _in_paths(term: Term, rows: pa.Table) -> Mask:
-    """Return what the values of a partition column say, as far as they are known."""
+    """Return which files the known values of a partition column permit."""
     name = next((n for n in rows.column_names if n.lower() == VIRTUAL + term.column.lower()), None)
     everything = np.ones(rows.num_rows, np.bool_)
     if name is None or term.type is None:
@@ -121,19 +121,19 @@ def _in_paths(term: Term, rows: pa.Table) -> Mask:
 
 
 def _on(definition: IndexDefinition) -> list[str]:
-    """Xskipper's columns have no case; where the table has two that differ in nothing else, it has no index on them."""
+    """Return the columns in lower case, as Xskipper ignores case; columns that differ only in case have no index."""
     return [column.lower() for column in definition.columns]
 
 
 def _each(act: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
-    """``act`` on each part, several at a time: it may wait for the store."""
+    """Run ``act`` on each part, several at a time, because it may wait for the store."""
     if len(parts) < 2:
         return [act(part) for part in parts]
     with ThreadPoolExecutor(min(_THREADS, len(parts))) as pool:
         return list(pool.map(act, parts))
 
 
-# --- where the entry of a file is --------------------------------------------------------------------------------
+# --- position of a file's entry ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Places:
 
 
 def _places(store: Store, head: Described, parts: Iterable[Part]) -> _Places:
-    """Worked out once for each head that is kept."""
+    """Return the positions; computed once for each head in memory."""
     name = id(head)
     known = _KNOWN.get(name)
     if known is not None and known.head() is head:
@@ -160,7 +160,7 @@ def _places(store: Store, head: Described, parts: Iterable[Part]) -> _Places:
 
 
 def _worked_out(store: Store, head: Described, parts: tuple[Part, ...], name: ref[Described]) -> _Places:
-    """Of several entries of a file the newest counts."""
+    """Compute the positions; of several entries of a file the newest counts."""
     newest_first = parts[::-1]
     keys = _each(lambda part: opened(store).keys(part), newest_first)
     readable = [(part, found) for part, found in zip(newest_first, keys, strict=True) if found is not None]
@@ -172,4 +172,4 @@ def _worked_out(store: Store, head: Described, parts: tuple[Part, ...], name: re
 
 
 _KNOWN: Final[dict[int, _Places]] = {}
-"""By the identity of the head, which has no cheaper one."""
+"""By the identity of the head, its cheapest key."""
