@@ -60,8 +60,7 @@ class CsvOptions:
     """How to read CSV.
 
     A value equal to one of ``null_values`` is null unless it is quoted: quoted values are text. An empty ``quote``
-    disables
-    quoting. Without ``header`` the source must declare its columns.
+    disables quoting. Without ``header`` the source must declare its columns.
     """
 
     delimiter: str = ","

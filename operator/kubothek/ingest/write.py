@@ -180,8 +180,7 @@ def ingest_here(
     """Read, validate and write in this process.
 
     ``told`` gets the numbers of files and rows read so far; ``observer`` observes the rows during the write. Raises the
-    errors
-    of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay unreferenced.
+    errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay unreferenced.
     """
     rows = 0
     whole = ingest.plan.with_whole_files([file.name for file in ingest.plan.files])

@@ -42,8 +42,7 @@ def zones_after(table: pa.Schema | None, known: Mapping[str, str], data: Mapping
     """Return the zones of a table's columns after data with the zones ``data`` is added.
 
     ``table`` is the schema before, None if the table has none. Raises SchemaMismatch for data that has a zone in a
-    column
-    that has none, and the other way round.
+    column that has none, and the other way round.
     """
     there = {} if table is None else dict(zip(table.names, table.types, strict=True))
     after = {name: zone for name, zone in known.items() if name in there}

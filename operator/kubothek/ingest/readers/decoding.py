@@ -20,8 +20,7 @@ def decoding(
     """Raise SourceCorrupt for any error of a parser about the bytes of a file.
 
     ``what`` is the expected kind of file, such as "Zip file"; ``where`` returns the position reached. A LakeError
-    passes, and
-    so does an error of this machine, such as a full disk. MemoryError becomes SourceRefused.
+    passes, and so does an error of this machine, such as a full disk. MemoryError becomes SourceRefused.
     """
     try:
         yield

@@ -61,8 +61,7 @@ def read_csv(
     """Yield all rows, in the columns and types of ``schema``.
 
     ``names`` are the file's columns in its order; ``has_header``: these bytes start with them. Raises SchemaMismatch
-    and
-    DataTypeMismatch, naming the row (counted from 1 where these bytes start), and SourceCorrupt.
+    and DataTypeMismatch, naming the row (counted from 1 where these bytes start), and SourceCorrupt.
     """
     _check_types(name, schema)
     check_names(name, names, schema.names)

@@ -24,8 +24,7 @@ ENTRIES: Final = pa.schema({name: pa.string() for name in ("key", "etag", "error
 """One file version per row.
 
 ``error`` says why it is in quarantine, null if its rows were ingested; ``reading`` is the digest of the read options
-with
-which it failed.
+with which it failed.
 """
 
 _GROUP_ROWS: Final = 50_000

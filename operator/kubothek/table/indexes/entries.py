@@ -1,7 +1,7 @@
 """Index entries in memory: tables of ``value`` and ``label``, a row for each label of each value.
 
-``label`` is dictionary-encoded: a label has many values. *Sorted* entries are ordered by value and hold no pair
-twice. Arrow does all the work; no Python code handles single values.
+``label`` is dictionary-encoded: a label has many values. *Sorted* entries are ordered by value and hold no pair twice.
+Arrow does all the work; no Python code handles single values.
 """
 
 from __future__ import annotations

@@ -56,8 +56,7 @@ def lookup_interval(store: Store, head: Indexed, schema: pa.Schema, column: str,
     """Return the labels of all files that may hold a row whose value is in the interval; None if no index can tell.
 
     ``schema`` is the stored one of the table. The set may contain labels of deleted files, which the head does not
-    have. A
-    missing or damaged index counts as none: foreign garbage collections delete those of old versions.
+    have. A missing or damaged index counts as none: foreign garbage collections delete those of old versions.
     """
     state = head.index_state
     kind = state.kinds().get(column)

@@ -55,8 +55,7 @@ def maintain(
     """Return the indices of the head after the change. Nothing is written if none of them changes.
 
     ``lenient``: drop an index that cannot be updated; else it raises IndexStale. Raises IndexInvalid for a wanted index
-    that
-    is impossible.
+    that is impossible.
     """
     return _Maintenance(store, before, files, moment, change).run(lenient=lenient)
 
