@@ -80,7 +80,7 @@ def refresh(
     rebuild: bool = False,
     build: Callable[[int], Describe],
 ) -> Refreshed:
-    """Describe new and changed files, and drop missing ones; rebuild if the definitions or the columns changed.
+    """Describe new and changed files, drop entries of missing ones; rebuild if definitions or columns changed.
 
     ``wish``   the index definitions, without parts
     ``build``  returns the describing function, given the number of bytes of the files
@@ -139,10 +139,7 @@ def _goes_on(index: PlainIndex, work: Work) -> bool:
 
 
 def _kept(metadata: Store, index: PlainIndex | None) -> list[tuple[PlainPart, pa.Table]] | None:
-    """Return the parts with the versions that they describe; None if one is missing or unreadable.
-
-    Real Xskipper's REFRESH deletes parts, for example.
-    """
+    """Return the parts with the versions that they describe; None if one is missing or unreadable."""
     if index is None:
         return []
     found = []

@@ -129,8 +129,8 @@ def run(
     ``named``      the error for a process that ended before its work was done
     ``answer``     answers the function's questions, in the thread that consumes the stream; its result is pickled
     ``files``      descriptors that the process gets copies of; the function gets their numbers before its arguments
-    ``maps_files`` whether the function maps files: ``memory`` then limits private writable memory (``RLIMIT_DATA``)
-                   and no mapped file
+    ``maps_files`` whether the function maps files: ``memory`` then limits private writable memory only
+    (``RLIMIT_DATA``)
     """
     return _pool().run(function, arguments, _Bounds(memory, seconds, maps_files), named, answer, files)
 

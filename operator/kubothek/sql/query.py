@@ -32,10 +32,11 @@ from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.time_zones import zones_of
 
 Look: TypeAlias = Callable[[str, Version | None], Snapshot]
-"""Function to one version of a dataset, None = the present one; raises DatasetNotFound, VersionNotFound."""
+"""Function from a dataset's name and version (None = present) to its snapshot; raises DatasetNotFound,
+VersionNotFound."""
 
 Restrict: TypeAlias = Callable[[Snapshot], Predicate]
-"""The rows of a dataset that a query may see, in columns of its stored schema; raises QueryInvalid."""
+"""Function from a snapshot to the rows that a query may see, in columns of its stored schema; raises QueryInvalid."""
 
 LOCKED: Final[dict[str, str | bool]] = {
     "enable_external_access": False,
@@ -231,8 +232,7 @@ def prepare(
 ) -> Query:
     """Parse, check and plan a SELECT.
 
-    ``store``     the store of the datasets; a function from a dataset's name, called after ``look``, if there are
-                  several
+    ``store``     the store of the datasets, or a function to it from a dataset's name, called after ``look``
     ``look``      finds the datasets that it names
     ``names``     all names, for the message about an unknown one
     ``restrict``  the rows of each dataset that it may see; None = all

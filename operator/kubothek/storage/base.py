@@ -156,7 +156,7 @@ class Store(ABC):
         """Write a large object from a seekable stream, in parts where the store needs it; returns its ETag."""
 
     def stage(self, key: str) -> AbstractContextManager[Staged] | None:
-        """Stage an object that is read once more before it enters; one that does not enter is deleted at the end.
+        """Stage an object that is read once more before it enters; one that does not is deleted after the context.
 
         Its key must be content-addressed, as in :meth:`put_many`. Returns None if the store cannot read invisible
         objects: then :meth:`upload` a source that ends with an error.

@@ -9,7 +9,7 @@ import zstandard
 
 _CHUNK: Final = 1 << 20
 _LARGEST_WINDOW: Final = 1 << 27
-"""zstd's own default limit."""
+"""zstd's own default limit of the window."""
 
 
 def decompress(data: bytes, limit: int) -> bytes:

@@ -13,10 +13,8 @@ from io import FileIO
 from typing import Any, Final
 
 _WRITTEN: Final = 1 << 18
-"""Bytes per write. The kernel allocates one piece of memory for one write.
-
-Where a hypervisor reclaims free memory, it has taken the large pieces, which are then slow to get.
-"""
+"""Bytes per write. The kernel stores one write in one piece of memory; where a hypervisor reclaims free memory, large
+pieces are slow to get."""
 
 
 class Temporary:

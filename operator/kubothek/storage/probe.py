@@ -37,7 +37,7 @@ def probe_store(store: Store) -> Capabilities:
 
 
 def _skew(modified: datetime, before: float, after: float) -> float:
-    """Return the least number of seconds by which the store's clock is ahead; S3 rounds times down to seconds."""
+    """Return the least possible skew in seconds, positive if the store is ahead; S3 rounds times down to seconds."""
     earliest = modified.timestamp()
     latest = earliest + (0 if modified.microsecond else 1)
     return max(earliest - after, 0.0) + min(latest - before, 0.0)

@@ -81,7 +81,7 @@ def _made(process: int, access: StoreConfig, patience: RetryPolicy) -> Connected
         config=config,
     )
     client.meta.events.register(EVENT, read_contents)
-    # As the client itself selects them.
+    # The same authorities as the client's.
     authorities = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
     wire = Wire(authorities or str(get_cert_path(verify=True)), patience.connect, patience.silence)
     return Connected(client, ObjectRequests(client, wire))
@@ -95,10 +95,8 @@ def _made(process: int, access: StoreConfig, patience: RetryPolicy) -> Connected
 
 
 EVENT: Final = "before-parse.*.ListObjectsV2"
-"""botocore's event for :func:`read_contents`.
-
-The wildcard puts it before botocore's own handler, which parses answers of status 200 to look for errors.
-"""
+"""botocore's event for :func:`read_contents`. The wildcard puts it before botocore's own handler, which parses answers
+of status 200 to look for errors."""
 
 _FIELDS: Final = ("Key", "Size", "ETag", "LastModified")
 _FIELD: Final = re.compile(rf"<({'|'.join(_FIELDS)})>([^<]*)</\1>")

@@ -40,7 +40,7 @@ _COLUMN_BYTES: Final = 256
 _BLOCKS_OF_A_RUN: Final = 16
 _UPLOADS_AT_ONCE: Final = 8
 _UNHASHED: Final = 16
-"""The divisor of the budget: finished files may take this fraction of it until several are hashed at once."""
+"""The divisor of the budget for finished files that wait until several are hashed at once."""
 
 
 class Observer(Protocol):
@@ -59,8 +59,7 @@ class Observer(Protocol):
 class ParquetPart:
     """One data file, encoded in memory one row group at a time. ``label`` is its label in the head.
 
-    ``ascending``  columns of numbers that mostly grow: delta encoding suits their small differences, a dictionary does
-                   not
+    ``ascending``  columns of numbers that mostly grow: they are delta-encoded, without a dictionary
     """
 
     def __init__(self, label: str, schema: pa.Schema, layout: Layout, ascending: Sequence[str] = ()) -> None:

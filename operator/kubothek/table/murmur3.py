@@ -1,7 +1,7 @@
 """Murmur3 (x86, 32 bit) as Spark computes it, over whole Arrow arrays, for buckets and Bloom filters.
 
 Each function takes each row's hash so far, which serves as the seed, and one more value a row; for a null, the result
-is undefined. It differs from the standard in the last bytes of a text. Test vectors: docs/layout.md, Spark's
+is undefined. The hash differs from the standard in the last bytes of a text. Test vectors: docs/layout.md, Spark's
 ``BloomFilterImpl`` and Murmur3_x86_32.
 """
 

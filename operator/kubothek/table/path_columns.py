@@ -42,7 +42,7 @@ class PathColumn:
         return int(self.codes.nbytes) + self.values.nbytes
 
     def where(self, term: Term, *, unknown: bool) -> Mask:
-        """Return the files all of whose rows the bound term is TRUE for; ``unknown`` if the path lacks the column."""
+        """Return the files for which the bound term is TRUE in all rows; ``unknown`` where paths lack the column."""
         found = pc.fill_null(truth(term, self.values), False).to_numpy(zero_copy_only=False)
         result: Mask = np.append(found, unknown)[self.codes]
         return result

@@ -99,8 +99,8 @@ def normalise(schema: pa.Schema, partition_keys: Sequence[str] = ()) -> pa.Schem
     """Return the stored schema for data of this schema: widened types, partition columns first, the others by name.
 
     Raises SchemaMismatch, naming the column: a duplicate name, a missing partition column, a type that a Kartothek
-    table cannot hold, or a timestamp with time zone. Such a column can be written once, but then no library can update
-    the table; ingestion converts it with :func:`without_time_zones`.
+    table cannot hold, or a timestamp with time zone. A table with one can be written, but no library can update it;
+    ingestion converts them with :func:`without_time_zones`.
     """
     require_distinct(schema.names)
     if missing := [key for key in partition_keys if key not in schema.names]:
@@ -148,7 +148,7 @@ def fitted(table: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Sche
 
     Whether values convert is decided later: :func:`conform` casts them, and rejects those that lose something. Decimals
     of any digits, integers and whole floats convert to each other, also within structs and lists. Numbers and texts,
-    times and dates do not. With ``evolve``, a type that can widen stays, so that the table widens.
+    times and dates do not. With ``evolve``, a column keeps its type if both have a common wider one (:func:`widened`).
     """
     fields = []
     for field in new:

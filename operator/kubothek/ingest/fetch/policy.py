@@ -114,7 +114,7 @@ class UrlPolicy:
 
 
 def _is_host(host: str) -> bool:
-    """Return whether this is a DNS name or an address in the one form that all resolvers and parsers read alike."""
+    """Return whether this is a DNS name or an address, and no other text that a resolver or parser may accept."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -25,7 +25,8 @@ from kubothek.table.log.model import keys
 
 DEATHS: Final = 2
 _GROUPS: Final = 16
-"""Number of groups that suspects are divided into; up to this many files, each of them is charged with a death."""
+"""Number of groups that suspects are divided into; a death counts for each file if at most this many were being
+read."""
 _NAME: Final = "reading.json"
 _NEAR_DEADLINE: Final = 0.9
 """The share of its deadline after which a job that is stopped has reached it; its pod needs the rest to start."""

@@ -7,7 +7,7 @@ A listing contains everything that uploads left behind. These objects are no fil
 * names with the ending of an unfinished upload (``UNFINISHED``): writers rename complete files;
 * empty objects: a "directory" of a web console, or a file that is just being written. With content, the object
   has another ETag and is ingested then;
-* names that are not valid keys of a store (``store.urls``), which cannot be read.
+* names that are not valid keys of a store (:mod:`kubothek.storage.urls`), which cannot be read.
 
 A multipart upload to S3 is not listed before it is complete. On a file system, a program that writes in place shows
 half a file: it must write to a name with such an ending first.

@@ -21,11 +21,8 @@ from kubothek.storage import Store
 from kubothek.table.untrusted_parquet import DAMAGED, open_parquet_file
 
 ENTRIES: Final = pa.schema({name: pa.string() for name in ("key", "etag", "error", "reading")})
-"""One file version per row.
-
-``error`` says why it is in quarantine, null if its rows were ingested; ``reading`` is the digest of the read options
-with which it failed.
-"""
+"""One file version per row. ``error``: why it is in quarantine, null if its rows were ingested; ``reading``: digest of
+the read options with which it failed."""
 
 _GROUP_ROWS: Final = 50_000
 

@@ -64,8 +64,8 @@ class Loader(Protocol):
         """Write the rows of these versions of files as new data files.
 
         ``schema`` is the stored schema that they must fit, None if there is none yet; ``zones`` are those of its
-        columns (``lake.zones``). Raises InputError; SourceEmpty if they have no rows; SourceChanged or SourceNotFound
-        if they have changed since the listing.
+        columns (:mod:`kubothek.table.time_zones`). Raises InputError; SourceEmpty if they have no rows; SourceChanged
+        or SourceNotFound if they have changed since the listing.
         """
 
     def change(self, snapshot: Snapshot, written: Sequence[Written]) -> Change:

@@ -60,10 +60,8 @@ def _find(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType] |
 
 
 _Rounding = Callable[[Any], tuple[Literal | None, int]]
-"""Function from a literal to the largest value of the column's type that is not above it, None if all are above.
-
-It also returns how the two compare: 0 if they are equal, 1 if the literal is above the value.
-"""
+"""Function from a literal to the largest value of the column's type that is not above it (None if all are), and to how
+the two compare: 0 if they are equal, 1 if the literal is above the value."""
 
 
 def _bind_comparison(term: Term, value: Literal | None, above: int) -> Term:

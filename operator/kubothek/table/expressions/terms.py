@@ -49,10 +49,8 @@ NEGATED: Final = {
     Op.IS_NULL: Op.IS_NOT_NULL,
     Op.IS_NOT_NULL: Op.IS_NULL,
 }
-"""The operator that is TRUE where the other is FALSE; both are UNKNOWN for the same rows.
-
-This holds because NaN has a place in the order.
-"""
+"""The operator that is TRUE where the other is FALSE; both are UNKNOWN for the same rows. This holds because NaN has a
+place in the order."""
 NULL_TESTS: Final = frozenset({Op.IS_NULL, Op.IS_NOT_NULL})
 SETS: Final = frozenset({Op.IN, Op.NOT_IN})
 PATTERNS: Final = frozenset({Op.LIKE, Op.NOT_LIKE})

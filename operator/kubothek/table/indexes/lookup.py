@@ -118,7 +118,7 @@ def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
 
 
 def _concerns_nan(interval: Interval) -> bool:
-    """Return whether NaN may match. NaN is in no index and above every number: only an upper bound excludes it."""
+    """Return whether NaN, which no index has, may match: it is above every number, within all but upper bounds."""
     literals = (interval.low, interval.high, *(interval.values or ()))
     return (interval.high is None and interval.values is None) or any(map(is_nan, literals))
 

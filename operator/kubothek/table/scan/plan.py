@@ -28,10 +28,8 @@ from kubothek.table.scan.bucket_pruning import by_bucket
 from kubothek.table.skipping.prune.plan import Skipping
 
 _FOOTERS: Final = range(2, 10_001)
-"""The file counts for which footers are worth a request or two each.
-
-A single file's footer is read anyway. A read of more files must not wait until all footers are read.
-"""
+"""The file counts for which footers are worth a request or two each. A single file's footer is read anyway, and a read
+of more files must not wait for all footers."""
 
 
 @dataclass(frozen=True, slots=True)

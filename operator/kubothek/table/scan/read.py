@@ -29,7 +29,7 @@ from kubothek.table.scan.plan import Plan, plan
 _BATCHES_AHEAD = 8
 _FILES_AHEAD = 4
 _FILES_AT_ONCE = 1024
-"""Files opened to Arrow at a time: it keeps the footers of the files that it has read."""
+"""Files given to Arrow at a time: it keeps the footers of those that it has read."""
 _GONE = ("No such file or directory", "Path does not exist")
 
 

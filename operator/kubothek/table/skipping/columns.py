@@ -1,4 +1,4 @@
-"""Columns as Xskipper names them: case-insensitive, the fields of a struct with its path and a dot in front."""
+"""Columns as Xskipper names them: without regard to case, and a field of a struct by its dotted path."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ class IndexDefinition:
     """One index on one or more columns.
 
     ``type``     as in manifests: ``MinMax``, ``ValueList``, ``BloomFilter``, or another registered type
-    ``columns``  names; for a field in a struct its path, ``nest.a``. Xskipper ignores case: its files have them in
-                 lower
-                 case
+    ``columns``  names; for a field in a struct its path, ``nest.a``. Xskipper's files have them in lower case
     ``params``   parameters of the index type, as text
     ``key``      label of the master key that encrypts its entries; None: they are not encrypted
     """
@@ -148,8 +146,8 @@ NONE: Final = SkippingState()
 def entry_column(columns: Iterable[str], name: str) -> str:
     """Return the column name of an index (Xskipper's Metadatastore Spec, "Version 2" to "Version 4").
 
-    Lengths are in UTF-16 units. All lengths come last, so no column's name is the prefix of another's. The encryption
-    of columns by name relies on that.
+    Lengths are in UTF-16 units. All lengths come last, so no column's name is another's with more of the same kind
+    appended; the encryption of columns by name relies on that.
     """
     encoded = [column.lower().replace("#", "##").replace(".", "$#$") for column in columns]
     lengths = "-".join(str(len(each.encode("utf-16-le")) // 2) for each in encoded)

@@ -21,7 +21,7 @@ from kubothek.table.skipping.files.metadata_file import pause_fields, render
 
 
 def pause(store: Store, uuid: str, table: str, schema: EntrySchema) -> None:
-    """Write the sentinel before any file of new definitions, unless there is one or no file of other definitions."""
+    """Write the sentinel, before any file of new definitions, unless there is one or the directory is empty."""
     there = list(store.list_names(names.location(uuid)))
     if not there or names.is_pause(there[0]):
         return

@@ -20,11 +20,8 @@ FPP: Final = 0.01
 NDV: Final = 100_000
 """Xskipper's own defaults."""
 _HELD: Final = 1 << 21
-"""Values whose hashes are kept until the size of their filter is known: 16 MiB.
-
-If more than half of them are distinct, a filter is started. It has the requested precision for twice the values so far,
-and less for more.
-"""
+"""Values whose hashes are kept until the size of their filter is known: 16 MiB. If more than half of them are distinct,
+a filter is started, which has the requested precision for twice the values so far, and less for more."""
 _SAMPLE: Final = 1 << 12
 _VARIED: Final = 1 / 4
 """If this share of a sample is distinct, deduplication costs more than hashing all values."""

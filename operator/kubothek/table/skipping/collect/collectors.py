@@ -62,8 +62,8 @@ class Describing:
     def fpp(self, more: int = 0) -> float:
         """Return the false-positive probability of Bloom filters, for a table that may grow tenfold.
 
-        The number of files, with ``more`` that are being written, has some count of digits. Until it gets one more
-        digit, the files stay below ten to that power; each digit thus adds at most a tenth of the files opened in vain.
+        While the number of files, with ``more`` that are being written, has d digits, fewer than 10**d are added. They
+        thus add at most a tenth of ``FALSE_FILES`` to the files that a lookup opens in vain.
         """
         least, most = _FPP
         wanted: float = FALSE_FILES / 10 ** (len(str(self.files + more)) + 1)

@@ -212,7 +212,7 @@ def trusted(column: Any, *, from_footers: bool) -> Any:
 def _floats(column: Any, low: Any, high: Any) -> Any:
     """Return bounds with NaN as the greatest value, because Parquet's footers leave NaN out.
 
-    If the bounds are null, all values may be NaN.
+    An entry with null bounds becomes null: all of its values may be NaN.
     """
     highs = pc.if_else(high.is_valid(), pa.scalar(float("nan"), high.type), high)
     mask = pc.or_(column.is_null(), pc.or_(low.is_null(), high.is_null()))

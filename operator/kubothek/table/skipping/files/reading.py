@@ -62,7 +62,7 @@ def load(store: Store, part: Part, *, columns: Collection[IndexDefinition] | Non
 
 
 def _keyed(table: pa.Table, identifier: str, root: str) -> pa.Table:
-    """Return the table with the keys of the data files, wherever the store was when it was written, and their times."""
+    """Return the table with the data files' keys, relative to the store wherever it was at the time, and times."""
     paths, moments = split_names(table.column(OBJ_NAME).combine_chunks())
     keys = pc.binary_join_element_wise(root, pc.utf8_slice_codeunits(paths, len(identifier)), "")
     columns = [keys, moments, *(table.column(name) for name in table.column_names[1:])]

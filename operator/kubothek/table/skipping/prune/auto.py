@@ -8,9 +8,8 @@ the bounds of at most half of them, and *told apart* if a value is, on average, 
 * ValueList: columns with few values in each file that are told apart; with more values if queries ask for single ones.
 * BloomFilter: columns of strings or whole numbers with many values, if queries ask for single values, the values are
   told apart, and MinMax does not suffice.
-* Prefix, Suffix, TokenList: columns of strings for which queries have LIKE 'x%', '%x', '%x%'; Prefix only if MinMax
-  does
-  not suffice.
+* Prefix, Suffix, TokenList: columns of strings for which queries have LIKE 'x%', '%x', '%x%'; Prefix only where MinMax
+  does not suffice.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Seen = Collection[tuple[str, str]]
 class ColumnProfile:
     """The statistics of a column in a sample of files.
 
-    ``range_share``  share of files whose bounds contain another file's least value, on average; 1 = not clustered
+    ``range_share``  share of files whose bounds contain a file's least value, on average; 1 = not clustered
     ``value_share``  share of files that hold a given value, on average
     ``values``       distinct values of the file that has most of them
     ``width``        bytes of a value, on average

@@ -1,4 +1,4 @@
-"""The filters of queries as short texts, kept for statistics: ``flight:Equal``, ``distance:Range`` …"""
+"""The filters of queries as short texts without literals: ``flight:Equal``, ``distance:Range`` …"""
 
 from __future__ import annotations
 
