@@ -2,8 +2,8 @@
 
 New objects are written first, then the index object that names them, by compare-and-swap; unnamed objects are deleted
 last. After a crash the metadata is complete, and of two concurrent refreshes one wins. When the index definitions
-change, Xskipper's files of the old ones are deleted before the first new file: real Xskipper reads a column that a file
-lacks as "no values" (verified with Xskipper 1.7), so it must not see both.
+change, Xskipper's files of the old ones are deleted before the first new file. Real Xskipper must not see both: it
+reads a column that a file lacks as "no values" (verified with Xskipper 1.7).
 """
 
 from __future__ import annotations

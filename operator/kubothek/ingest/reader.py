@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 
 class SourceReader:
-    """Reads one source. A context manager that owns the downloads of URLs. Not thread-safe except for its threads."""
+    """Reader of one source. A context manager that owns the downloads of URLs. Only its own threads share it."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

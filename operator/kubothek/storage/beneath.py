@@ -32,7 +32,7 @@ _WALK_INSTEAD: Final = frozenset((errno.ENOSYS, errno.EPERM, errno.EAGAIN, errno
 
 
 class Beneath:
-    """Opens files below a root directory. Paths are relative, without empty, ``.`` and ``..`` segments."""
+    """Access to files below a root directory. Paths are relative, without empty, ``.`` and ``..`` segments."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)

@@ -75,7 +75,7 @@ def _stat(path: str) -> os.stat_result | None:
 
 
 class MountedProvider(CredentialProvider):
-    """Puts :class:`MountedCredentials` first in boto3's chain."""
+    """Provider that puts :class:`MountedCredentials` first in boto3's chain."""
 
     METHOD = "kubothek-mounted-secret"
 

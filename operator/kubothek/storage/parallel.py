@@ -17,7 +17,7 @@ Told = Callable[[int, int], None]
 
 
 class Spread(Protocol):
-    """Applies work to each item, and returns the results in order.
+    """Function that applies work to each item and returns the results in order.
 
     Work, items and results can be pickled. The work may run on another machine, with a store opened there, and several
     times for one item, even at the same time. The first error is raised; work on some items may then still run.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class RangeReader(io.RawIOBase):
-    """Reads a remote object piece by piece; wrap it in ``io.BufferedReader``, which reads whole buffers.
+    """Reader of a remote object, piece by piece; wrap it in ``io.BufferedReader``, which reads whole buffers.
 
     ``fetch(start, stop)`` returns exactly the bytes of that half-open range. ``tail`` is the end of the object, fetched
     when it was opened: Parquet readers start there.

@@ -2,7 +2,7 @@
 
 **Retries** are made here, with botocore's own switched off: :class:`~kubothek.storage.retry.RetryPolicy` alone decides
 what to retry and for how long. A conditional put whose response was lost is retried like any other request, and can
-then fail because its own first attempt succeeded: after PreconditionFailed the caller reads the object and compares.
+then fail because its own first attempt succeeded. After PreconditionFailed the caller reads the object and compares.
 
 **Errors** of a HEAD carry no code (a missing bucket looks like a missing key), so the store sends no HEAD. A stat is a
 GET of the first byte, and an open fetches the object's end, where readers start.

@@ -87,8 +87,8 @@ def _made(process: int, access: StoreConfig, patience: RetryPolicy) -> Connected
     return Connected(client, ObjectRequests(client, wire))
 
 
-# Parse pages of S3's listings in a twentieth of botocore's time: for each of a page's thousand objects, it runs a
-# general date parser and looks up the model of the answer.
+# Parse pages of S3's listings in a twentieth of botocore's time: botocore runs a general date parser and looks up the
+# model of the answer for each of a page's thousand objects.
 #
 # Only objects in plain ``Contents`` elements are parsed here. Botocore parses the rest, above all errors, and every
 # answer that is not understood here.

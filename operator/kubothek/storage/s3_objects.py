@@ -57,7 +57,7 @@ class _Route:
 
 
 class ObjectRequests:
-    """Sends requests as one client would; threads may share it."""
+    """Sender of the requests that one client would send; threads may share it."""
 
     def __init__(self, client: S3Client, wire: Wire) -> None:
         self._client = client

@@ -312,7 +312,7 @@ def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the stored type that holds both types' values exactly, also in files of the narrower one; None if none.
 
     That is a decimal with more digits, or a list whose elements were all null; number and text types are already the
-    widest. int64 does not widen to double: it would change large values, and plateau cannot filter both.
+    widest. An int64 does not widen to double: that would change large values, and plateau cannot filter both.
     """
     types = pa.types
     if one == other or types.is_null(other):

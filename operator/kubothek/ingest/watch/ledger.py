@@ -2,10 +2,10 @@
 
 For each source the head names one *page* (a small JSON object), and the page names sorted *runs* of entries. All are
 written once, under new names, before the swap. The swap of the head that adds the rows also points it at the page that
-lists their files. So after any crash, rows and entries exist together or not at all: **a version of a file was ingested
-if and only if a run of the page that the head names has its key and ETag.** If the head names another page than the one
-the change started from, the change is a conflict (:mod:`kubothek.table.log.prepare.draft`): two concurrent jobs ingest
-nothing twice.
+lists their files. Rows and entries thus exist together or not at all, after any crash: **a version of a file was
+ingested if and only if a run of the page that the head names has its key and ETag.** If the head names another page
+than the one the change started from, the change is a conflict (:mod:`kubothek.table.log.prepare.draft`): two concurrent
+jobs ingest nothing twice.
 
 A new run absorbs the preceding runs that are less than twice as large. N entries are thus in about log2(N) runs, and
 each is rewritten about log2(N) times. Entries are kept forever: a file that was removed and uploaded again unchanged is

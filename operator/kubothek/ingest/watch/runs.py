@@ -38,7 +38,7 @@ class Run:
 
 
 class RunReader:
-    """Searches one run for ascending ranges of keys; caches the last row group. A context manager.
+    """Search of one run for ascending ranges of keys; caches the last row group. A context manager.
 
     Raises VersionIncomplete, naming the run, if it is damaged.
     """

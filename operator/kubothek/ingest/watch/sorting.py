@@ -53,7 +53,7 @@ class Sorted:
 
 
 class Sorter:
-    """Loads the files of one batch for one snapshot. ``go_on``: continue past bad files; else the first one ends it."""
+    """Loader of one batch of files for one snapshot. ``go_on``: continue past bad files; else the first one ends it."""
 
     def __init__(
         self, loader: Loader, landed_in: Store, snapshot: Snapshot, attempts: Attempts, *, go_on: bool

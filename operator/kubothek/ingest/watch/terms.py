@@ -53,7 +53,7 @@ class Terms:
 
 
 class Loader(Protocol):
-    """Turns landed files into data files, and these into a change."""
+    """Conversion of landed files into data files, and of these into a change."""
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise InputError for settings that are invalid for any file."""

@@ -29,8 +29,8 @@ def parse(text: str) -> Predicate:
     """Return the predicate of the text. Columns and types are not checked; see :meth:`Predicate.bind`.
 
     It may use AND, OR, NOT, parentheses, ``= != <> < <= > >=``, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE with ``%`` and
-    ``_``, IS [NOT] NULL, TRUE and FALSE. One side of a comparison is a column, plain or in double quotes, the other a
-    literal: ``1``, ``0.1`` (exact), ``1e-1`` (double), ``'text'`` (a quote is doubled), ``X'00FF'``, ``DATE '…'``,
+    ``_``, IS [NOT] NULL, TRUE and FALSE. One side of a comparison is a column, plain or in double quotes; the other is
+    a literal: ``1``, ``0.1`` (exact), ``1e-1`` (double), ``'text'`` (a quote is doubled), ``X'00FF'``, ``DATE '…'``,
     ``TIMESTAMP '…'``, ``DOUBLE 'NaN'``, TRUE, FALSE, NULL. Raises FilterInvalid, with a caret at the error.
     """
     return _Parser(text).whole()

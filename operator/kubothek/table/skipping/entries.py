@@ -110,7 +110,7 @@ def wish_id(schema: EntrySchema, encryption: Encryption | None = None) -> str:
 
 
 class Describer:
-    """Describes one data file from its rows, in one pass and bounded memory.
+    """Describer of one data file from its rows, in one pass and bounded memory.
 
     ``only``  the indices to collect, if the entries of the others come from elsewhere
     ``fpp``   false-positive probability of Bloom filters whose definition leaves it open

@@ -35,7 +35,7 @@ class Values:
 
 
 class Collector(Protocol):
-    """Collects the entry of one index for one file. ``update`` gets a :class:`Values` for each column of the index."""
+    """Collector of one index's entry for one file. ``update`` gets a :class:`Values` for each column of the index."""
 
     def update(self, values: Sequence[Values]) -> None:
         """Add some rows of the file; never none."""

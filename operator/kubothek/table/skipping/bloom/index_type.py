@@ -81,7 +81,7 @@ class BloomFilter(IndexType):
 
 
 class _Filter:
-    """Keeps the hashes of the values while they are few, then the bits of a filter of the largest size."""
+    """The hashes of the values while they are few, then the bits of a filter of the largest size."""
 
     def __init__(self, params: BloomParams, value_type: pa.DataType) -> None:
         self._params = params

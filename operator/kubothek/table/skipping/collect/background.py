@@ -14,7 +14,7 @@ _WAITING: Final = 64 << 20
 
 
 class Aside:
-    """Runs calls in order, large ones in a thread of its own. Their exceptions are raised later."""
+    """Executor of calls in order, large ones in a thread of its own. Their exceptions are raised later."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None

@@ -1,7 +1,7 @@
 """Master keys of encrypted metadata, and Parquet's access to them.
 
 See Xskipper's Metadatastore Spec, "Version 1", PME support. Parquet encrypts each column with a key of its own, and
-that key with a *master key*, which Parquet never sees: a key management service wraps and unwraps for it, behind
+that key with a *master key*, which Parquet never sees. A key management service wraps and unwraps for it, behind
 pyarrow's ``KmsClient``. The client here reads a directory, such as a mounted Secret. It wraps as Parquet's own local
 wrapping does (AES-GCM with the key's label as additional data), so Xskipper with such a client reads the same files.
 """
@@ -107,7 +107,7 @@ class MasterKeys:
 
 
 class _FileKeys(pe.KmsClient):
-    """Wraps keys with master keys from files."""
+    """Wrapping of keys with master keys from files."""
 
     def __init__(self, keys: MasterKeys) -> None:
         pe.KmsClient.__init__(self)

@@ -1,7 +1,7 @@
 """Choose indices from a sample of the table's values and from the filters of queries.
 
 The rule (docs/skipping.md explains it to users). In a sample of files, a column is *clustered* if a value lies within
-the bounds of at most half of them, and *told apart* if a value is, on average, in at most half of them.
+the bounds of at most half of them. It is *told apart* if a value is, on average, in at most half of them.
 
 * MinMax: clustered columns of numbers, dates and times, and of strings if their values are short. Also columns that
   queries compare by ranges and, with a single file, all numbers, dates and times: 16 bytes a file.
