@@ -1,8 +1,8 @@
 """Merge the files of a native index, so that a lookup opens few of them.
 
-A commit merges only small files (:func:`tidied`): its cost does not grow with the table. Maintenance and ``kubothek
-index`` merge the rest (:func:`compacted`) as streams: memory is bounded by the number of files read at the same time,
-not by their size.
+A commit merges only small files (:func:`tidied`): its cost does not grow with the table. Maintenance and
+``kubothek index`` merge the rest (:func:`compacted`) as streams: memory is bounded by the number of files read at the
+same time, not by their size.
 """
 
 from __future__ import annotations
