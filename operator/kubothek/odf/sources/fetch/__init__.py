@@ -1,4 +1,4 @@
-"""Polling sources: files from URLs, by patterns and from containers, prepared to be read.
+"""Polling sources: fetch files from URLs, glob patterns and containers, and prepare them for the read step.
 
 found = poll(source, state, FetchContext(policy=policy, now=now))     # rows, and the state for the next poll
 """

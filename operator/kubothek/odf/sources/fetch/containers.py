@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess  # the engine of containers is a program
+import subprocess  # runs docker
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -49,9 +49,9 @@ IMAGE: Final = re.compile(
 def fetch_from_container(
     step: FetchStepContainer, state: SourceState | None, context: FetchContext, templates: Templates
 ) -> File | UpToDate:
-    """What the container writes; nothing new if that is nothing and it tells no new state.
+    """Return the output of the container; UpToDate if it is empty, with neither a new state nor more data.
 
-    A state that it does not renew is kept. Raises SourceRefused, SourceFailed, InputError (variables).
+    A state that the container does not renew is kept. Raises SourceRefused, SourceFailed, InputError (variables).
     """
     if context.run_container is None:
         raise SourceRefused(f"fetch from image {step.image!r}: containers are not allowed here")
@@ -68,13 +68,13 @@ def fetch_from_container(
 
 
 def container_run(step: FetchStepContainer, state: SourceState | None, templates: Templates) -> ContainerRun:
-    """What is to be run to fetch what is new since ``state``. Raises InputError for variables that nobody gives."""
+    """Return the container that fetches what is new since ``state``. Raises InputError for undefined variables."""
     env = container_env(step.env or (), state, templates)
     return ContainerRun(image=step.image, command=step.command, args=step.args, env=env)
 
 
 def container_env(variables: tuple[EnvVar, ...], state: SourceState | None, templates: Templates) -> Mapping[str, str]:
-    """The whole environment: that of the protocol goes before the manifest's, but for the size of batches."""
+    """Return the whole environment: the protocol's variables override the manifest's, except for the batch size."""
     own = {each.name: templates.variable(each.name) if each.value is None else each.value for each in variables}
     protocol = {
         "ODF_NEW_ETAG_PATH": f"{OUT}/{NEW_ETAG}",
@@ -95,7 +95,7 @@ def _new_state(output: ContainerOutput) -> SourceState | None:
 
 
 def run_locally(program: str = "docker") -> Callable[[ContainerRun], ContainerOutput]:
-    """Runs containers on this machine by docker, or what is like it. Raises InputError if there is no such program."""
+    """Return a function that runs containers by docker or a compatible program. Raises InputError without one."""
     if (found := shutil.which(program)) is None:
         raise InputError(f"there is no {program!r} on this machine to run containers with")
 
@@ -121,7 +121,7 @@ def run_locally(program: str = "docker") -> Callable[[ContainerRun], ContainerOu
 
 
 def check_container(container: ContainerRun) -> None:
-    """Check what a manifest asks to run. Raises SourceRefused for the image, InputError for variables and arguments."""
+    """Check the container of a manifest. Raises SourceRefused for the image, InputError for variables and arguments."""
     where = f"fetch from image {container.image!r}"
     if IMAGE.fullmatch(container.image) is None:
         raise SourceRefused(f"{where}: this is not an image reference; write it as registry.example.com/name:tag")
@@ -135,13 +135,13 @@ def check_container(container: ContainerRun) -> None:
 
 
 def read_output(data: FileContent, out: Path) -> ContainerOutput:
-    """What a container left: its output, and the files in the directory that was ``/opt/odf/out``.
+    """Return what a container wrote: its output, and the files of ``out``, its ``/opt/odf/out``.
 
-    Raises SourceFailed for files that are none.
+    Raises SourceFailed for entries that are not plain files.
     """
 
     def text(name: str) -> str | None:
-        """None if there is no such file."""
+        """Return the text of a file, None if it does not exist."""
         if (handle := open_left(out, name)) is None:
             return None
         with handle:
@@ -162,9 +162,9 @@ def read_output(data: FileContent, out: Path) -> ContainerOutput:
 
 
 def open_left(directory: Path, name: str) -> IO[bytes] | None:
-    """A file that a container left, None if there is none. Raises SourceFailed for all but plain files.
+    """Open a file that a container wrote; None if there is none. Raises SourceFailed for all but plain files.
 
-    A link is none: what it shows would get into the table.
+    Links are refused: the content of their target would get into the table.
     """
     try:
         return open_plain(directory / name)
@@ -186,9 +186,9 @@ def _command(program: str, container: ContainerRun, out: Path, variables: Path) 
 
 
 def _env_file(container: ContainerRun) -> str:
-    """The variables as docker reads them from a file.
+    """Return the variables in the form that docker reads from a file.
 
-    Arguments of a process are visible to other users. Its environment would steer docker itself: ``DOCKER_HOST``.
+    Arguments of a process are visible to other users. Its environment would configure docker itself (``DOCKER_HOST``).
     """
     if broken := [name for name, value in container.env.items() if "\n" in value or "\r" in value]:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What a poll is given, and what it gives back."""
+"""Input and output of a poll."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from kubothek.sql import Limits
 from kubothek.storage import Store, StoreConfig, open_store
 
 SOURCE_NAME: Final = "default"
-"""Of the polling source, and of a push source without a name (SS-03)."""
+"""Name of the polling source, and of a push source without a name (SS-03)."""
 ETAG: Final = "odf/etag"
 LAST_MODIFIED: Final = "odf/last-modified"
 
 Locate: TypeAlias = Callable[[str], tuple[Store, str]]
-"""The store of an s3:// URL, and the rest of the URL: a key or a pattern of keys in it. Raises SourceRefused."""
+"""Returns the store of an s3:// URL, and the rest of the URL: a key or a pattern of keys. Raises SourceRefused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRun:
-    """A container to run once; ``command`` and ``args`` as Kubernetes has them.
+    """A container to run once; ``command`` and ``args`` as in Kubernetes.
 
-    Its standard output is the data. ``env`` is all of its environment; it names files below ``/opt/odf/out``, which is
-    a directory that it can write.
+    Its standard output is the data. ``env`` is its whole environment and names files below ``/opt/odf/out``, a writable
+    directory.
     """
 
     image: str
@@ -42,7 +42,7 @@ class ContainerRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerOutput:
-    """What a container left; texts are None where it wrote no such file."""
+    """What a container wrote; a text is None if its file does not exist."""
 
     data: Content
     new_etag: str | None = None
@@ -54,11 +54,11 @@ class ContainerOutput:
 class FetchContext:
     """What a source may use.
 
-    ``policy``             which URLs; whether files of this machine; how many bytes a file may have
+    ``policy``             allowed URLs, whether local files are allowed, and the largest size of a file in bytes
     ``now``                the system time of the poll
-    ``env``                what ``${{ env.NAME }}`` and containers' variables without a value stand for; nothing else
-    ``ingested``           the source gave data before
-    ``fetch_uncacheable``  fetch again also what says nothing about its changes (FE-07)
+    ``env``                the only values for ``${{ env.NAME }}``, and for variables of containers without a value
+    ``ingested``           the dataset has data of the source already
+    ``fetch_uncacheable``  fetch again even from a source that gives neither ETag nor date (FE-07)
     ``locate``             finds object stores; without it s3:// is refused
     ``run_container``      runs containers, or raises SourceFailed; without it they are refused
     ``allow_commands``     whether the prepare step Pipe may run a process here
@@ -78,14 +78,14 @@ class FetchContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpToDate:
-    """There is nothing new. ``uncacheable``: that was not asked, as the source cannot tell."""
+    """There is nothing new. ``uncacheable``: assumed without a request, as the source gives neither ETag nor date."""
 
     uncacheable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file that was fetched. ``state`` is None if the source says nothing that helps next time."""
+    """One fetched file. ``state`` is None if the source gives nothing to compare at the next poll."""
 
     content: Content
     state: SourceState | None
@@ -97,11 +97,11 @@ class File:
 class Fetched:
     """New rows, not normalised yet; None if the file has none at all.
 
-    ``name``        of the file, with variables as the manifest has them
-    ``state``       for the next poll, None if the source says nothing that helps
+    ``name``        of the file, with unresolved variables as in the manifest
+    ``state``       for the next poll, None if the source gives nothing to compare
     ``event_time``  of the source, to the millisecond: that of rows without one
-    ``has_more``    there is another file after this one
-    ``stored``      the file, if it lies in a store and is read as it lies there
+    ``has_more``    another file follows
+    ``stored``      the file, if it is an object of a store and needs no prepare step
     """
 
     name: str
@@ -113,12 +113,12 @@ class Fetched:
 
 
 def state_of(kind: str, value: str) -> SourceState:
-    """The state of the polling source."""
+    """Return the state of the polling source."""
     return SourceState(source_name=SOURCE_NAME, kind=kind, value=value)
 
 
 def in_stores(configs: Sequence[StoreConfig]) -> Locate:
-    """Finds what is below the URLs of these stores, and refuses everything else."""
+    """Return a function that finds what is below the URLs of these stores, and refuses everything else."""
     opened: dict[str, Store] = {}
 
     def locate(url: str) -> tuple[Store, str]:

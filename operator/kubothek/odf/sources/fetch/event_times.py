@@ -1,4 +1,4 @@
-"""The event time that a source has as a whole (ET-10 … ET-12): that of rows without one of their own."""
+"""The event time of a whole source (ET-10 … ET-12): that of rows without one of their own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kubothek.odf.spec.timestamps import Timestamp
 
 _DEFAULT_FORMAT: Final = "%Y-%m-%d"
 _FINER: Final = {"%g": "%f", "%n": "%f"}
-"""What DuckDB's ``strptime`` tells apart and Python's does not: digits of a second."""
+"""Fractions of a second that DuckDB's ``strptime`` distinguishes and Python's does not."""
 
 
 def of_url(source: EventTimeSource | None, modified: Timestamp | None, now: Timestamp) -> Timestamp:
-    """Of a file at a URL: when it was modified, if the server tells. Raises InputError for FromPath."""
+    """Return the time of a file at a URL: its modification if known, else ``now``. Raises InputError for FromPath."""
     match source:
         case None | EventTimeSourceFromMetadata():
             return to_milliseconds(now if modified is None else modified)
@@ -34,7 +34,7 @@ def of_url(source: EventTimeSource | None, modified: Timestamp | None, now: Time
 
 
 def of_path(source: EventTimeSource | None, path: str, now: Timestamp) -> Timestamp:
-    """Of a file of a glob: from its name, or the system time. Raises InputError for FromMetadata, or no match."""
+    """Return the time of a file of a glob: from its path, or ``now``. Raises InputError for FromMetadata, no match."""
     match source:
         case None | EventTimeSourceFromSystemTime():
             return to_milliseconds(now)
@@ -46,7 +46,7 @@ def of_path(source: EventTimeSource | None, path: str, now: Timestamp) -> Timest
 
 
 def to_milliseconds(moment: Timestamp) -> Timestamp:
-    """Without what is finer, which no event time has."""
+    """Truncate to milliseconds, the precision of event times."""
     return Timestamp(moment.nanoseconds // 10**6 * 10**6)
 
 

@@ -1,7 +1,7 @@
 """Files from FTP servers, in the clear or over TLS, under the policy of all URLs (FE-04).
 
-The control connection goes to the address that was checked, and so does that of the data: what the server says about
-its own address is not believed.
+The control and the data connection go to the address that was checked: the address that the server reports for the
+data connection is ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCHEMES: Final = ("ftp", "ftps")
 
 
 def fetch_ftp(url: str, name: str, policy: UrlPolicy) -> FileContent:
-    """The file at the URL, as an anonymous user. ``name`` is for messages.
+    """Return the file at the URL, as an anonymous user. ``name`` is for messages.
 
     Raises SourceRefused, SourceNotFound, SourceUnavailable.
     """
@@ -66,7 +66,7 @@ def _retrieved(client: _Checked, parts: SplitResult, name: str, policy: UrlPolic
 
 
 class _Checked(ftplib.FTP_TLS):
-    """Speaks TLS from the first byte (``ftps``) or not at all, with an address whose name is known."""
+    """A client for a resolved address that uses TLS from the first byte (``ftps``) or not at all."""
 
     def __init__(self, parts: SplitResult, address: str) -> None:
         super().__init__(context=ssl.create_default_context())
@@ -86,7 +86,7 @@ class _Checked(ftplib.FTP_TLS):
         return self.welcome
 
     def login(self, *args: Any, **options: Any) -> str:
-        # FTP_TLS would ask for AUTH TLS first
+        # FTP_TLS would send AUTH TLS first
         return ftplib.FTP.login(self, *args, **options)  # noqa: S321 - the manifest asks for it
 
     def ntransfercmd(self, cmd: str, rest: Any = None) -> tuple[socket.socket, int | None]:

@@ -1,4 +1,4 @@
-"""The fetch step for files that match a pattern: one file a poll (FE-02, FE-09)."""
+"""The fetch step for files that match a pattern: one file per poll (FE-02, FE-09)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from kubothek.storage.beneath import Beneath
 
 
 def fetch_next(step: FetchStepFilesGlob, state: SourceState | None, context: FetchContext) -> File | UpToDate:
-    """The first file after the one that ``state`` names, and whether there are more.
+    """Return the first file after the one that ``state`` names, and whether there are more.
 
-    Names are those below the part of the pattern that has no wildcards; that part is no piece of the state, so that
-    files can move. Raises SourceRefused, InputError (event time), StoreError.
+    Names are relative to the part of the pattern without wildcards. The state excludes that part, so files can move.
+    Raises SourceRefused, InputError (event time), StoreError.
     """
     done = state.value if state is not None and state.kind == ETAG else None
     place = _place(step.path, context)
@@ -52,8 +52,8 @@ def _by_event_time(step: FetchStepFilesGlob, names: list[str], done: str | None,
 
 
 class _Files:
-    """Files of this machine. Below the fixed part of the pattern no symbolic link is followed: whatever fills the
-    directory is not to choose files elsewhere.
+    """Files of this machine. Below the fixed part of the pattern, symbolic links are not followed: the program that
+    writes into the directory must not select files elsewhere.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -63,14 +63,14 @@ class _Files:
         self._pattern = pattern
 
     def names(self, after: str | None) -> Iterator[str]:
-        """Those that match and come after a name; in no order."""
+        """Return the matching names greater than ``after``, in no order."""
         for path in glob.iglob(self._pattern, recursive=True):  # noqa: PTH207 - absolute patterns
             name = path.removeprefix(self.root)
             if (after is None or name > after) and self._matches(path) and self._is_file(name):
                 yield name
 
     def open(self, name: str) -> Content:
-        """One of them. Raises SourceNotFound."""
+        """Open one of them. Raises SourceNotFound."""
         try:
             return FileContent(self.root + name, open(name, "rb", opener=self._beneath.open))
         except OSError as error:
@@ -87,7 +87,7 @@ class _Files:
 
 
 class _Objects:
-    """Objects of a store; ``pattern`` within it."""
+    """Objects of a store; ``pattern`` is relative to the store."""
 
     def __init__(self, store: Store, pattern: str) -> None:
         self.root = fixed_part(pattern)
@@ -96,14 +96,14 @@ class _Objects:
         self._matches = matcher(pattern)
 
     def names(self, after: str | None) -> Iterator[str]:
-        """Those that match and come after a name, in order: no more is listed than is asked for."""
+        """Return the matching names greater than ``after``, in order; the listing is lazy."""
         start_after = "" if after is None else self.root + after
         for info in self._store.list(self._start, start_after):
             if self._matches(info.key):
                 yield info.key.removeprefix(self.root)
 
     def open(self, name: str) -> Content:
-        """One of them. Raises SourceNotFound."""
+        """Open one of them. Raises SourceNotFound."""
         key = self.root + name
         return ObjectContent.of(f"{self._store.url.rstrip('/')}/{key}", self._store, key)
 

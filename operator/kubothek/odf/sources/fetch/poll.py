@@ -36,12 +36,12 @@ from kubothek.odf.spec.sources import (
 
 
 def poll(source: SetPollingSource, state: SourceState | None, context: FetchContext) -> Fetched | UpToDate:
-    """What the source has that it had not when it left ``state``: one file of it.
+    """Return the next file that is new since ``state``.
 
-    Nothing is kept but temporary files without names. The rows are read as their stream is, so it raises as well, and
-    only its end says that the file is sound. Raises SourceRefused, SourceNotFound, SourceUnavailable, SourceChanged,
+    It stores nothing except temporary files without names. Rows are read lazily: the stream raises the same errors, and
+    only its end proves the file sound. Raises SourceRefused, SourceNotFound, SourceUnavailable, SourceChanged,
     SourceFailed, SourceCorrupt, DataTypeMismatch, SchemaMismatch, QueryInvalid, FormatInvalid, StoreError; and
-    InputError for steps that do not go together, variables that nobody gives, and what later versions have.
+    InputError for incompatible steps, undefined variables, and features of later versions.
     """
     templates = Templates(context.env)
     with templates.hidden():
@@ -83,13 +83,13 @@ def _hidden(rows: pa.RecordBatchReader, templates: Templates) -> pa.RecordBatchR
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
-# The prepare steps: what is done with a file before it is read (PR-01, PR-02).
+# The prepare steps: applied to a file before the read step (PR-01, PR-02).
 
 
 def prepare(steps: Sequence[PrepStep], content: Content, context: FetchContext) -> Content:
-    """What the steps make of a file, one after the other.
+    """Return the file after all steps, applied in order.
 
-    What is decompressed is so as it is read. Raises SourceRefused, SourceFailed, SourceCorrupt, SourceNotFound.
+    Decompression is lazy. Raises SourceRefused, SourceFailed, SourceCorrupt, SourceNotFound.
     """
     for step in steps:
         match step:
@@ -140,7 +140,7 @@ def _unzipped(content: Content, sub_path: str | None, limit: int) -> Content:
 
 
 def _guarded(name: str, kind: str, source: io.IOBase, stream: io.BufferedIOBase) -> io.BufferedIOBase:
-    """The stream; damage in it becomes SourceCorrupt, and too much of it SourceRefused."""
+    """Return the stream with its errors mapped: SourceCorrupt for damage, SourceRefused beyond the size limits."""
 
     def checked() -> Iterator[bytes]:
         unpacked = 0

@@ -1,15 +1,16 @@
-"""A container that was run before the poll that reads what it left: where nobody may start containers but a cluster.
+"""Output of a container that ran before the poll, for runtimes in which only the cluster may start containers.
 
-Three programs share two directories. :func:`lay_out` writes a *launcher* for the image's own container, which begins
-with it, and may not change it: a shell with all that it needs, as the image may have none, and a script that gives the
-source's command its environment and catches its standard output. :func:`ran_beforehand` then stands for running it.
+Three containers share two directories. :func:`lay_out` writes the *launcher*, which the source's container starts with
+and can only read. It holds a shell with its loader and libraries, because the image may lack them. It also holds a
+script, which sets the environment of the source's command and captures its standard output. In the poll,
+:func:`ran_beforehand` returns what that container wrote.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import subprocess  # asks the loader what the shell needs
+import subprocess  # lists the libraries of the shell
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -32,23 +33,23 @@ _LIBRARY: Final = re.compile(r"^\s*(?:(?P<name>\S+) => )?(?P<path>/\S+) \(0x", r
 
 
 def lay_out(asked: ContainerRun, launcher: Path, output: Path) -> None:
-    """Write the launcher of a container that will have both directories at the same paths, and begin with
-    ``ld.so --library-path <launcher> <launcher>/sh <launcher>/run`` in it.
+    """Write the launcher for a container that mounts both directories at the same paths, and whose command is
+    ``ld.so --library-path <launcher> <launcher>/sh <launcher>/run``.
 
-    Raises InputError for what a shell cannot run: no command, or variables that are no identifiers.
+    Raises InputError for what a shell cannot run: no command, or variables that are not identifiers.
     """
     script = _script(asked, output)
     _copy_shell(launcher)
     (launcher / _ASKED).write_text(_digest(asked))
-    (launcher / SCRIPT).touch(mode=0o600)  # it has the values of secrets
+    (launcher / SCRIPT).touch(mode=0o600)  # it contains secrets
     (launcher / SCRIPT).write_text(script)
 
 
 def ran_beforehand(launcher: Path, output: Path) -> Callable[[ContainerRun], ContainerOutput]:
-    """In place of running a container: what the one left that ran by the launcher.
+    """Return a substitute for running a container: it returns what the container of this launcher wrote.
 
-    Raises SourceChanged if that was asked for something else, which is worth another try; SourceFailed if it left none
-    of the files that it should have.
+    Raises SourceChanged if the launcher was written for another request, which a retry resolves; SourceFailed if the
+    standard output is missing.
     """
 
     def run(container: ContainerRun) -> ContainerOutput:
@@ -74,7 +75,7 @@ def _script(asked: ContainerRun, output: Path) -> str:
 
 
 def _copy_shell(launcher: Path) -> None:
-    """The shell of this image with its loader and libraries: by these it runs in any image, also in an empty one."""
+    """Copy the shell of this image with its loader and libraries, so that it runs in any image, even an empty one."""
     shell = "/bin/sh"
     listed = subprocess.run(  # noqa: S603 - what ldd does
         [shell], env={"LD_TRACE_LOADED_OBJECTS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True

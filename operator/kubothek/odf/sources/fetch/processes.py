@@ -16,7 +16,7 @@ _SHOWN: Final = 500
 
 
 def piped(command: Sequence[str], content: Content, limit: int) -> FileContent:
-    """What the command writes when it is given the content. Not in a shell; without this process's environment.
+    """Return what the command writes for this input. It runs without a shell and without this process's environment.
 
     Raises SourceFailed if it cannot be run or ends with an error, SourceRefused if it writes more than ``limit`` bytes.
     """
@@ -48,7 +48,7 @@ def piped(command: Sequence[str], content: Content, limit: int) -> FileContent:
 
 
 def _ends(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it ends by itself, as it does soon once its output is closed."""
+    """Return whether it exits within 5 s of the end of its output."""
     try:
         process.wait(timeout=5)
     except subprocess.TimeoutExpired:
@@ -62,13 +62,13 @@ def _feed(content: Content, stdin: IO[bytes], problems: list[Exception]) -> None
             while piece := source.read(_PIECE):
                 stdin.write(piece)
     except BrokenPipeError:
-        pass  # a command need not read to the end: head does not
+        pass  # a command may exit before the end of its input, as `head` does
     except Exception as error:  # noqa: BLE001 - the caller raises it
         problems.append(error)
 
 
 def tail_of(said: IO[bytes]) -> str:
-    """The end of what a process said."""
+    """Return the last bytes that a process wrote to standard error."""
     size = said.seek(0, 2)
     said.seek(max(0, size - _SHOWN))
     return said.read().decode(errors="replace").strip() or "it said nothing"

@@ -1,4 +1,4 @@
-"""``${{ env.NAME }}`` in URLs and headers (FE-05), and values that must not show in messages."""
+"""``${{ env.NAME }}`` in URLs and headers (FE-05), and the redaction of its values in messages."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _VARIABLE: Final = re.compile(r"\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
 class Templates:
-    """Fills in variables and remembers which, so that their values can be taken out of messages again."""
+    """Substitution of variables, which records them so that their values can be redacted from messages."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self._used: dict[str, str] = {}
 
     def filled(self, text: str) -> str:
-        """The text with the values in it. Raises InputError for anything but a variable that is there."""
+        """Return the text with all values substituted. Raises InputError for anything but a defined variable."""
         return _TEMPLATE.sub(self._value, text)
 
     def variable(self, name: str) -> str:
-        """The value of a variable. Raises InputError."""
+        """Return the value of a variable. Raises InputError."""
         if name not in self._env:
             known = ", ".join(sorted(self._env)) or "none"
             raise InputError(f"the source needs variable {name!r}, which nobody gives it; there is {known}")
@@ -35,7 +35,7 @@ class Templates:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Errors inside show the names of variables instead of their values."""
+        """Show names of variables in place of their values in errors raised inside."""
         try:
             yield
         except LakeError as error:
@@ -45,12 +45,12 @@ class Templates:
             raise _same(error, text) from None
 
     def without_values(self, text: str) -> str:
-        """The text with ``${{ env.NAME }}`` for each value that was used."""
+        """Return the text with ``${{ env.NAME }}`` in place of each value that was used."""
         for name, value in sorted(self._used.items(), key=lambda each: -len(each[1])):
             shown = f"${{{{ env.{name} }}}}"
             spellings = {value, value.strip(), repr(value)[1:-1], quote(value, safe=""), quote(value)}
             for spelled in sorted(filter(None, spellings), key=len, reverse=True):
-                text = re.sub(re.escape(spelled), shown, text, flags=re.IGNORECASE)  # as names of hosts are folded
+                text = re.sub(re.escape(spelled), shown, text, flags=re.IGNORECASE)  # host names are case-folded
         return text
 
     def _value(self, match: re.Match[str]) -> str:
@@ -60,7 +60,7 @@ class Templates:
 
 
 def _same(error: LakeError, text: str) -> LakeError:
-    """The same kind of error with other words; kinds that are made in other ways are passed on as their base."""
+    """Return the same kind of error with another text; InputError for kinds with other constructors."""
     try:
         return type(error)(text)
     except TypeError:

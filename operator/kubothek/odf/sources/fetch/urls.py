@@ -23,18 +23,18 @@ from kubothek.odf.spec.timestamps import Timestamp
 
 _REDIRECTS: Final = 10
 _RESERVED: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "if-none-match"})
-"""Headers that are the client's own."""
+"""Headers that the client sets itself."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fetch_url(
     step: FetchStepUrl, state: SourceState | None, context: FetchContext, templates: Templates
 ) -> File | UpToDate:
-    """The file, if it is not the one of ``state``.
+    """Return the file, unless it is the one of ``state``.
 
     Raises SourceRefused, SourceNotFound, SourceUnavailable, InputError (templates, event time).
     """
-    of_url(step.event_time, None, context.now)  # before anything is asked for
+    of_url(step.event_time, None, context.now)  # raises before the first request
     if isinstance(step.cache, SourceCachingForever) and (context.ingested or state is not None):
         return UpToDate()
     if context.ingested and state is None and not context.fetch_uncacheable:
@@ -72,7 +72,7 @@ def _http(
         new = state_of(LAST_MODIFIED, str(modified))
     if new is not None and new == state:
         found.file.close()
-        return UpToDate()  # a server that does not know conditions
+        return UpToDate()  # the server ignores conditional requests
     return File(
         content=FileContent(step.url, found.file),
         state=new,
@@ -91,7 +91,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def _conditions(state: SourceState | None) -> dict[str, str]:
-    """What to ask of the server; a state of another kind is safe to ignore (SS-02)."""
+    """Return the headers of a conditional request; a state of another kind is safe to ignore (SS-02)."""
     if state is not None and state.kind == ETAG and state.value.isprintable() and state.value.isascii():
         return {"If-None-Match": state.value}
     if state is not None and state.kind == LAST_MODIFIED:
@@ -104,7 +104,7 @@ def _conditions(state: SourceState | None) -> dict[str, str]:
 
 
 def _http_date(text: str | None) -> Timestamp | None:
-    """None for what is no date: a server that cannot say is one that does not."""
+    """Return the date, None for text that is not one: it counts as absent."""
     try:
         found = None if text is None else parsedate_to_datetime(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reading what a source gives: files of seven formats, SQL over their rows, and the columns that every ledger has."""
+"""Read steps: files of seven formats, SQL over their rows, and the system columns of a ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zip archives: what is in them, and the one file that is meant (PR-01, RD-07)."""
+"""Zip archives: their members, and the one that a step selects (PR-01, RD-07)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kubothek.odf.sources.readers.globs import matcher
 
 
 def members(name: str, file: io.BufferedIOBase) -> list[str]:
-    """The names of its files, in their order; without what desktops add. Raises SourceCorrupt."""
+    """Return the names of the archive's files, in order, without those that desktops add. Raises SourceCorrupt."""
     with _decoding(name):
         return [info.filename for info in open_zip(name, file)[1]]
 
 
 def opened_member(name: str, file: io.BufferedIOBase, member: str) -> io.BufferedIOBase:
-    """One of them, decompressed as it is read. Raises SourceCorrupt."""
+    """Open a member, decompressed lazily. Raises SourceCorrupt."""
     with _decoding(name):
         return cast("io.BufferedIOBase", open_zip(name, file)[0].open(member))
 
 
 def the_one(name: str, names: Sequence[str], pattern: str | None, option: str, what: str) -> str:
-    """The one that a pattern picks; without a pattern the only one. Raises SourceNotFound, SourceCorrupt."""
+    """Return the only name that matches; without a pattern, the only name. Raises SourceNotFound, SourceCorrupt."""
     found = [each for each in names if pattern is None or matcher(pattern)(each)]
     if not found:
         wanted = f"{what} {pattern!r}" if pattern is not None else what

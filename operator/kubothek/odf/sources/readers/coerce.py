@@ -1,4 +1,4 @@
-"""Values as files have them, as values of the columns that a schema asks for; by kernels, never one by one."""
+"""Conversion of values as read to the types of a schema, vectorised."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FINEST: Final = {unit: pa.timestamp("ns" if unit == "ns" else "us") for unit in
 
 
 class Coercion:
-    """From arrays as they were read to those of a schema. Not thread-safe: its database is one connection.
+    """Converter of arrays as read to those of a schema. Not thread-safe: its database is one connection.
 
-    ``date_format``, ``timestamp_format``  as the read step writes them, None for RFC 3339; of texts only
+    ``date_format``, ``timestamp_format``  of text, as in the read step; None: RFC 3339
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Coercion:
         self._database: duckdb.DuckDBPyConnection | None = None
 
     def as_read(self) -> pa.Schema:
-        """The columns in the types in which text files are to be parsed: text, where values are read here."""
+        """Return the schema for parsers of text files: text for each column that this class parses itself."""
         return pa.schema([pa.field(f.name, pa.string() if is_spelled(f.type) else f.type) for f in self.schema])
 
     def batch(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """The columns of the schema, by name. Raises DataTypeMismatch, naming the cell; ``first_row`` is 1-based."""
+        """Return the columns of the schema, by name. Raises DataTypeMismatch for a cell; ``first_row`` is 1-based."""
         columns = [
             convert_column(
                 batch.column(field.name),
@@ -88,7 +88,7 @@ class Coercion:
         return parse_text(texts, to)
 
     def _spelled(self, texts: _Array, form: str) -> _Array:
-        """Texts of this format as naive UTC. Raises one of ``Failure``."""
+        """Return texts of this format as naive UTC. Raises one of ``Failure``."""
         if self._database is None:
             self._database = duckdb.connect(":memory:", config={"enable_external_access": False, "threads": 1})
         self._database.register("texts", pa.table({"x": texts}))
@@ -108,14 +108,13 @@ class Coercion:
 
 
 def is_spelled(kind: pa.DataType) -> bool:
-    """Whether texts of this type are read here, and not by a parser of files."""
+    """Return whether this module parses texts of this type, instead of the file parser."""
     return pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind) or kind == _UUID
 
 
 def to_utc(values: Any, to: Any) -> Any:
-    """Moments of any precision and zone as such of another precision, in UTC; without a zone they are UTC (RD-10).
-
-    What is finer than the new precision is dropped, before 1970 as well as after.
+    """Return timestamps of any precision and zone in UTC and the precision of ``to``; without a zone they are UTC
+    (RD-10). Finer digits are rounded down, before 1970 as well.
     """
     kind: Any = values.type
     if _DIGITS[kind.unit] > _DIGITS[to.unit]:
@@ -132,7 +131,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _moments(texts: _Array, to: Any) -> Any:
-    """RFC 3339, or ISO 8601 without a zone; digits that the type does not have are dropped."""
+    """Parse RFC 3339, or ISO 8601 without a zone; digits beyond the precision of the type are dropped."""
     finest = _FINEST[to.unit]
     try:
         found = parse_text(texts, finest)
@@ -145,7 +144,7 @@ def _moments(texts: _Array, to: Any) -> Any:
 
 
 def _dates(texts: _Array, to: pa.DataType) -> _Array:
-    """Dates, also where they are written as the midnight that begins them."""
+    """Parse dates, including those written as timestamps at midnight."""
     try:
         return parse_text(texts, to)
     except Failure:
@@ -153,7 +152,7 @@ def _dates(texts: _Array, to: pa.DataType) -> _Array:
 
 
 def uuids_of(texts: _Array) -> _Array:
-    """The 16 bytes of UUIDs as texts. Raises ArrowInvalid."""
+    """Return the 16 bytes of each UUID. Raises ArrowInvalid."""
     present = texts.drop_null()
     if not pc.all(pc.match_substring_regex(present, _UUID_TEXT)).as_py() and len(present):
         raise pa.ArrowInvalid("not a UUID")

@@ -1,7 +1,7 @@
-"""Bytes that can be read more than once: what was fetched or handed in, and what steps make of it.
+"""Bytes that can be read more than once: fetched or pushed files, and the output of prepare steps.
 
-A reader may need the beginning again (to infer a schema, to name a wrong cell) or the end first (Parquet, archives), so
-nothing here is a stream that is gone once it was read. Nothing is kept in memory, and files have no names to clean up.
+A reader may need the beginning again (to infer a schema, to name a wrong cell) or the end first (Parquet, archives).
+Nothing is kept in memory, and files have no names to clean up.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ class Content(ABC):
 
     @abstractmethod
     def open(self) -> io.BufferedIOBase:
-        """From the start, at a position of its own."""
+        """Open a stream at the start, with its own position."""
 
     def file(self) -> io.BufferedIOBase:
-        """The same where any position can be sought."""
+        """Open a seekable stream."""
         return self.open()
 
     def is_empty(self) -> bool:
-        """Whether there is not one byte."""
+        """Return whether it has no bytes."""
         with self.open() as stream:
             return not stream.read(1)
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent(Content):
-    """A file that is open: it may have no name (any more)."""
+    """An open file, which may have no name."""
 
     name: str
     handle: IO[bytes]
 
     @classmethod
     def of_path(cls, path: Path, name: str | None = None) -> Self:
-        """Of a file on this machine. Raises SourceNotFound."""
+        """Open a file of this machine. Raises SourceNotFound."""
         shown = str(path) if name is None else name
         try:
             if not path.is_file():
@@ -63,12 +63,12 @@ class FileContent(Content):
 
     @classmethod
     def of_bytes(cls, data: bytes, name: str) -> Self:
-        """Of what is in memory already."""
+        """Copy bytes in memory to disk."""
         return cls.filled(name, io.BytesIO(data), len(data))
 
     @classmethod
     def filled(cls, name: str, source: io.RawIOBase | io.BufferedIOBase | IO[bytes], limit: int) -> Self:
-        """A copy of a stream on the disk. Raises SourceRefused for one of more than ``limit`` bytes."""
+        """Copy a stream to disk. Raises SourceRefused beyond ``limit`` bytes."""
         copy = TemporaryFile()  # noqa: SIM115 - the content owns it
         size = 0
         while piece := source.read(_PIECE):
@@ -90,7 +90,7 @@ class FileContent(Content):
 
 @dataclass(frozen=True, slots=True)
 class ObjectContent(Content):
-    """An object of a store, read by ranges; ``info`` is what it was when it was chosen."""
+    """An object of a store, read by ranges; ``info`` is its state when it was selected."""
 
     name: str
     store: Store
@@ -98,14 +98,14 @@ class ObjectContent(Content):
 
     @classmethod
     def of(cls, name: str, store: Store, key: str) -> Self:
-        """As it is now. Raises SourceNotFound, StoreError."""
+        """Return the current object. Raises SourceNotFound, StoreError."""
         try:
             return cls(name, store, store.stat(key))
         except ObjectNotFound:
             raise SourceNotFound(f"there is no {name!r}; correct the URL") from None
 
     def open(self) -> io.BufferedIOBase:
-        """Raises SourceChanged if it is not what was chosen."""
+        """Open the object. Raises SourceChanged if it was replaced since it was selected."""
         try:
             if self.store.stat(self.info.key).etag == self.info.etag:
                 return self.store.open(self.info.key)
@@ -115,7 +115,7 @@ class ObjectContent(Content):
 
 
 class DerivedContent(Content):
-    """What a function makes of other content, made anew each time it is opened; on the disk once it is sought in."""
+    """Output of a function over other content, computed at each open; copied to disk at the first :meth:`file`."""
 
     def __init__(self, name: str, make: Callable[[], io.RawIOBase | io.BufferedIOBase], limit: int) -> None:
         self.name = name
@@ -136,7 +136,7 @@ class DerivedContent(Content):
 
 
 class _Limited(io.RawIOBase):
-    """A stream that may not be longer than so: what is small in an archive need not be small outside."""
+    """A stream with a size limit: a small archive can unpack to a large file."""
 
     def __init__(self, name: str, source: io.RawIOBase | io.BufferedIOBase, limit: int) -> None:
         self._name = name
@@ -156,7 +156,7 @@ class _Limited(io.RawIOBase):
         return len(data)
 
     def tell(self) -> int:
-        """Bytes that were read."""
+        """Return the number of bytes read."""
         return self._done
 
     def close(self) -> None:
@@ -166,5 +166,5 @@ class _Limited(io.RawIOBase):
 
 
 def too_large(name: str, limit: int) -> SourceRefused:
-    """The error for what is longer than it may be."""
+    """Return the error for a file beyond the limit."""
     return SourceRefused(f"{name!r} is larger than {limit} bytes, the limit of a source's file")

@@ -31,13 +31,13 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
     "VARCHAR": pa.string(),
     "DATE": pa.date32(),
 }
-"""The types of the specification, and names that other dialects have for the same."""
+"""The types of the specification, and their names in other dialects."""
 _MOST_DIGITS: Final = 38
 _LONGEST_NUMBER: Final = 9
 
 
 def parse_ddl(columns: Sequence[str]) -> pa.Schema:
-    """The columns of a read step, each as one text (or several, between commas).
+    """Parse the columns of a read step, one text each (or several, separated by commas).
 
     TIMESTAMP(p) is in UTC, TIMESTAMP and TIME without a precision are to the microsecond. Raises FormatInvalid.
     """
@@ -53,7 +53,7 @@ def parse_ddl(columns: Sequence[str]) -> pa.Schema:
 
 
 class _Definition:
-    """The tokens of one text, and how far they were read."""
+    """The tokens of one text, and the position in them."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -68,7 +68,7 @@ class _Definition:
             if not self._take(","):
                 raise self._error(f"{self._peek()!r} is not understood; expected NOT NULL or the end")
             if self._at == len(self._tokens):
-                return  # a comma at the end, as lists of columns often have
+                return  # a trailing comma
 
     def _split(self, text: str) -> Iterator[str]:
         for match in _TOKEN.finditer(text):

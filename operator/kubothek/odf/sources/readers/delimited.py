@@ -27,12 +27,11 @@ _TABULATOR: Final = "\\t"
 
 
 def read_delimited(step: ReadStepCsv, content: Content) -> pa.RecordBatchReader:
-    """The rows of the file, in the columns of the step's schema.
+    """Return the rows of the file, in the columns of the step's schema.
 
-    With a header, the schema's columns are found by their names if all of them are in it, else by their places (so a
-    schema can rename). Without a schema, columns are named by the header, or ``column_1`` and so on, and are text
-    unless the types are to be inferred. Raises FormatInvalid, SchemaMismatch, SourceEmpty, SourceCorrupt, also from the
-    reader: DataTypeMismatch.
+    With a header, columns are matched by name if the header has all of the schema, else by position (so a schema can
+    rename). Without a schema, the header names the columns, or ``column_1`` and so on; they are text unless types are
+    inferred. Raises FormatInvalid, SchemaMismatch, SourceEmpty, SourceCorrupt; the reader also raises DataTypeMismatch.
     """
     options, escape = _options(step), _sign("escape", step.escape, "\\")
     opened = as_utf8(content.name, step.encoding, content.open)
@@ -50,7 +49,7 @@ def read_delimited(step: ReadStepCsv, content: Content) -> pa.RecordBatchReader:
 
     columns = _columns(step, content.name, first, lambda names: _infer(step, open_stream, options, names))
     rows, reading = open_stream, options
-    if options.header and columns.names != first:  # the parser is not to see what the file calls them
+    if options.header and columns.names != first:  # hide the file's own names from the parser
         rows, reading = _after(open_stream, header_bytes(open_stream, options)), replace(options, header=False)
     coercion = Coercion(content.name, columns.schema, step.date_format, step.timestamp_format)
     return pa.RecordBatchReader.from_batches(
@@ -59,8 +58,8 @@ def read_delimited(step: ReadStepCsv, content: Content) -> pa.RecordBatchReader:
 
 
 def header_of(step: ReadStepCsv, content: Content) -> bytes:
-    """The header of a file in UTF-8 that has one, with its line end and what stands before it: what any lines of the
-    file can be read with.
+    """Return the header of a UTF-8 file, with its line end and all bytes before it. A range of the file's lines can be
+    read with these bytes in front of it.
     """
     options = _options(step)
     with content.open() as stream:
@@ -69,7 +68,7 @@ def header_of(step: ReadStepCsv, content: Content) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The schema that is wanted, and what each of its columns is called in the file, whose columns are ``names``."""
+    """``names`` are the columns of the file; ``called`` is the file's name for each column of ``schema``."""
 
     names: list[str]
     schema: pa.Schema
@@ -106,7 +105,7 @@ def _infer(
         sample = first_lines(stream)
     formats = [] if times is None else [times]
     found = infer_csv(sample, options, names, has_header=options.header, time_formats=formats)
-    if dates is not None:  # what looks like a date of RFC 3339 is none of this format
+    if dates is not None:  # dates of RFC 3339 do not have the format of the step
         found = pa.schema([field.with_type(pa.string()) if pa.types.is_date(field.type) else field for field in found])
     return inferred(found)
 
@@ -134,7 +133,7 @@ def _batches(
 
 
 def _after(open_stream: Callable[[], TextStream], size: int) -> Callable[[], TextStream]:
-    """Opens the stream behind its first bytes."""
+    """Return a function that opens the stream after its first ``size`` bytes."""
 
     def opened() -> TextStream:
         stream, left = open_stream(), size

@@ -1,7 +1,7 @@
-r"""Escapes inside of quoted CSV values, as the doubled quotes that Arrow reads (RD-01: ``escape``).
+r"""Conversion of escapes in quoted CSV values to doubled quotes, which Arrow reads (RD-01: ``escape``).
 
-The specification's escape stands before quotes inside of quoted values, and before itself. Arrow's would stand before
-anything, also outside of quotes: ``C:\temp`` would lose its backslash.
+The specification's escape precedes quotes and itself, in quoted values only. Arrow's precedes any byte, also outside of
+quotes: ``C:\temp`` would lose its backslash.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _LINE_ENDS: Final = b"\r\n"
 
 
 def without_escapes(open_source: Open, quote: bytes, escape: bytes, separator: bytes) -> Open:
-    """The same CSV with each escaped quote as two quotes, and each escaped escape as one.
+    """Return the same CSV with two quotes for each escaped quote, and one escape for each escaped escape.
 
-    As long as nothing is escaped, nothing is looked at but that.
+    Until the first escape, blocks pass through without a scan of their quotes.
     """
 
     def transform(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -28,10 +28,10 @@ def without_escapes(open_source: Open, quote: bytes, escape: bytes, separator: b
             if scanner is None and _may_escape(last + block, quote, escape):
                 scanner = _Scanner(quote, escape, separator)
                 _catch_up(scanner, open_source, done - len(last))
-                waiting = len(scanner.held)  # which has gone out already too
+                waiting = len(scanner.held)  # already emitted
                 yield scanner.feed(last + block)[waiting:]
             elif scanner is None:
-                # an escape at the end waits for what it stands before
+                # hold back a trailing escape until the byte after it is known
                 whole = last + block
                 last = whole[-1:] if whole.endswith(escape) else b""
                 done += len(block)
@@ -48,7 +48,7 @@ def _may_escape(data: bytes, quote: bytes, escape: bytes) -> bool:
 
 
 def _catch_up(scanner: _Scanner, open_source: Open, size: int) -> None:
-    """Let the scanner see the first bytes, which have gone out already, as they were."""
+    """Feed the scanner the first ``size`` bytes, which were already emitted unchanged."""
     with open_source() as source:
         for block in blocks_of(source):
             if size <= 0:
@@ -58,7 +58,7 @@ def _catch_up(scanner: _Scanner, open_source: Open, size: int) -> None:
 
 
 class _Scanner:
-    """Knows what is inside of quotes: a quote begins a value only where a field begins."""
+    """Scanner of quoted values: a quote opens a value only at the start of a field."""
 
     def __init__(self, quote: bytes, escape: bytes, separator: bytes) -> None:
         self._quote, self._escape = quote, escape
@@ -72,7 +72,7 @@ class _Scanner:
         self._before = _LINE_ENDS[-1:]
 
     def feed(self, block: bytes) -> bytes:
-        """What can be said after these bytes; a few wait for those that follow."""
+        """Return the converted bytes; the last few are held back until the next block."""
         data, self.held = self.held + block, b""
         pieces: list[bytes] = []
         at = 0
@@ -83,11 +83,11 @@ class _Scanner:
         return b"".join(pieces)
 
     def finish(self) -> bytes:
-        """What waited to the end."""
+        """Return the bytes still held back."""
         return self.held
 
     def _between(self, data: bytes, at: int, pieces: list[bytes]) -> int:
-        """Up to and with the quote that begins the next value."""
+        """Consume up to and including the quote that opens the next value."""
         begins = at == 0 and self._before in self._starts and data.startswith(self._quote)
         match = None if begins else self._opening.search(data, at)
         end = 1 if begins else match.end() if match else len(data)
@@ -96,7 +96,7 @@ class _Scanner:
         return end
 
     def _value(self, data: bytes, at: int, pieces: list[bytes]) -> int:
-        """Up to and with the quote that ends this value."""
+        """Consume up to and including the quote that closes this value."""
         body = self._body.match(data, at)
         end = body.end() if body else at
         pieces.append(self._escaped.sub(self._replaced, data[at:end]))

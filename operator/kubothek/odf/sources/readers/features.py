@@ -1,4 +1,4 @@
-"""GeoJSON features as plain records: their properties, and the geometry as GeoJSON text (RD-05, RD-06)."""
+"""GeoJSON features as flat records: their properties, and the geometry as GeoJSON text (RD-05, RD-06)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SHOWN: Final = 60
 
 
 def feature_lines(name: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-    """A transformation of lines with a Feature each into lines with a record each.
+    """Return a transformation of lines with one Feature each into lines with one record each.
 
-    It raises SourceCorrupt and SchemaMismatch, naming the row, counted from 1.
+    It raises SourceCorrupt and SchemaMismatch with the row, counted from 1.
     """
 
     def transform(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -36,7 +36,7 @@ def feature_lines(name: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
 
 
 def geometry_text(geometry: Any) -> str | None:
-    """As compact GeoJSON with its keys in order."""
+    """Return a geometry as compact GeoJSON with sorted keys."""
     return None if geometry is None else orjson.dumps(geometry, option=orjson.OPT_SORT_KEYS).decode()
 
 

@@ -1,4 +1,4 @@
-"""Streams of bytes that pass through a function, block by block."""
+"""Byte streams transformed block by block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Filtered(io.RawIOBase):
-    """The bytes that an iterator gives, as a file to read; closing it closes ``source``."""
+    """The bytes of an iterator as a readable file; closing it closes ``source``."""
 
     def __init__(self, source: io.IOBase, blocks: Iterator[bytes]) -> None:
         self._source = source
@@ -35,7 +35,7 @@ class Filtered(io.RawIOBase):
         return size
 
     def tell(self) -> int:
-        """Bytes that were read."""
+        """Return the number of bytes read."""
         return self._done
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ Open = Callable[[], io.BufferedIOBase]
 
 
 def filtered(open_source: Open, transform: Callable[[Iterator[bytes]], Iterator[bytes]]) -> Open:
-    """Opens the source anew each time, through the transformation."""
+    """Return a function that opens the source through the transformation, from the start each time."""
 
     def opened() -> io.BufferedIOBase:
         source = open_source()
@@ -59,13 +59,13 @@ def filtered(open_source: Open, transform: Callable[[Iterator[bytes]], Iterator[
 
 
 def blocks_of(source: io.BufferedIOBase) -> Iterator[bytes]:
-    """All bytes, some at a time."""
+    """Return all bytes in blocks."""
     while block := source.read(BLOCK_BYTES):
         yield block
 
 
 def as_utf8(name: str, encoding: str | None, open_source: Open) -> Open:
-    """The text in UTF-8. Raises FormatInvalid for an encoding that nobody knows; SourceCorrupt while reading."""
+    """Return the text in UTF-8. Raises FormatInvalid for an unknown encoding; the stream raises SourceCorrupt."""
     try:
         found = codecs.lookup(encoding or "utf8")
         "".encode(found.name)
@@ -74,7 +74,7 @@ def as_utf8(name: str, encoding: str | None, open_source: Open) -> Open:
             f"{encoding!r} is no encoding of text; write utf8, latin1, windows-1252, utf-16 …"
         ) from None
     if found.name in ("utf-8", "ascii"):
-        return open_source  # the parsers of UTF-8 say where it is wrong
+        return open_source  # the parsers report where UTF-8 is invalid
 
     def transcoded(blocks: Iterator[bytes]) -> Iterator[bytes]:
         decoder = found.incrementaldecoder("strict")

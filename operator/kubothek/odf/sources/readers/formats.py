@@ -1,4 +1,4 @@
-"""Formats of dates and times: ``rfc3339``, as of strftime (``%Y-%m-%d``) or of SimpleDateFormat (``yyyy-MM-dd``).
+"""Formats of dates and times: ``rfc3339``, strftime (``%Y-%m-%d``) or SimpleDateFormat (``yyyy-MM-dd``).
 
 Rows RD-02 and ET-11 of docs/odf.md.
 """
@@ -29,11 +29,11 @@ _STRFTIME: Final = {
     "X": {2: "%z", 3: "%z"},
     "z": {1: "%Z"},
 }
-"""Letters of SimpleDateFormat and how often they stand, as DuckDB's ``strptime`` knows them; ``%g`` is milliseconds."""
+"""Letters of SimpleDateFormat by repetition, as codes of DuckDB's ``strptime``; ``%g`` is milliseconds."""
 
 
 def strftime_of(text: str) -> str | None:
-    """The format for ``strptime``; None for RFC 3339. Raises FormatInvalid for what neither notation has."""
+    """Return the format for ``strptime``; None for RFC 3339. Raises FormatInvalid for other notations."""
     if text.strip().lower() == RFC3339:
         return None
     if "%" in text:

@@ -13,22 +13,21 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def fixed_part(pattern: str) -> str:
-    """Up to the last ``/`` before the first wildcard: all that match are below it."""
+    """Return the part up to the last ``/`` before the first wildcard: all matches are below it."""
     found = _SPECIAL.search(pattern)
     return pattern[: pattern.rfind("/", 0, found.start() if found else len(pattern)) + 1]
 
 
 def fixed_start(pattern: str) -> str:
-    """Up to the first wildcard: all that match start so."""
+    """Return the part up to the first wildcard: all matches have this prefix."""
     found = _SPECIAL.search(pattern)
     return pattern[: found.start()] if found else pattern
 
 
 @lru_cache(maxsize=64)
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a whole name matches: ``*`` and ``?`` within a directory, ``**`` any directories, ``[a-z]``, ``[!a]``.
-
-    ``**/**/`` means ``**/``, and is matched as that: each more would multiply the time. Raises InputError.
+    """Return a predicate for whole names: ``*`` and ``?`` within a directory, ``**`` any directories, ``[a-z]``,
+    ``[!a]``. ``**/**/`` is reduced to ``**/``, its equal: each repetition multiplies the time. Raises InputError.
     """
     parts: list[str] = []
     given, pattern, at = pattern, _REPEATED.sub("**/", pattern), 0

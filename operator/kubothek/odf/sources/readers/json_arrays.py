@@ -1,7 +1,7 @@
-"""A JSON document with an array of objects, as lines with an object each (RD-03).
+"""A JSON document with an array of objects, as lines with one object each (RD-03).
 
-The commas between elements become line ends, line ends inside of them become spaces; bytes that are no part of the
-array are left out. All by kernels over blocks, in bounded memory, whatever the size of the array.
+Commas between elements become line ends, line ends inside of elements become spaces, and bytes outside of the array are
+dropped. All of it is vectorised over blocks, in bounded memory whatever the size of the array.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ for _signs, _kind in ((b'"', _QUOTE), (b"{[", _OPENING), (b"}]", _CLOSING), (b",
     _KINDS[list(_signs)] = _kind
 _SPACES: Final = b" \t\r\n"
 _LONGEST: Final = 64 << 20
-"""Bytes of one text or number before the array."""
+"""Largest size in bytes of one string or number before the array."""
 
 
 def array_lines(name: str, path: str | None) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
-    """A transformation of the document's bytes. ``path`` as ``a.b.c``; None: the array is the whole.
+    """Return a transformation of the document's bytes. ``path`` as ``a.b.c``; None: the document is the array.
 
-    It raises SchemaMismatch if the array is not where it is said to be, SourceCorrupt for one that is cut off.
+    It raises SchemaMismatch if there is no array at ``path``, SourceCorrupt if the array is truncated.
     """
 
     def transform(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -58,10 +58,10 @@ def _require_end(name: str, after: bytes, blocks: Iterator[bytes]) -> None:
 
 
 def _seek(name: str, path: tuple[str, ...], blocks: Iterator[bytes]) -> bytes:
-    """What is there of the array after its bracket, when it is found."""
+    """Consume up to the bracket that opens the array. Returns the bytes after it that were already read."""
     where = ".".join(path)
     matched, depth, level = 0, 0, 1 if path else 0
-    wanted = not path  # whether the next value is a step of the path
+    wanted = not path  # whether the next value is that of a path element
     key: bytes | None = None
     first = True
     for token, rest in _tokens(name, blocks):
@@ -92,7 +92,7 @@ def _seek(name: str, path: tuple[str, ...], blocks: Iterator[bytes]) -> bytes:
 
 
 def _tokens(name: str, blocks: Iterator[bytes]) -> Iterator[tuple[bytes, Callable[[], bytes]]]:
-    """The tokens of a document, each with what gives the bytes behind it that were read already."""
+    """Yield the tokens of a document, each with a function that returns the bytes after it that were already read."""
     data, at = b"", 0
     more, first = True, True
     while more:
@@ -107,7 +107,7 @@ def _tokens(name: str, blocks: Iterator[bytes]) -> Iterator[tuple[bytes, Callabl
             raise SourceCorrupt(f"{name!r} has a text of more than {_LONGEST >> 20} MiB; is a quote never closed?")
         while match := _TOKEN.match(data, at):
             if match.end() == len(data) and more and match[1] not in (b"{", b"[", b"}", b"]", b":", b","):
-                break  # it may go on
+                break  # the token may continue in the next block
             at = match.end()
             here, bound = data, at
             yield match[1], lambda here=here, bound=bound: here[bound:]  # type: ignore[misc]
@@ -127,12 +127,12 @@ def _shown(token: bytes) -> str:
 
 
 class _Elements:
-    """The inside of the array: what is text, and how deep it is nested."""
+    """State inside the array: whether in a string, and the depth of nesting."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._inside = 0  # of a text: 1
-        self._escapes = 0  # backslashes at the end of what was seen, modulo 2
+        self._inside = 0  # 1 inside a string
+        self._escapes = 0  # number of backslashes at the end of the last block, modulo 2
         self._depth = 0
         self._elements = 0
         self._commas = 0
@@ -140,7 +140,7 @@ class _Elements:
         self.after = b""
 
     def feed(self, block: bytes) -> bytes:
-        """The lines of a block; what comes after the array goes to ``after``."""
+        """Return the lines of a block; bytes after the array go to ``after``."""
         if not block:
             return b""
         data = np.frombuffer(block, np.uint8)
@@ -170,7 +170,7 @@ class _Elements:
         return lines.tobytes()
 
     def finish(self) -> bytes:
-        """The end of the last line. Raises SourceCorrupt for what is no array of objects, or not all of it."""
+        """Return the last line end. Raises SourceCorrupt for a truncated array, or elements that are not objects."""
         if not self.ended:
             raise SourceCorrupt(f"{self._name!r} ends inside of its array: it is cut off")
         if self._commas != max(0, self._elements - 1):
@@ -183,7 +183,7 @@ class _Elements:
     def _escaped(
         self, block: bytes, data: npt.NDArray[np.uint8], places: npt.NDArray[np.intp]
     ) -> npt.NDArray[np.bool_]:
-        """Which places have an odd number of backslashes before them."""
+        """Return whether each place has an odd number of backslashes before it."""
         before = self._escapes
         slashes = len(block) - len(block.rstrip(b"\\"))
         self._escapes = (slashes + (before if slashes == len(block) else 0)) & 1
@@ -191,7 +191,7 @@ class _Elements:
         if not before and b"\\" not in block:
             return found
         at, distance = np.arange(len(places)), 1
-        while len(at):  # as long as the longest run of backslashes
+        while len(at):  # as many passes as the longest run of backslashes
             position = places[at] - distance
             slash = np.where(position >= 0, data[np.maximum(position, 0)] == 0x5C, (position == -1) & bool(before))
             at = at[slash]

@@ -1,4 +1,4 @@
-"""The read steps for JSON and GeoJSON, all as lines with an object each (RD-03 … RD-06)."""
+"""The read steps for JSON and GeoJSON, all as lines with one object each (RD-03 … RD-06)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from kubothek.odf.spec.sources import ReadStepGeoJson, ReadStepJson, ReadStepNdG
 
 
 def read_json(step: ReadStepJson, content: Content) -> pa.RecordBatchReader:
-    """The elements of the array. Raises SchemaMismatch, SourceCorrupt, also from the reader: DataTypeMismatch."""
+    """Return the elements of the array. Raises SchemaMismatch, SourceCorrupt; the reader also DataTypeMismatch."""
     lines = filtered(as_utf8(content.name, step.encoding, content.open), array_lines(content.name, step.sub_path))
     return read_lines(content.name, lines, step.schema, step.date_format, step.timestamp_format)
 
 
 def read_nd_json(step: ReadStepNdJson, content: Content) -> pa.RecordBatchReader:
-    """An object a line. Raises as :func:`read_json`."""
+    """Return one object per line. Raises as :func:`read_json`."""
     lines = as_utf8(content.name, step.encoding, content.open)
     return read_lines(content.name, lines, step.schema, step.date_format, step.timestamp_format, line_by_line=True)
 
 
 def read_geo_json(step: ReadStepGeoJson, content: Content) -> pa.RecordBatchReader:
-    """The features of one FeatureCollection. Raises as :func:`read_json`."""
+    """Return the features of one FeatureCollection. Raises as :func:`read_json`."""
     lines = filtered(content.open, array_lines(content.name, "features"))
     return _read_features(content.name, lines, step.schema)
 
 
 def read_nd_geo_json(step: ReadStepNdGeoJson, content: Content) -> pa.RecordBatchReader:
-    """A Feature a line. Raises as :func:`read_json`."""
+    """Return one Feature per line. Raises as :func:`read_json`."""
     return _read_features(content.name, content.open, step.schema)
 
 
@@ -58,10 +58,10 @@ def read_lines(
     in_order: bool = False,
     line_by_line: bool = False,
 ) -> pa.RecordBatchReader:
-    """Lines with an object each, in the columns of the schema: keys that are none of them are left out.
+    """Return lines with one object each, in the columns of the schema; other keys are dropped, missing keys are null.
 
-    Without a schema the columns are all keys of the first rows, ``in_order`` of their names if told so, and a key that
-    comes later is an error. A missing key is null. ``line_by_line``: these are the lines of the file itself.
+    Without a schema the columns are all keys of the first rows, sorted by name if ``in_order``; a new key in a later
+    row is an error. ``line_by_line``: the lines are those of the file itself.
     """
 
     def open_stream() -> TextStream:

@@ -1,4 +1,4 @@
-"""Errors that name a row name the line as well, which is where an editor can go."""
+"""The line number of a row, for error messages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kubothek.ingest.readers.streams import TextStream
 _ROW: Final = re.compile(r"(?<=['0-9A-Za-z])(?:,? row) (\d+)(?=: | is no | has )")
 _HEADER_BYTES: Final = 1 << 20
 _MOST_ROWS: Final = 1_000_000
-"""Behind these the line is not looked for, which takes as long as reading them."""
+"""Beyond this row the line number is omitted, because finding it takes as long as reading the rows."""
 
 
 def with_line(error: LakeError, lines: Callable[[], Iterator[int]]) -> LakeError:
-    """The same error, which tells the line of its row; ``lines`` are the lines where rows begin."""
+    """Return the same error with the line of its row; ``lines`` yields the line where each row begins."""
     text = str(error)
     if (found := _ROW.search(text)) is None or (row := int(found[1])) > _MOST_ROWS:
         return error
@@ -32,7 +32,7 @@ def with_line(error: LakeError, lines: Callable[[], Iterator[int]]) -> LakeError
 
 
 def csv_lines(open_stream: Callable[[], TextStream], options: CsvOptions) -> Iterator[int]:
-    """Where rows begin, from 1; neither the header nor lines without anything are rows."""
+    """Yield the line where each row begins, from 1, without the header and empty lines."""
     header = options.header
     with open_stream() as stream:
         reader = csv.reader(
@@ -47,7 +47,7 @@ def csv_lines(open_stream: Callable[[], TextStream], options: CsvOptions) -> Ite
 
 
 def header_bytes(open_stream: Callable[[], TextStream], options: CsvOptions) -> int:
-    """How long the header is, with what stands before it and its line end."""
+    """Return the size of the header, with all bytes before it and its line end."""
     with open_stream() as stream:
         text = stream.read(_HEADER_BYTES).decode(errors="surrogateescape")
     size = 0
@@ -68,7 +68,7 @@ def _dialect(options: CsvOptions) -> dict[str, Any]:
 
 
 def text_lines(open_stream: Callable[[], TextStream]) -> Iterator[int]:
-    """The lines with anything in them, from 1."""
+    """Yield the lines that are not blank, from 1."""
     with open_stream() as stream:
         for number, line in enumerate(io.BufferedReader(stream), 1):
             if line.strip():

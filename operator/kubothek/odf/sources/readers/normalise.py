@@ -1,4 +1,4 @@
-"""Rows as every source gives them, in the columns and types that every ledger has (WR-01, WR-02, WR-04)."""
+"""Rows of any source in the columns and types of a ledger (WR-01, WR-02, WR-04)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _DAY: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """``rows`` are [event time, data…]; ``event_time_given`` tells whether the source had that column."""
+    """``rows`` are [event time, data…]; ``event_time_given`` is whether the source had an event time column."""
 
     rows: pa.RecordBatchReader
     event_time_given: bool
 
 
 def normalise(rows: pa.RecordBatchReader, *, vocabulary: Vocabulary, event_time: Timestamp) -> Normalised:
-    """All moments in UTC to the millisecond; an event time in every row, that of the source where it has none.
+    """Convert all timestamps to UTC milliseconds, and give rows without an event time that of the source.
 
-    An event time that is a DATE stays one. Raises SchemaMismatch for columns with the names of the ledger's own, names
-    that stand twice, and an event time that is no time.
+    An event time of type DATE stays one. Raises SchemaMismatch for columns named like system columns, duplicate names,
+    and an event time of another type.
     """
     given = vocabulary.event_time in rows.schema.names
     _check(rows.schema, vocabulary)
@@ -43,7 +43,7 @@ def normalise(rows: pa.RecordBatchReader, *, vocabulary: Vocabulary, event_time:
 
 
 def latest_event_time(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> Timestamp | None:
-    """The latest of some event times, of which a date is the midnight that begins it; None if there is none."""
+    """Return the latest event time, None if there is none; a date counts as its midnight."""
     latest = pc.max(values)
     if not latest.is_valid:
         return None
@@ -91,7 +91,7 @@ def _date(moment: Timestamp) -> pa.Scalar[Any]:
 
 
 def _target(kind: Any) -> Any:
-    """The type that a ledger has for another."""
+    """Return the type that a ledger stores for a type."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return _target(kind.storage_type)
@@ -106,7 +106,7 @@ def _target(kind: Any) -> Any:
     if types.is_large_binary(kind) or types.is_binary_view(kind):
         return pa.binary()
     if kind == pa.time32("s"):
-        return pa.time32("ms")  # Parquet has no seconds
+        return pa.time32("ms")  # Parquet has no time32[s]
     if types.is_struct(kind):
         return pa.struct([field.with_type(_target(field.type)) for field in kind])
     if types.is_list(kind) or types.is_large_list(kind):
@@ -123,4 +123,4 @@ def _converted(values: Any, to: pa.DataType) -> Any:
         return values
     if pa.types.is_timestamp(values.type):
         return to_utc(values, to)
-    return values.cast(to, safe=not pa.types.is_nested(to))  # inside of lists and structs, moments are cut off
+    return values.cast(to, safe=not pa.types.is_nested(to))  # nested timestamps lose finer digits

@@ -19,10 +19,9 @@ from kubothek.odf.spec.sources import ReadStepParquet
 def read_parquet_rows(
     step: ReadStepParquet, content: Content, row_groups: Sequence[int] | None = None
 ) -> pa.RecordBatchReader:
-    """The file's rows, or those of some row groups; with a schema, its columns by name and in its types. Only those are
-    read.
+    """Return the file's rows, or those of some row groups; with a schema, only its columns by name and in its types.
 
-    Raises SchemaMismatch, SourceCorrupt, also from the reader: DataTypeMismatch.
+    Raises SchemaMismatch, SourceCorrupt; the reader also raises DataTypeMismatch.
     """
     with open_parquet(content.name, content.file()) as file:
         found = file.schema_arrow
@@ -47,7 +46,7 @@ def _batches(content: Content, coercion: Coercion, row_groups: Sequence[int] | N
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Without metadata, and with values where there are dictionaries."""
+    """Return the schema without metadata, and with value types in place of dictionaries."""
     return pa.schema([pa.field(f.name, _value_type(f.type), f.nullable) for f in schema])
 
 

@@ -1,4 +1,4 @@
-"""SQL between reading and merging (PP-01): hostile until proven otherwise, run where it could do no harm if it were."""
+"""SQL between read and merge (PP-01): untrusted, so it runs in a locked-down database."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ INPUT: Final = "input"
 LIMITS: Final = Limits()
 _BATCH_ROWS: Final = 65_536
 _INTEGER_DIVISION: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
-"""The engines whose SQL is understood, and whether 5 / 2 is 2 there."""
+"""The supported SQL engines, and whether 5 / 2 is 2 there."""
 _ROW_WISE: Final = frozenset({"PROJECTION", "FILTER", "UNNEST", "PYTHON_ARROW_SCAN", "ARROW_SCAN"})
-"""Operators that look at one row at a time and leave them in their order."""
+"""Operators that handle each row alone and keep their order."""
 _INTERRUPTED: Final = "INTERRUPT Error"
 
 
 def preprocess(
     transform: Transform | None, rows: pa.RecordBatchReader, limits: Limits = LIMITS
 ) -> pa.RecordBatchReader:
-    """The rows that the last query gives; those that came in if there is no transformation.
+    """Return the rows of the last query; the input rows if there is no transformation.
 
-    Queries see the rows as ``input``, and those of earlier queries under their aliases. DuckDB runs them, whatever
-    engine is named: what it does not know is an error. Moments are UTC. Raises QueryInvalid, and so does the stream.
+    Queries see the rows as ``input``, and those of earlier queries under their aliases. DuckDB runs them, whatever the
+    named engine: SQL unknown to DuckDB is an error. Timestamps are UTC. Raises QueryInvalid, and so does the stream.
     """
     if transform is None:
         return rows
@@ -61,9 +61,9 @@ def _steps(transform: TransformSql) -> Sequence[SqlQueryStep]:
 
 
 def is_row_wise(transform: Transform | None, schema: pa.Schema) -> bool:
-    """Whether rows of this schema come to the same whether they go in together or in parts, one after the other.
+    """Return whether the result is the same if rows of this schema are transformed in consecutive parts.
 
-    Told by DuckDB's plan: it projects and filters, and that is all. Raises QueryInvalid.
+    True if DuckDB's plan has only projections, filters and UNNEST. Raises QueryInvalid.
     """
     if transform is None:
         return True
@@ -73,12 +73,12 @@ def is_row_wise(transform: Transform | None, schema: pa.Schema) -> bool:
 
 
 class _Run:
-    """One database, which lives as long as its rows are read."""
+    """One database, open until its rows are read."""
 
     def __init__(self, engine: str, limits: Limits) -> None:
         self._limits = limits
         self._stack = ExitStack()
-        self._problem: LakeError | None = None  # that the rows had: DuckDB would only tell its text
+        self._problem: LakeError | None = None  # raised by the input rows; DuckDB would keep only its text
         spill = TemporaryDirectory(prefix="kubothek-preprocess-", ignore_cleanup_errors=True)
         self._spill = Path(self._stack.enter_context(spill))
         config = LOCKED | {
@@ -89,7 +89,7 @@ class _Run:
         self._database = self._stack.enter_context(duckdb.connect(":memory:", config=config))
 
     def start(self, steps: Sequence[SqlQueryStep], rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """Check all of them, then run. Raises QueryInvalid, what the rows raise, and OSError if there is no disk."""
+        """Check all queries, then run them. Raises QueryInvalid, what the rows raise, and OSError on a full disk."""
         try:
             _require_distinct(rows.schema.names)
             parsed = self._parsed(steps)
@@ -114,7 +114,7 @@ class _Run:
         return pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema, uuids))
 
     def operators(self, steps: Sequence[SqlQueryStep], schema: pa.Schema) -> set[str]:
-        """Of the plan for rows of this schema. Raises QueryInvalid."""
+        """Return the operators of the plan for rows of this schema. Raises QueryInvalid."""
         with self._stack:
             try:
                 parsed = self._parsed(steps)
@@ -155,7 +155,7 @@ class _Run:
         return found
 
     def _given(self, parsed: Sequence[Statement], rows: pa.RecordBatchReader) -> pa.RecordBatchReader | pa.Table:
-        """The rows for DuckDB: as a stream if they are wanted once, else from the disk."""
+        """Return the rows for DuckDB: as a stream if they are used once, else from a file."""
         schema = pa.schema([pa.field(f.name, for_duckdb(f.type)) for f in rows.schema])
         batches = self._watched(rows, schema)
         tables = Counter(node["table_name"].casefold() for one in parsed for node in base_tables(one.tree))
@@ -165,7 +165,7 @@ class _Run:
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        return pa.ipc.open_file(pa.memory_map(path)).read_all()  # stays on the disk
+        return pa.ipc.open_file(pa.memory_map(path)).read_all()  # memory-mapped, not copied
 
     def _watched(self, rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
@@ -205,7 +205,7 @@ def _operators(nodes: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _require_distinct(names: Sequence[str]) -> None:
-    """DuckDB would rename one of two."""
+    """Reject names that differ only in case: DuckDB would rename one of them."""
     folded = [name.casefold() for name in names]
     if alike := [name for name in names if folded.count(name.casefold()) > 1]:
         raise QueryInvalid(
@@ -219,7 +219,7 @@ def _message(error: Exception) -> str:
 
 
 def _plain_integers(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Sums of integers as BIGINT: DuckDB's HUGEINT is no type that files have. Too large ones are an error."""
+    """Return sums of integers as BIGINT: no file format has DuckDB's HUGEINT. Overflow is an error."""
     kinds = [str(kind) for kind in relation.types]
     if "HUGEINT" not in kinds or len(set(relation.columns)) < len(kinds):
         return relation

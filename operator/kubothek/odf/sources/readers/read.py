@@ -1,4 +1,4 @@
-"""Reading a file as a read step says."""
+"""The read step: from a file to rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kubothek.odf.spec.sources import (
 )
 
 LIMIT: Final = 64 << 30
-"""Bytes of one file, as it is unpacked."""
+"""Largest size of an unpacked file, in bytes."""
 
 _WORDS: Final = {
     ", name the columns in source.schema, or let the table evolve: schemaEvolution: Compatible": (
@@ -44,12 +44,12 @@ _WORDS: Final = {
 def read(
     step: ReadStep, content: Content, limit: int = LIMIT, row_groups: Sequence[int] | None = None
 ) -> pa.RecordBatchReader | None:
-    """The rows of a file as a stream; None if it has no bytes at all, not one line, or nothing that shows
-    its columns (RD-10). ``row_groups``: those of a Parquet file that are wanted; None: all.
+    """Return the rows of a file as a stream; None if it has no bytes, no lines, or nothing that shows its columns
+    (RD-10). ``row_groups`` selects those of a Parquet file; None: all.
 
-    Rows are read as the stream is: only when it came to its end is it known that the file is sound. Raises, and so does
-    the stream: DataTypeMismatch, SchemaMismatch and SourceCorrupt, naming file, row and column; SourceChanged,
-    SourceRefused; FormatInvalid for a step that cannot be followed.
+    Rows are read lazily: only the end of the stream proves the file sound. Raises, and so does the stream:
+    DataTypeMismatch, SchemaMismatch and SourceCorrupt, naming file, row and column; SourceChanged, SourceRefused;
+    FormatInvalid for an invalid step.
     """
     try:
         with _decoding(step, content):
@@ -78,7 +78,7 @@ def _read(step: ReadStep, content: Content, limit: int, row_groups: Sequence[int
         case ReadStepParquet():
             return read_parquet_rows(step, content, row_groups)
         case ReadStepEsriShapefile():
-            from kubothek.odf.sources.readers.shapefile_rows import read_shapefile  # pyshp is seldom needed
+            from kubothek.odf.sources.readers.shapefile_rows import read_shapefile  # pyshp is rarely needed
 
             return read_shapefile(step, content, limit)
     raise UnsupportedVersion(f"read step of the source: {NEWER} (its kind, or its read.schema); {REMEDY}")
@@ -100,7 +100,7 @@ def _decoding(step: ReadStep, content: Content, where: Callable[[], str] = lambd
 
 
 def _worded(error: LakeError) -> LakeError:
-    """As the manifests of a ledger call things: other sources have a schema and a compression, these have steps."""
+    """Return the error with the field names of a ledger's manifest in place of those of other sources."""
     text = str(error)
     for other, own in _WORDS.items():
         text = text.replace(other, own)

@@ -1,4 +1,4 @@
-"""The beginning of a text file, and what types it lets expect (RD-09)."""
+"""The beginning of a text file, and the types inferred from it (RD-09)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyarrow as pa
 from kubothek.ingest.readers.streams import TextStream
 
 SAMPLE_BYTES: Final = 16 << 20
-"""What inference looks at, or 1000 rows if those are more: so all of most files."""
+"""Bytes that inference reads, or 1000 rows if those are more: for most files, all of it."""
 _ROWS: Final = 1000
 _MOST_BYTES: Final = 256 << 20
 
 
 def first_lines(stream: TextStream) -> bytes:
-    """The sample, up to a line's end."""
+    """Return the sample, up to the end of a line."""
     pieces: list[bytes] = []
     size = lines = 0
     while (size < SAMPLE_BYTES or lines < _ROWS) and size < _MOST_BYTES:
@@ -29,7 +29,7 @@ def first_lines(stream: TextStream) -> bytes:
 
 
 def inferred(schema: pa.Schema) -> pa.Schema:
-    """Types as they were inferred, in those that a ledger has: times in UTC, and text for what had no values."""
+    """Return inferred types as types of a ledger: timestamps in UTC, and text for columns without values."""
     return pa.schema([pa.field(field.name, _kind(field.type)) for field in schema])
 
 
@@ -40,7 +40,7 @@ def _kind(kind: pa.DataType) -> pa.DataType:
 
 
 def without_times(kind: Any) -> pa.DataType:
-    """JSON has no times: what only looks like one is the text that it is."""
+    """Return text in place of inferred timestamps: JSON has no type for them."""
     if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_struct(kind):

@@ -1,7 +1,7 @@
-"""The read step for ESRI shapefiles (RD-07): a record per shape, its attributes in columns, its geometry as GeoJSON.
+"""The read step for ESRI shapefiles (RD-07): one record per shape, its attributes as columns, its geometry as GeoJSON.
 
-pyshp reads them, shape by shape, in a worker process: it keeps whole shapes and whole indices in memory, as large as
-the file says. What comes out is JSON lines, so that schemas, types and errors are those of every other text.
+pyshp reads them in a worker process, shape by shape, because it holds whole shapes and indexes of any size in memory.
+The worker returns JSON lines, so that schemas, types and errors are those of other text formats.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ limited.preload(shapes.__name__)
 
 
 def read_shapefile(step: ReadStepEsriShapefile, content: Content, limit: int) -> pa.RecordBatchReader:
-    """The records of the shapefile in an archive; ``limit``: bytes that any of its files may have.
+    """Return the records of the shapefile in an archive; ``limit``: largest size of each of its files, in bytes.
 
-    Without a schema the columns are the attributes in their order, named in lower case, then ``geometry``. Raises
-    SchemaMismatch, SourceCorrupt, SourceRefused (a limit), also from the reader: DataTypeMismatch.
+    Without a schema the columns are the attributes in their order, in lower case, then ``geometry``. Raises
+    SchemaMismatch, SourceCorrupt, SourceRefused (a limit); the reader also raises DataTypeMismatch.
     """
     parts = _Parts(content.name, _extracted(step, content, limit))
     fields = orjson.loads(b"".join(parts.run(shapes.fields)))
@@ -45,13 +45,13 @@ def read_shapefile(step: ReadStepEsriShapefile, content: Content, limit: int) ->
 
     def lines() -> io.BufferedIOBase:
         rows = parts.run(shapes.lines, names)
-        return io.BufferedReader(Filtered(cast("io.IOBase", rows), rows))  # with it the worker is closed
+        return io.BufferedReader(Filtered(cast("io.IOBase", rows), rows))  # closing it closes the worker
 
     return read_lines(content.name, lines, ddl)
 
 
 class _Parts:
-    """The files of a shapefile on the disk, which a worker asks for."""
+    """The files of a shapefile on disk, for a worker to read."""
 
     def __init__(self, name: str, files: dict[str, FileContent]) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class _Parts:
                 self._encoding = _encoding(file.read(100).decode("ascii", "replace").strip())
 
     def run(self, function: Any, *arguments: Any) -> Iterator[bytes]:
-        """What a function of :mod:`.shapes` yields in a worker."""
+        """Yield what a function of :mod:`.shapes` yields in a worker."""
         with closing(_Opened(self._files)) as opened:
             work = limited.run(
                 function,
@@ -93,7 +93,7 @@ class _Opened:
         self.sizes = {suffix: file.seek(0, io.SEEK_END) for suffix, file in self._files.items()}
 
     def answer(self, question: Sequence[Any]) -> bytes:
-        """The bytes that a worker asks for."""
+        """Return the bytes that a worker requests."""
         suffix, start, stop = question
         self._files[suffix].seek(start)
         return self._files[suffix].read(stop - start)
@@ -104,7 +104,7 @@ class _Opened:
 
 
 def _extracted(step: ReadStepEsriShapefile, content: Content, limit: int) -> dict[str, FileContent]:
-    """The files of the one shapefile that is meant, by their suffixes."""
+    """Return the files of the selected shapefile by suffix."""
     with content.file() as file:
         limit = min(limit, UNPACKING.limit(file.seek(0, io.SEEK_END)))
         found = members(content.name, file)
@@ -123,7 +123,7 @@ def _extracted(step: ReadStepEsriShapefile, content: Content, limit: int) -> dic
 
 
 def _encoding(text: str) -> str:
-    """The codec that a .cpg file names: often by the number of a code page only."""
+    """Return the codec that a .cpg file names, often by the number of a code page only."""
     known = text.upper().replace("ANSI", "").replace("OEM", "").strip(" -")
     return f"cp{known}" if known.isdigit() and not known.startswith("8859") else known.lower() or "utf-8"
 
@@ -138,7 +138,7 @@ def _names(name: str, fields: Sequence[Sequence[Any]]) -> list[str]:
 def _ddl(fields: Sequence[Sequence[Any]], names: list[str]) -> Iterator[str]:
     for name, (_, kind, size, decimals) in zip(names, fields, strict=True):
         quoted = '"' + name.replace('"', '""') + '"'
-        whole = kind == "N" and not decimals and size <= 18  # more digits than an integer has
+        whole = kind == "N" and not decimals and size <= 18  # more digits do not fit into BIGINT
         number = "BIGINT" if whole else "DOUBLE"
         yield f"{quoted} {number if kind in 'NF' else _TYPES.get(kind, 'STRING')}"
 

@@ -1,4 +1,4 @@
-"""Shapefiles as a worker process reads them, whose files it asks for: see :mod:`.shapefile_rows`."""
+"""Shapefile parsing in a worker process, which requests the bytes of the files: see :mod:`.shapefile_rows`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _opened(ask: Ask, sizes: Mapping[str, int], encoding: str) -> shapefile.Read
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it; an empty text is none, which is how dBase spells it."""
+    """Return a value for JSON; an empty text is null, as in dBase."""
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bytes):
