@@ -1,4 +1,4 @@
-"""What comes into a ledger: its polling source read to the end, and files that are handed to its push sources.
+"""Ingestion into a root dataset: from its polling source, and from files for its push sources.
 
 polled = poll_source(root, FetchContext(policy=UrlPolicy(("example.org",)), now=now))
 pushed = push_files(root, [FileContent.of_path(Path("planes.csv"))], "default")

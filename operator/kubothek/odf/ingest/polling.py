@@ -1,4 +1,4 @@
-"""A polling source, file after file, until it has nothing new."""
+"""Ingestion from a polling source, file by file, until it is up to date."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from kubothek.odf.spec.events import SetPollingSource, SourceState
 from kubothek.odf.spec.timestamps import Timestamp
 
 Spreading = Callable[[SetPollingSource, ObjectContent], Elsewhere | None]
-"""Who reads and writes what is in a file; None: this process."""
+"""Returns an ingestion of a stored file that is divided over processes; None: this process ingests it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """What became of a poll.
+    """Result of a poll.
 
     ``version``      of the last commit, None if there was nothing new
-    ``commits``      how many it made, with ``records`` in all
-    ``uncacheable``  the source does not say whether it changed, and was therefore not read again (FE-07)
-    ``has_more``     it was left while it had more
+    ``commits``      number of commits, with ``records`` in all
+    ``uncacheable``  the source gives neither ETag nor date, so the poll did not fetch it again (FE-07)
+    ``has_more``     the poll stopped before the source was up to date
     """
 
     version: int | None = None
@@ -45,13 +45,14 @@ def poll_source(
     *,
     once: bool = False,
 ) -> Polled:
-    """Read the source until it has nothing new; each file is a commit, with the state that the next poll goes on from.
-    ``once``: one file at most.
+    """Ingest from the source until it has nothing new: one commit per file, with the source state for the next poll.
 
-    What was committed stays when a later file cannot be read. Of polls at the same time one commits a file, the other
-    finds that out. ``told`` hears of each file, with what was done until then; ``elsewhere`` is asked who reads a file
-    that lies in a store, None being this process. Raises what
-    :func:`~kubothek.odf.sources.fetch.poll` and :meth:`Root.add_polled` raise, InputError without a source.
+    ``once``       at most one file
+    ``told``       called after each file, with its name and the totals so far
+    ``elsewhere``  called for a file in a store, see :data:`Spreading`
+
+    Commits stay if a later file cannot be read. Of concurrent polls, one commits a file and the others detect that.
+    Raises what :func:`~kubothek.odf.sources.fetch.poll` and :meth:`Root.add_polled` raise; InputError without a source.
     """
     polled = Polled()
     while True:
@@ -89,6 +90,6 @@ def _rows(source: SetPollingSource, found: Fetched, elsewhere: Spreading) -> Row
 
 
 def _id(before: SourceState | None, offset: int | None, found: Fetched) -> str:
-    """One for each step from a state of the source to the next: polls that take it at the same time commit it once."""
+    """Return one id for each transition of the source state: concurrent polls then commit it once."""
     steps = [[state.kind, state.value] if state is not None else None for state in (before, found.state)]
     return f"poll:{sha256(orjson.dumps([steps, offset])).hexdigest()[:32]}"

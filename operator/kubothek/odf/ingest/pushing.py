@@ -1,4 +1,4 @@
-"""Files that are handed to a push source: read and preprocessed as its event says."""
+"""Files for a push source: read and preprocessed as its event says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kubothek.sql import Limits
 
 
 class InputFormat(StrEnum):
-    """What is handed in, if it is not in the format that the push source reads."""
+    """Format of a pushed file, if it differs from that of the push source."""
 
     CSV = "csv"
     JSON = "json"
@@ -52,8 +52,8 @@ _STEPS: Final[dict[InputFormat, type[Any]]] = {
 
 
 def step_for(read_step: ReadStep, wanted: InputFormat | None) -> ReadStep:
-    """The read step of a push source, or one for another format with all of its options that go with that one."""
-    if wanted is None or isinstance(read_step, (Unknown, _STEPS[wanted])):  # reading refuses what is not known
+    """Return the read step of the push source, or one for another format with all options that both formats have."""
+    if wanted is None or isinstance(read_step, (Unknown, _STEPS[wanted])):  # read() rejects unknown steps
         return read_step
     known = {field.name for field in fields(_STEPS[wanted])}
     kept = {field.name: getattr(read_step, field.name) for field in fields(read_step) if field.name in known}
@@ -73,13 +73,13 @@ def push_files(
     digest: str = "",
     told: Callable[[int], None] = lambda rows: None,
 ) -> Ingested:
-    """Take the rows of the files, in this order, as one push: all of them or none.
+    """Ingest the rows of the files, in this order, as one push: all of them or none.
 
-    ``wanted``      the format of the files; None: that of the push source
-    ``event_time``  of rows that have none; None: the time of the commit
-    ``told``        hears how many rows have been read so far
+    ``wanted``      format of the files; None: that of the push source
+    ``event_time``  of rows without one; None: the time of the commit
+    ``told``        called with the number of rows read so far
 
-    Raises InputError for a source that is not there, and what reading and :meth:`Root.push` raise.
+    Raises InputError for an unknown source, and what reading and :meth:`Root.push` raise.
     """
 
     def rows() -> pa.RecordBatchReader:
@@ -93,7 +93,7 @@ def push_files(
 
 
 def push_source(root: Root, name: str) -> AddPushSource:
-    """The push source of this name. Raises InputError."""
+    """Return the push source of this name. Raises InputError."""
     if (event := root.state.push_sources.get(name)) is None:
         names = ", ".join(map(repr, root.state.push_sources)) or "none"
         raise InputError(f"dataset {root.uuid!r} has no push source {name!r}; its push sources are: {names}")
@@ -101,7 +101,7 @@ def push_source(root: Root, name: str) -> AddPushSource:
 
 
 def _joined(step: ReadStep, files: Sequence[Content]) -> pa.RecordBatchReader:
-    """The rows of all files, one after the other. Raises SchemaMismatch for files of different columns."""
+    """Return the rows of all files, in order. Raises SchemaMismatch for files of different columns."""
     opened = ((content, rows) for content in files if (rows := read(step, content)) is not None)
     first = next(opened, None)
     if first is None:

@@ -1,4 +1,4 @@
-"""From the events that a manifest asks for to those that a chain lacks."""
+"""The difference between the events of a manifest and those of a chain."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kubothek.odf.validation.state import ChainState
 
 
 def missing(root: Root, wanted: Sequence[MetadataEvent]) -> list[MetadataEvent]:
-    """What has to be appended to a chain so that it holds these events, and no other sources."""
+    """Return the events to append, so that the chain holds these events and no other sources."""
     in_force = root.chain.definition
     new = resolved(tuple(wanted), lambda reference: None)
     return [*disabled(root.state, wanted), *(event for event in new if in_force.source(event) != event)]
 
 
 def disabled(state: ChainState, wanted: Sequence[MetadataEvent]) -> Iterator[MetadataEvent]:
-    """What disables the sources that are not wanted any more; it comes before what is wanted."""
+    """Return the events that disable the sources the manifest omits; they precede its own events."""
     if state.polling_source is not None and not any(isinstance(event, SetPollingSource) for event in wanted):
         yield DisablePollingSource()
     kept = {event.source_name for event in wanted if isinstance(event, AddPushSource)}
