@@ -1,4 +1,4 @@
-"""Derivative datasets: what SQL makes of other ledgers, kept up to date run by run. See docs/derivatives.md.
+"""Derivative datasets: SQL over other ledgers, updated incrementally run by run. See docs/derivatives.md.
 
 inputs = inputs_of(store)
 delays = create(store, DatasetLog(store, "delays"), snapshot, owner_key_file(path), inputs)

@@ -1,7 +1,7 @@
-"""What one run takes of each input (DT-02 … DT-05): pure functions of chains.
+"""The part of each input that one run reads (DT-02 … DT-05): pure functions of chains.
 
-The blocks of all inputs are in one order, by system time, then by the place of the input, then by number. A run takes
-the next of them up to some block, so it is a prefix of that order, however much is taken at once.
+The blocks of all inputs have one order: by system time, then by position of the input, then by number. A run reads the
+next blocks up to a limit, so it is always a prefix of that order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubothek.odf.view import Part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A run ends with the block with which it has so many records, or bytes of slices, of its inputs."""
+    """A run ends with the block that reaches this number of input records, or bytes of input slices."""
 
     records: int = 5_000_000
     bytes: int = 512 << 20
@@ -35,10 +35,10 @@ USUAL: Final = Limits()
 class Waiting:
     """An input, and its blocks that were not consumed.
 
-    ``consumed``            how far it was
+    ``consumed``            the last consumed block and offset
     ``shape``               its columns there
     ``last_offset``         of its last record, None if it has none
-    ``previous_watermark``  that it had where it was consumed
+    ``previous_watermark``  at the last consumed block
     """
 
     id: DatasetId
@@ -51,19 +51,19 @@ class Waiting:
 
     @property
     def records(self) -> int:
-        """How many wait."""
+        """Return the number of records not consumed."""
         return sum(link.records for link in self.links)
 
     @property
     def watermark(self) -> Timestamp | None:
-        """That it has by now."""
+        """Return its current watermark."""
         marks = (link.watermark for link in reversed(self.links) if link.watermark is not None)
         return next(marks, self.previous_watermark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputBatch:
-    """The part of one input that a run takes; plain data that travels.
+    """The part of one input that a run reads; plain data, serialisable.
 
     ``block``   its last block, None if there is none; ``offset``, of the last record, None if there is none
     ``bytes``   of its slices
@@ -84,7 +84,7 @@ class InputBatch:
 
     @property
     def event(self) -> ExecuteTransformInput:
-        """As ExecuteTransform says it (ET-02, ET-03)."""
+        """Return the input as in ExecuteTransform (ET-02, ET-03)."""
         return ExecuteTransformInput(
             dataset_id=self.id,
             prev_block_hash=self.consumed.block,
@@ -95,35 +95,35 @@ class InputBatch:
 
     @property
     def records(self) -> int:
-        """How many it takes."""
+        """Return the number of records in it."""
         return sum(last - first + 1 for _, first, last in self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one run takes, in the order of the inputs of SetTransform (ET-05). ``more``: something is left."""
+    """The input of one run, in the order of the inputs of SetTransform (ET-05). ``more``: blocks remain after it."""
 
     inputs: tuple[InputBatch, ...]
     more: bool = False
 
     @property
     def records(self) -> int:
-        """How many records it takes of all inputs."""
+        """Return the number of records of all inputs."""
         return sum(each.records for each in self.inputs)
 
     @property
     def bytes(self) -> int:
-        """How large the slices are that it takes of all inputs."""
+        """Return the size of the slices of all inputs."""
         return sum(each.bytes for each in self.inputs)
 
     @property
     def latest(self) -> Timestamp | None:
-        """The system time of its last block: what comes of it is not earlier (TIM-02)."""
+        """Return the system time of its last block: the output is not earlier (TIM-02)."""
         return max((each.system_time for each in self.inputs if each.system_time is not None), default=None)
 
 
 def is_moved(waiting: Sequence[Waiting], watermark: Timestamp | None) -> bool:
-    """Whether there are records, or a run would raise the watermark of the output, which is ``watermark`` (DT-05)."""
+    """Return whether there are records, or a run would raise ``watermark``, that of the output (DT-05)."""
     if any(each.records for each in waiting):
         return True
     marks = [each.watermark for each in waiting]
@@ -132,7 +132,7 @@ def is_moved(waiting: Sequence[Waiting], watermark: Timestamp | None) -> bool:
 
 
 def next_batch(waiting: Sequence[Waiting], watermark: Timestamp | None, limits: Limits = USUAL) -> Batch | None:
-    """What the next run takes; None if there is nothing to do, or an input never had data (DT-05).
+    """Return the input of the next run; None if there is nothing to do, or an input never had data (DT-05).
 
     ``watermark``  of the output
     """
@@ -157,16 +157,16 @@ def _in_order(waiting: Sequence[Waiting]) -> Iterable[tuple[int, Link]]:
 
 
 def _is_special(source: Waiting, taken: Sequence[Link], link: Link) -> bool:
-    """Whether the records that follow have other columns than those that were taken (DT-02)."""
+    """Return whether the columns of the next records differ from those already taken (DT-02)."""
     with_data = next((each for each in taken if each.part is not None), None)
     return with_data is not None and link.shape != with_data.shape
 
 
 def batch_of(source: Waiting, taken: Sequence[Link]) -> InputBatch:
-    """The blocks of one input that a run takes, the next ones that wait."""
+    """Return the part of one input with these blocks, the next ones not consumed."""
     parts = [(link, link.part) for link in taken if link.part is not None]
     shape = parts[0][0].shape if parts else taken[-1].shape if taken else source.shape
-    if shape.schema is None:  # no record was seen yet: the columns are those that the first one will have
+    if shape.schema is None:  # no record was read yet: use the columns of the first record
         shape = next((link.shape for link in source.links if link.part is not None), shape)
     return InputBatch(
         id=source.id,

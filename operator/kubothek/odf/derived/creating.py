@@ -1,4 +1,4 @@
-"""A derivative dataset comes to be: its inputs by id, its query checked against their columns (ST-02, ST-03, EN-05)."""
+"""Creation of a derivative dataset: inputs resolved to ids, the query validated (ST-02, ST-03, EN-05)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def create(
     by: str = "",
     foreign: bool = False,
 ) -> Derivative:
-    """Commit the chain's first blocks, with one SetTransform among them; otherwise as for a root dataset.
+    """Commit the first blocks of the chain, with one SetTransform among them; otherwise as for a root dataset.
 
     ``inputs``   finds the datasets that the transformation names
-    ``foreign``  another engine than ours is to run it, which alone can say whether it understands the query
+    ``foreign``  an engine of another party is to run it; only that engine can validate the query
 
-    Raises DatasetExists; InputError for inputs that do not exist, all of them at once, or an input that is the dataset
-    itself; TransformInvalid; EventInvalid for an event that no derivative dataset begins with.
+    Raises DatasetExists; InputError, which names every input that does not exist, or for an input that is the dataset
+    itself; TransformInvalid; EventInvalid for an event that cannot begin a derivative dataset.
     """
     if snapshot.kind is not DatasetKind.DERIVATIVE:
         raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset has no transformation")

@@ -1,4 +1,4 @@
-"""A transformation as a chain holds it, checked against its inputs, and compared with another one."""
+"""A transformation as stored in a chain, validated against its inputs, and compared with another one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from kubothek.odf.validation.state import Vocabulary
 def stored_transform(
     event: SetTransform, inputs: Inputs, vocabulary: Vocabulary, *, itself: DatasetId, foreign: bool = False
 ) -> SetTransform:
-    """The event with inputs by id, each with an alias, ``queries``, and the engine's version if it names none (EN-11).
+    """Return the event with inputs by id, each with an alias, ``queries``, and the engine's version if it has none
+    (EN-11).
 
-    ``vocabulary``  of the dataset that it is for, and ``itself``, its id, which is no input
-    ``foreign``     another engine is to run it: the query is not checked, and its version is known when it runs
+    ``vocabulary``  of the derivative dataset, and ``itself``, its id, which cannot be an input
+    ``foreign``     an engine of another party is to run it: the query is not validated, and no version is set
 
     Raises InputError, which names every input that does not exist; TransformInvalid; EventInvalid.
     """
@@ -40,29 +41,26 @@ def stored_transform(
 
 
 def resolved_transform(event: SetTransform, inputs: Inputs) -> SetTransform:
-    """The event with inputs by id and ``queries``. Raises InputError, EventInvalid."""
+    """Return the event with inputs by id and ``queries``. Raises InputError, EventInvalid."""
     (found,) = resolved((event,), resolver(inputs))
     assert isinstance(found, SetTransform), "events stay what they are"
     return found
 
 
 def columns(event: SetTransform, sources: Sequence[Input], vocabulary: Vocabulary) -> pa.Schema | None:
-    """The columns that the transformation gives, ``[event_time, data…]``; None as long as an input has none.
-
-    Raises TransformInvalid.
-    """
+    """Return the output columns, ``[event_time, data…]``; None if an input has none yet. Raises TransformInvalid."""
     known = _known(event, sources)
     return None if known is None else validate(sql_of(event.transform), *known, vocabulary)
 
 
 def remembers(event: SetTransform, sources: Sequence[Input], vocabulary: Vocabulary) -> bool:
-    """Whether the transformation keeps a state; it has none as long as an input has no columns."""
+    """Return whether the transformation keeps a state; False if an input has no columns yet."""
     known = _known(event, sources)
     return known is not None and keeps_state(sql_of(event.transform), *known, vocabulary)
 
 
 def _known(event: SetTransform, sources: Sequence[Input]) -> tuple[dict[str, pa.Schema], dict[str, Vocabulary]] | None:
-    """Columns and vocabularies of the inputs by their names; None as long as an input has no columns."""
+    """Return columns and vocabularies of the inputs by name; None if an input has no columns yet."""
     names = [each.alias or each.dataset_ref for each in event.inputs]
     schemas = {name: source.chain.state.schema for name, source in zip(names, sources, strict=True)}
     known = {name: schema for name, schema in schemas.items() if schema is not None}
@@ -72,7 +70,7 @@ def _known(event: SetTransform, sources: Sequence[Input]) -> tuple[dict[str, pa.
 
 
 def is_same(wanted: SetTransform, in_force: SetTransform | None) -> bool:
-    """Whether a transformation says what is in force already; one that names no engine's version goes with any."""
+    """Return whether a transformation equals the one in force; without a version it matches any version."""
     if in_force is None:
         return False
     sql, stored = sql_of(wanted.transform), sql_of(in_force.transform)

@@ -1,4 +1,4 @@
-"""Our own engine, for runs that are too large for one process: what can be divided is done by many."""
+"""Our own engine, with large runs divided over many processes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kubothek.table.log.model import keys
 
 @dataclass(slots=True)
 class DividedEngine:
-    """What comes of a run is what comes of it in one process, to the byte; so the version is the same.
+    """Engine that divides large runs. Its output is byte-identical to that of one process, so the version is the same.
 
     ``uuid``        of the derivative dataset
-    ``spread``      asked for when there is a run to divide; the same each time
-    ``from_bytes``  of the slices that a run takes, from which it is divided
-    ``records``     that a part takes, about
-    ``divided``     how many runs were so far, and ``whole``, how many could not be, large as they were
+    ``spread``      called for each run to divide; returns the same each time
+    ``from_bytes``  size of a run's slices from which it is divided
+    ``records``     approximate number of records in a part
+    ``divided``     number of divided runs so far, and ``whole``, of large runs that could not be divided
     """
 
     uuid: str
@@ -37,15 +37,15 @@ class DividedEngine:
     whole: int = field(default=0, init=False)
 
     def succeeds(self, version: str | None) -> bool:
-        """As our own engine does."""
+        """Return the answer of our own engine."""
         return OURS.succeeds(version)
 
     def goes_on_from(self, version: str | None) -> bool:
-        """As our own engine does."""
+        """Return the answer of our own engine."""
         return OURS.goes_on_from(version)
 
     def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
-        """One run. Raises what our own engine raises, and what the spread raises."""
+        """Execute one run. Raises what our own engine raises, and what the spread raises."""
         if task.batch.bytes < self.from_bytes or not task.batch.records:
             return OURS.execute(store, task, request)
         plan = plan_of(request)
@@ -59,7 +59,7 @@ class DividedEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """Reads the records that a batch takes."""
+    """Reader of a batch's records."""
 
     batch: Batch
 

@@ -1,7 +1,7 @@
-"""A derivative dataset that is there: what its transformation makes of its inputs, one run after the other.
+"""An existing derivative dataset: runs of its transformation over its inputs.
 
-Each run is one commit, or none if there is nothing new, and one ExecuteTransform. What was consumed stands in the
-chain, so a run that dies, or two at once, take nothing twice.
+Each run is one commit, or none if there is nothing new, and one ExecuteTransform. The chain records what was consumed,
+so an aborted run, or two concurrent runs, consume nothing twice.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kubothek.table.log import Change, DatasetLog, Operation
 
 
 class OnChange(StrEnum):
-    """What becomes of the data when a transformation becomes another one.
+    """What happens to the data when the transformation changes.
 
-    ``REFUSE``    nothing: the change is refused
-    ``CONTINUE``  it stays, and the new transformation goes on where the old one was
-    ``RESET``     it goes, and the new transformation begins with the first records
+    ``REFUSE``    the change is refused
+    ``CONTINUE``  the data stays, and the new transformation continues after the last consumed block
+    ``RESET``     the new transformation starts without data, at the first records
     """
 
     REFUSE = "Refuse"
@@ -49,7 +49,7 @@ class OnChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """What became of a run. ``more``: the inputs had more than it took; run again."""
+    """Result of a run. ``more``: the inputs had more than it read; run again."""
 
     done: Ingested
     consumed: int = 0
@@ -60,24 +60,24 @@ class Derivative(Ledger):
     """One derivative dataset; see :class:`~kubothek.odf.dataset.base.Ledger`."""
 
     def __init__(self, store: Store, log: DatasetLog, *, by: str = "", known: Chain | None = None) -> None:
-        """Reads where the chain is. Raises NotALedger, DatasetNotFound, InputError for a root dataset."""
+        """Read the chain. Raises NotALedger, DatasetNotFound, InputError for a root dataset."""
         super().__init__(store, log, by=by, known=known)
         self._seen: Seen = {}
         if self.state.seed is None or self.state.seed.dataset_kind is not DatasetKind.DERIVATIVE:
             raise InputError(f"dataset {self.uuid!r} is a root dataset: it has no transformation")
 
     def pending(self, inputs: Inputs) -> Pending:
-        """What waits in the inputs, and what is in the way. Reads blocks only. Raises StoreError."""
+        """Return unconsumed input, and what prevents a run. Reads blocks only, no records. Raises StoreError."""
         self.refresh()
         return pending(self.store, self.state, inputs, self._seen)
 
     def pull(self, inputs: Inputs, limits: Limits = USUAL, *, engine: Engine = OURS) -> Pulled:
-        """Run the transformation once, on what its inputs have by now and it did not see yet.
+        """Run the transformation once, on input that it has not consumed yet.
 
         ``engine``  that runs it
 
         Raises InputMissing, InputDiverged, TransformInvalid, SchemaMismatch, what the engine raises, Drift, Diverged,
-        and what a transaction raises, all with the dataset as before.
+        and what a transaction raises. The dataset is unchanged then.
         """
         self.refresh()
         asked, first = self.state.head, self._next(self.state, inputs, limits)
@@ -93,22 +93,22 @@ class Derivative(Ledger):
         if done.up_to_date or done.repeated or batch is None:
             return Pulled(
                 done=done, more=done.repeated
-            )  # somebody else's run: whether there is more, the next one says
+            )  # the run of another process: the next run finds out whether there is more
         return Pulled(done=done, consumed=batch.records, more=batch.more)
 
     def _next(self, state: ChainState, inputs: Inputs, limits: Limits) -> Batch | None:
         return next_batch(all_waiting(self.store, state, inputs, self._seen), state.watermark, limits)
 
     def restore(self, inputs: Inputs) -> Restored:
-        """Make again what the chain names and the store does not have any more: slices and checkpoints (DAT-08).
+        """Recompute slices and checkpoints that the chain names and the store lacks (DAT-08).
 
-        Raises ChainCorrupt if they come out otherwise, InputMissing, InputDiverged, what the engine raises, StoreError.
+        Raises ChainCorrupt if the result differs, InputMissing, InputDiverged, what the engine raises, StoreError.
         """
         self.refresh()
         blocks = read_chain(self.store, self.layout, self.state.head)
         return restore(self.store, self.layout, blocks, inputs)
 
-    # --- what it is -----------------------------------------------------------------------------------------------
+    # --- definition -----------------------------------------------------------------------------------------------
 
     def set_transform(
         self,
@@ -119,12 +119,12 @@ class Derivative(Ledger):
         commit_id: str | None = None,
         foreign: bool = False,
     ) -> Ingested:
-        """Give it another transformation, or other inputs; nothing happens if it is in force already.
+        """Set another transformation, or other inputs; no-op if it is in force already.
 
-        ``foreign``  another engine than ours is to run it, which alone can say whether it understands the query
+        ``foreign``  an engine of another party is to run it; only that engine can validate the query
 
-        Raises TransformChanged if there is data and ``on_change`` does not say what becomes of it, or it cannot go on
-        from the old state; InputError, TransformInvalid.
+        Raises TransformChanged if there is data and ``on_change`` is REFUSE, or if the new transformation cannot
+        continue from the old state; InputError, TransformInvalid.
         """
         stored = stored_transform(event, inputs, self.state.vocabulary, itself=self.id, foreign=foreign)
 
@@ -151,7 +151,7 @@ class Derivative(Ledger):
         return self._commit("transformation", make, commit_id, "", rebuilds=on_change is OnChange.RESET)
 
     def missing(self, wanted: Sequence[MetadataEvent], inputs: Inputs) -> list[MetadataEvent]:
-        """Of the events that a manifest asks for, those that the chain lacks. Raises InputError."""
+        """Return the events of a manifest that the chain lacks. Raises InputError."""
         in_force = self.chain.definition
         found: list[MetadataEvent] = []
         for event in wanted:
@@ -163,12 +163,12 @@ class Derivative(Ledger):
         return found
 
     def restart(self) -> Ingested:
-        """Begin anew, with what is in force and without data: the next run sees all that the inputs have."""
+        """Start a new chain with the definition in force and no data: the next run reads the inputs from the start."""
         return self._commit("restart", restarted, None, "", rebuilds=True)
 
 
 def open_ledger(store: Store, log: DatasetLog, *, by: str = "") -> Root | Derivative:
-    """A ledger as what its seed says that it is. Raises NotALedger, DatasetNotFound."""
+    """Return a ledger as the class of its kind. Raises NotALedger, DatasetNotFound."""
     found = Ledger(store, log, by=by)
     seed = found.state.seed
     if seed is not None and seed.dataset_kind is DatasetKind.DERIVATIVE:
@@ -192,20 +192,20 @@ def _require_free(uuid: str, state: ChainState, on_change: OnChange) -> None:
 
 
 def _id(head: Multihash | None, batch: Batch) -> str:
-    """One for each step of the chain: runs that take it at the same time commit it once."""
+    """Return one id for each transition of the chain: concurrent runs then commit it once."""
     said = [str(head), *([str(each.block), each.offset] for each in batch.inputs)]
     return f"transform:{sha256(orjson.dumps(said)).hexdigest()[:32]}"
 
 
-# A derivative dataset without its data: the seed, and what is in force, on a chain of its own (DAT-08).
+# A derivative dataset without its data: a new chain with the seed and the definition in force (DAT-08).
 
 
 def restarted(ground: Ground, transform: SetTransform | None = None) -> Made | None:
-    """The change to the seed with the definition in force on top, and an empty table; None if there is no data.
+    """Return the change to a chain of the seed and the definition in force, with an empty table; None without data.
 
-    ``transform``  takes the place of the transformation in force
+    ``transform``  replaces the transformation in force
 
-    Who has copied the old chain has to copy it whole again.
+    Copies of the old chain must be copied again as a whole.
     """
     chain, present = ground.chain, ground.chain.state
     if transform is None and not present.consumed:

@@ -1,4 +1,4 @@
-"""Where the inputs of a transformation are: other ledgers of the same store, by name or by id (NM, ST-02)."""
+"""Resolution of a transformation's inputs to ledgers of the same store, by name or by id (NM, ST-02)."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from kubothek.table.log.model import keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """An input as it is at some moment: ``uuid`` of the dataset, and its chain."""
+    """An input at one moment: ``uuid`` of the dataset, and its chain."""
 
     uuid: str
     chain: Chain
 
     @property
     def id(self) -> DatasetId:
-        """Which dataset it is, wherever it lies."""
+        """Return the id, which is the same in every store."""
         assert self.chain.state.seed is not None, "a chain has a seed"
         return self.chain.state.seed.dataset_id
 
     @property
     def head(self) -> Multihash:
-        """The last block."""
+        """Return the last block."""
         assert self.chain.state.head is not None, "a chain has a seed"
         return self.chain.state.head
 
     @property
     def layout(self) -> Layout:
-        """Of its chain in the store."""
+        """Return the layout of its chain in the store."""
         return Layout(keys.chain(self.uuid))
 
 
 Inputs: TypeAlias = Callable[[str], Input | None]
-"""From a name or an id to the dataset as it is now; None if there is none."""
+"""Returns the current state of the dataset with this name or id; None if there is none."""
 
 
 def inputs_of(store: Store, names: Mapping[str, str] | None = None) -> Inputs:
-    """The ledgers of a store.
+    """Return the ledgers of a store.
 
-    ``names``  of datasets that are known under another one here; any other name is that of a dataset
+    ``names``  aliases to names of datasets; any other name is that of a dataset
 
-    Each call looks anew where a chain is. An id is looked for once, at the head of every dataset of the store, unless
-    it was met before.
+    Each call reads the current head. The first lookup of an unknown id reads the heads of all datasets of the store;
+    later ones use what that found.
     """
     return _StoreInputs(store, dict(names or {}))
 
@@ -68,7 +68,7 @@ class _StoreInputs:
         self._listed = False
 
     def __call__(self, reference: str) -> Input | None:
-        """Raises StoreError."""
+        """Return the dataset with this name or id; None if there is none. Raises StoreError."""
         try:
             wanted = DatasetId.parse(reference)
         except FormatInvalid:
@@ -88,7 +88,7 @@ class _StoreInputs:
             chain = read_noted(self._store, uuid, note, self._chains.get(uuid))
         except StoreError:
             raise
-        except LakeError:  # no name of a dataset, none of this name, or none that can be read
+        except LakeError:  # not a valid name, no such dataset, or an unreadable one
             return None
         self._chains[uuid] = chain
         found = Input(uuid=uuid, chain=chain)
@@ -97,9 +97,9 @@ class _StoreInputs:
 
 
 def located(inputs: Inputs, wanted: TransformInput) -> Input:
-    """The input that a stored SetTransform names. Raises InputMissing.
+    """Return the input that a stored SetTransform names. Raises InputMissing.
 
-    It is looked for under its alias first, which is mostly its name, and counts by its id.
+    The lookup tries the alias first, which is usually the name; the id must match.
     """
     wanted_id = DatasetId.parse(wanted.dataset_ref)
     for reference in (wanted.alias, wanted.dataset_ref):
@@ -113,7 +113,7 @@ def located(inputs: Inputs, wanted: TransformInput) -> Input:
 
 
 def resolver(inputs: Inputs) -> Resolver:
-    """The same for what becomes of the references of a snapshot."""
+    """Return the resolver of references for a snapshot."""
 
     def resolve(reference: str) -> DatasetId | None:
         found = inputs(reference)
@@ -123,7 +123,7 @@ def resolver(inputs: Inputs) -> Resolver:
 
 
 def all_located(inputs: Inputs, wanted: Iterable[TransformInput]) -> list[Input]:
-    """Every one. Raises InputMissing, which names all that are not there."""
+    """Return all inputs. Raises InputMissing, which names all that do not exist."""
     found: list[Input] = []
     missing: list[str] = []
     for each in wanted:

@@ -1,4 +1,4 @@
-"""The blocks of an input, as far as a transformation goes by them: records, watermarks, and what columns there are."""
+"""The blocks of an input, reduced to what a transformation needs: records, watermarks and columns."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kubothek.storage import Store
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns that records have: their schema, None before the first, and the names of those that all have."""
+    """The columns of records: the schema, None before the first record, and the names of the system columns."""
 
     vocabulary: Vocabulary
     schema: pa.Schema | None
 
     @classmethod
     def of(cls, state: ChainState) -> Shape:
-        """That of records to come."""
+        """Return the columns of the next records."""
         return cls(state.vocabulary, state.schema)
 
 
@@ -39,8 +39,8 @@ class Shape:
 class Link:
     """One block.
 
-    ``part``       the slice that it brings, ``bytes`` large
-    ``watermark``  that it says, if it is an event with data (DT-04)
+    ``part``       the slice that it adds, of ``bytes`` bytes
+    ``watermark``  of the event, if it is one with data (DT-04)
     ``shape``      after it
     """
 
@@ -54,19 +54,19 @@ class Link:
 
     @property
     def records(self) -> int:
-        """How many it brings."""
+        """Return the number of records that it adds."""
         return 0 if self.part is None else self.part.end - self.part.start + 1
 
 
 NOTHING: Final = Shape(Vocabulary(), None)
-"""Before the first block."""
+"""The columns before the first block."""
 
 
 def new_links(store: Store, source: Input, after: Multihash | None) -> tuple[Shape, list[Link]]:
-    """What columns an input had with one of its blocks, and the blocks after that, oldest first; None: all.
+    """Return the columns of an input at block ``after``, and the blocks after it, oldest first; None: all blocks.
 
-    What it costs is in proportion to what is new, unless the columns changed, which is when all blocks are read.
-    Raises InputDiverged if ``after`` is none of the chain any more, InputMissing if the chain cannot be read.
+    The cost is proportional to the new blocks; if these change columns, all blocks are read. Raises InputDiverged if
+    ``after`` is no longer in the chain, InputMissing if the chain cannot be read.
     """
     blocks = _read(store, source, after)
     decoded = [_decoded(source, each) for each in blocks]
@@ -80,7 +80,7 @@ def new_links(store: Store, source: Input, after: Multihash | None) -> tuple[Sha
 
 
 def watermark_at(store: Store, layout: Layout, block: Multihash | None) -> Timestamp | None:
-    """The watermark after a block: that of the last event with data, on the way back. Raises InputMissing."""
+    """Return the watermark after a block: that of the last event with data up to it. Raises InputMissing."""
     while block is not None:
         try:
             content = Block.decode(store.get(layout.block(block))).content
@@ -112,7 +112,7 @@ def _decoded(source: Input, stored: Stored) -> Block:
 
 
 def _links(layout: Layout, blocks: Sequence[Block] | Iterator[Block], state: ChainState) -> Iterator[Link]:
-    """``state`` is that before the blocks, or any later one if none of them changes columns."""
+    """``state`` is the one before the blocks, or any later one if no block changes columns."""
     shape = Shape.of(state)
     for block in blocks:
         event, content = block.content.event, block.content

@@ -1,8 +1,8 @@
-"""What a run does to the table: which of its records come, and which of the table's they take back.
+"""The effect of a run on the table: records to add, and records of the table to retract.
 
-A retraction carries the record that it takes back, and no word on where it is: of several that are equal, the last that
-stands, as when a table is made anew from a chain (:mod:`kubothek.odf.view.state`). That is one of the same run,
-or one of the table, of which only those files are read that can hold it.
+A retraction carries the retracted record but not its position. Of several equal records it retracts the last one not
+yet retracted, as does a rebuild of the table from a chain (:mod:`kubothek.odf.view.state`). That record is in the same
+run or in the table, of which only the files that can hold it are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import open_files, read_failure
 
 _MOST_VALUES: Final = 1000
-"""Of a column that are looked for one by one."""
+"""Largest number of values of a column to look up one by one; beyond it, their range."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
 _KEY: Final = "k"
@@ -39,9 +39,9 @@ _KEY: Final = "k"
 def to_table(
     store: Store, snapshot: Snapshot, batches: Sequence[pa.RecordBatch], names: Vocabulary
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a run, as its slice has them, in the form that the writer of the table takes.
+    """Yield the records of a run, given as in its slice, in the form for the writer of the table.
 
-    Raises RecordMissing if a record is taken back that is not there, MergeTooLarge, StoreError.
+    Raises RecordMissing if a retracted record does not exist, MergeTooLarge, StoreError.
     """
     if not any(pc.any(is_back(batch.column(names.op))).as_py() for batch in batches):
         yield from batches
@@ -69,7 +69,7 @@ def to_table(
 def _found(
     store: Store, snapshot: Snapshot, asked: pa.Table, missing: pa.Table, names: Vocabulary, scratch: Scratch
 ) -> pa.Table:
-    """The rows of the table that go, one for each that is taken back."""
+    """Return the rows of the table to retract, one for each retraction."""
     columns = _data(asked.schema, names)
     hits = [*_hits(store, snapshot, asked, missing.column(_KEY).combine_chunks(), names)]
     number = int(pc.sum(missing.column("n")).as_py())
@@ -98,7 +98,7 @@ def _found(
 def _hits(
     store: Store, snapshot: Snapshot, asked: pa.Table, wanted: Any, names: Vocabulary
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of the table that are equal to some of those, with their offsets."""
+    """Yield all rows of the table that equal one of ``asked``, with their offsets."""
     schema = snapshot.schema
     if schema is None or not snapshot.head.partitions:
         return
@@ -126,7 +126,7 @@ def _hits(
 
 
 def _where(snapshot: Snapshot, schema: pa.Schema, asked: pa.Table) -> Predicate:
-    """What all of the records satisfy, as closely as partitions, indices and statistics can make use of."""
+    """Return a filter that all of the records satisfy, for pruning by partitions, indexes and statistics."""
     listed = {*snapshot.head.partition_keys, *snapshot.head.index_state.kinds()}
     terms: list[Term] = []
     for name in asked.schema.names:
@@ -141,13 +141,13 @@ def _where(snapshot: Snapshot, schema: pa.Schema, asked: pa.Table) -> Predicate:
 
 
 def _taken_back(rows: pa.Table, names: Vocabulary) -> Iterator[pa.RecordBatch]:
-    """As the writer is told of them: with the offset of the record that goes."""
+    """Return retractions for the writer, with the offset of the retracted record."""
     told = rows.append_column(RETRACTS, rows.column(names.offset))
     told = told.append_column(names.op, pa.array(np.full(rows.num_rows, RETRACT), OP_TYPE))
     yield from told.to_batches()
 
 
 def _data(schema: pa.Schema, names: Vocabulary) -> pa.Schema:
-    """``[event_time, data…]``."""
+    """Return ``[event_time, data…]``."""
     ours = (names.offset, names.op, names.system_time)
     return pa.schema([field for field in schema if field.name not in ours])

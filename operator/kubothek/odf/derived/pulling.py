@@ -1,7 +1,6 @@
-"""One run becomes a commit: a slice, a checkpoint, an ExecuteTransform and a new table (DT-01, DT-06 … DT-08).
+"""The commit of one run: a slice, a checkpoint, an ExecuteTransform and a new table (DT-01, DT-06 … DT-08).
 
-Nothing here is visible to anybody before the commit is. Where the commit is lost to another writer, all of it runs
-again on what that one left.
+Nothing is visible before the commit. On a conflict with another writer, the run is repeated on the new head.
 """
 
 from __future__ import annotations
@@ -39,13 +38,14 @@ from kubothek.odf.view import ViewWriter
 from kubothek.table.log import Change, Operation
 
 ONE_SLICE: Final = 1 << 62
-"""Bytes: ExecuteTransform has room for one slice, so a run makes one, and its batch bounds it."""
+"""Slice size in bytes, in effect unlimited: ExecuteTransform holds one slice, and the limits of the batch bound it."""
 
 
 def pulled(ground: Ground, batch: Batch, engine: Engine) -> Made | None:
-    """The change that a batch makes; None if it would change nothing (ET-06).
+    """Return the change of a batch; None if it would change nothing (ET-06).
 
-    Raises what the engine raises, SchemaMismatch if its columns are not those of before, InputMissing, RecordMissing.
+    Raises what the engine raises, SchemaMismatch if the columns differ from the previous ones, InputMissing,
+    RecordMissing.
     """
     state = ground.chain.state
     assert state.seed is not None, "a chain has a seed"
@@ -87,8 +87,8 @@ def pulled(ground: Ground, batch: Batch, engine: Engine) -> Made | None:
 
 
 def _by_this_engine(ground: Ground, event: SetTransform, extension: Extension, engine: Engine) -> TransformSql:
-    """The transformation; where another version of this engine is named, the chain says from here on which one it is
-    now (EN-11). Raises TransformChanged if there is a state that it can have no use for.
+    """Return the transformation. If it names another version that this engine replaces, add a SetTransform with the
+    version of this engine (EN-11). Raises TransformChanged if the engine cannot use the existing state.
     """
     sql = sql_of(event.transform)
     if ground.chain.state.checkpoint is not None and not engine.goes_on_from(sql.version):
@@ -102,7 +102,7 @@ def _by_this_engine(ground: Ground, event: SetTransform, extension: Extension, e
 
 @contextmanager
 def _carried_on(ground: Ground, task: Task, before: Path | None, engine: Engine) -> Iterator[Run]:
-    """The run; of a state that it cannot go on from, people are told what to do. Raises TransformChanged."""
+    """Start the run. Raises TransformChanged with a remedy if it cannot continue from the last state."""
     with ExitStack() as stack:
         try:
             run = stack.enter_context(running(ground.store, task, before, engine=engine))
@@ -120,7 +120,7 @@ def _stuck(ground: Ground, why: str) -> TransformChanged:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A slice that is stored, and its records."""
+    """A stored slice, and its records."""
 
     slice: Sliced
     batches: list[pa.RecordBatch]
@@ -128,7 +128,7 @@ class _Written:
 
 
 def _schema(chain: Chain, rows: pa.Schema) -> pa.Schema:
-    """The columns of a slice of such rows: those of before, and what came to them since (DT-08, EVO-01).
+    """Return the columns of a slice of such rows: the previous ones, then new ones (DT-08, EVO-01).
 
     Raises SchemaMismatch.
     """
@@ -142,10 +142,10 @@ def _schema(chain: Chain, rows: pa.Schema) -> pa.Schema:
 
 
 def _written(ground: Ground, run: Run, extension: Extension) -> _Written | None:
-    """Write the rows of a run as one slice, and the schema before it; None if there are none."""
+    """Write the rows of a run as one slice, and the schema before it; None if there are no rows."""
     state = ground.chain.state
     rows = run.result.rows
-    if not len(rows.schema):  # an engine that makes nothing need not say of which columns
+    if not len(rows.schema):  # an engine without output may omit the columns
         return None
     schema = _schema(ground.chain, rows.schema)
     with replace(ground, slice_bytes=ONE_SLICE).slice_writer(schema, state, extension.system_time) as writer:
@@ -160,7 +160,7 @@ def _written(ground: Ground, run: Run, extension: Extension) -> _Written | None:
 
 
 def _kept(ground: Ground, run: Run) -> Checkpoint | None:
-    """Store the checkpoint of a run, beside whoever reads its rows."""
+    """Store the checkpoint of a run, concurrently with the read of its rows."""
     if (path := run.checkpoint_file) is None:
         return None
     checkpoint = checkpoint_of(path)
@@ -170,7 +170,7 @@ def _kept(ground: Ground, run: Run) -> Checkpoint | None:
 
 
 def _table(ground: Ground, written: _Written) -> dict[str, Any]:
-    """What of the table changes. The first data says of which columns it is, whatever it was before a reset."""
+    """Return the change of the table. The first data defines its columns, also after a reset."""
     snapshot, names = ground.snapshot, ground.chain.state.vocabulary
     first = ground.chain.state.schema is None
     if first:

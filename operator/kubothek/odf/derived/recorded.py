@@ -1,6 +1,4 @@
-"""What a chain says of its runs, in the form in which they can be run again: each with the very part of its inputs that
-it took then.
-"""
+"""The runs of a chain in a form that can be replayed, each with the part of its inputs that it consumed."""
 
 from __future__ import annotations
 
@@ -23,11 +21,11 @@ from kubothek.odf.validation.state import ChainState, Consumed, advance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One ExecuteTransform: what was run, and what came of it. Plain data that travels.
+    """One ExecuteTransform: its input and its result. Plain data, serialisable.
 
-    ``schema``       of slices, None if there was none by then
+    ``schema``       of slices, None before the first slice
     ``next_offset``  of its first record
-    ``before``       the checkpoint that it went on from
+    ``before``       the checkpoint that it started from
     """
 
     block: Multihash
@@ -42,13 +40,13 @@ class Recorded:
 
     @property
     def left(self) -> Multihash | None:
-        """The checkpoint that it left."""
+        """Return the checkpoint that it wrote."""
         return None if self.checkpoint is None else self.checkpoint.physical_hash
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """All blocks of one input, oldest first, and where each of them is; ``watermarks`` are those after each block."""
+    """All blocks of one input, oldest first; ``places`` are their positions, ``watermarks`` those after each block."""
 
     links: Sequence[Link]
     places: Mapping[Multihash, int] = field(init=False)
@@ -62,7 +60,7 @@ class Past:
         object.__setattr__(self, "watermarks", marks)
 
     def after(self, block: Multihash | None, alias: str) -> int:
-        """The place of the block that follows. Raises InputDiverged."""
+        """Return the position after this block. Raises InputDiverged."""
         if block is None:
             return 0
         if (place := self.places.get(block)) is None:
@@ -75,7 +73,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A run that cannot be run again: its block, and why."""
+    """A run that cannot be replayed: its block, and the reason."""
 
     block: Multihash
     number: int
@@ -83,7 +81,7 @@ class Unreadable:
 
 
 def recorded(blocks: Sequence[Stored], pasts: Mapping[DatasetId, Past]) -> Iterator[Recorded | Unreadable]:
-    """The runs of a sound chain, oldest first. Raises FormatInvalid, InputError for SQL of a later version."""
+    """Yield the runs of a sound chain, oldest first. Raises FormatInvalid, InputError for SQL of a later version."""
     state = ChainState()
     for stored in blocks:
         block = stored.decode()

@@ -1,9 +1,9 @@
-"""Runs that are run again, and compared with what the chain says came of them (VE-02, VE-03).
+"""Replay of runs, and comparison of the results with the chain (VE-02, VE-03).
 
-A run needs the state that the one before it left. Where that is stored, runs need not wait for each other: the chain is
-cut into pieces that begin with a stored checkpoint, and in each the state goes on from run to run. A piece begins with
-a state that is what its hash says; that it is also what the runs before it make shows when they are through. Where it
-is not, all that follows runs again from where the state is known to be right.
+A run needs the state of the previous one. Stored checkpoints let runs proceed in parallel: the chain is cut into pieces
+that begin with one, and within a piece the state passes from run to run. Each piece begins with a state that matches
+its hash. The end of the previous piece then shows whether the runs before produce that state. If not, all following
+runs are replayed in sequence from the last state known to be right.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from kubothek.storage import Store
 from kubothek.storage.parallel import Spread
 
 _PIECES: Final = 64
-"""Into so many pieces a chain is cut, if its checkpoints allow it."""
+"""Largest number of pieces, if the checkpoints allow it."""
 NOT_REPLAYED: Final = "NotReplayed"
-"""The code of the note that runs of an engine that is not here were passed over."""
+"""Code of the note for runs that were skipped because their engine is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a piece. ``left``: the state that its last run gave; ``whole``: whether it came to its end."""
+    """Result of a piece. ``left``: the state after its last run; ``whole``: whether all of its runs were replayed."""
 
     problems: tuple[Problem, ...]
     left: Multihash | None
@@ -52,11 +52,11 @@ class Outcome:
 
 
 def replay(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Problem]:
-    """All that is wrong with these runs, which follow each other, the first of each piece.
+    """Return the problems of these consecutive runs, in each piece up to the first run with an error.
 
     ``layout``  of the derivative dataset. Raises StoreError.
 
-    Runs of an engine that is not here are passed over, and named.
+    Runs of an engine of another party are skipped with a note.
     """
     found: list[Problem] = []
     for foreign, several in groupby(runs, key=is_foreign):
@@ -66,7 +66,7 @@ def replay(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Pro
 
 
 def is_foreign(recorded: Recorded) -> bool:
-    """Whether an image ran it that a coordinator drove by the engine contract."""
+    """Return whether a coordinator ran it by the engine contract, in a container image."""
     return (recorded.task.transform.version or "").startswith(OCI)
 
 
@@ -92,7 +92,7 @@ def _replayed(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[
 
 
 def _pieces(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Sequence[Recorded]]:
-    """The runs in pieces, each of which begins without a state or with one that is there."""
+    """Return the runs in pieces that begin without a state or with an existing one."""
     wanted = range(max(1, len(runs) // _PIECES), len(runs), max(1, len(runs) // _PIECES))
     states = [runs[place - 1].checkpoint for place in wanted]
     there = spread(partial(_is_there, layout), states, "checkpoints")
@@ -125,7 +125,7 @@ def _piece(layout: Layout, store: Store, runs: Sequence[Recorded]) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What a run gave when it was run again."""
+    """Result of a replayed run."""
 
     batches: tuple[pa.RecordBatch, ...]
     logical: Multihash | None
@@ -134,7 +134,7 @@ class Again:
 
 
 class Lineage:
-    """Runs that follow each other, and the state that goes from one to the next. Use it as a context manager."""
+    """Consecutive runs, and the state that passes from one to the next. Use it as a context manager."""
 
     def __init__(self, store: Store, layout: Layout) -> None:
         self._store = store
@@ -153,12 +153,12 @@ class Lineage:
 
     @property
     def state(self) -> Path | None:
-        """The file with the state after the last run; None: there is none."""
+        """Return the file with the state after the last run; None if there is none."""
         return self._state
 
     def run(self, recorded: Recorded) -> Again:
-        """The next run. Raises what the engine raises, TransformInvalid for one of another engine, SchemaMismatch,
-        InputMissing, StoreError.
+        """Replay the next run. Raises what the engine raises, TransformInvalid for a run of another engine,
+        SchemaMismatch, InputMissing, StoreError.
         """
         if is_foreign(recorded):
             raise TransformInvalid(
@@ -182,7 +182,7 @@ class Lineage:
 
 
 def _hashed(run: Run, recorded: Recorded) -> tuple[tuple[pa.RecordBatch, ...], Multihash | None]:
-    """The rows as the slice has them, and their logical hash; None if there are none. Raises SchemaMismatch."""
+    """Return the rows as in the slice, and their logical hash; None without rows. Raises SchemaMismatch."""
     rows, names, schema = run.result.rows, recorded.task.vocabulary, recorded.schema
     offset, kept = recorded.next_offset, list[pa.RecordBatch]()
     hasher = None
@@ -202,7 +202,7 @@ def _hashed(run: Run, recorded: Recorded) -> tuple[tuple[pa.RecordBatch, ...], M
 
 
 def _require_columns(schema: pa.Schema, rows: pa.Schema, recorded: Recorded) -> None:
-    # columns of another kind, or others, are no rows of this chain
+    # rows with other columns, or columns of another type, cannot belong to this chain
     names = recorded.task.vocabulary
     found = slice_schema(rows, names, Types.of(schema, names))
     if more := [name for name in evolved(schema, found).names if name not in schema.names]:
@@ -258,7 +258,7 @@ def _placed(problem: Problem, recorded: Recorded) -> Problem:
     return replace(problem, block=recorded.block, number=recorded.number)
 
 
-# Where the records that a run gives again differ from those that were committed: the first, by column and offset.
+# The first difference between replayed and committed records, by column and offset.
 
 
 _SHOWN: Final = 60
@@ -267,9 +267,9 @@ _SHOWN: Final = 60
 def first_difference(
     store: Store, layout: Layout, expected: Expected, again: Sequence[pa.RecordBatch]
 ) -> tuple[str | None, int | None, str]:
-    """Column and offset of it, and what is there in words; no column where the number of records is another one.
+    """Return column, offset and description of the difference; no column if the numbers of records differ.
 
-    ``expected``  a slice that is there and sound
+    ``expected``  an existing, sound slice
     """
     schema = expected.schema
     assert schema is not None, "a slice has one"
@@ -293,7 +293,7 @@ def first_difference(
 
 
 def _first_row(batch: pa.RecordBatch, mine: pa.Table, schema: pa.Schema) -> tuple[str, int] | None:
-    """The first row with a difference, and the first column of it."""
+    """Return the first differing column of the first differing row, and that row."""
     found = [
         (row, place)
         for place, field in enumerate(schema)
@@ -306,7 +306,7 @@ def _first_row(batch: pa.RecordBatch, mine: pa.Table, schema: pa.Schema) -> tupl
 
 
 def _differs(one: Any, other: Any) -> int | None:
-    """The first place where two columns are not alike; NULL is like NULL, NaN like NaN."""
+    """Return the first place where two columns differ; NULL equals NULL, NaN equals NaN."""
     other = other.combine_chunks() if isinstance(other, pa.ChunkedArray) else other
     one = one.cast(other.type)
     if pa.types.is_nested(other.type):

@@ -1,6 +1,6 @@
-"""Data of a derivative dataset that is gone, made again from its inputs: the same bytes under the same names (DAT-08).
+"""Recomputation of lost data of a derivative dataset from its inputs: the same bytes under the same names (DAT-08).
 
-What is there stays as it is, and the state of the engine is taken from wherever it is nearest.
+Existing objects stay unchanged; each recomputation starts from the nearest existing checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kubothek.storage import Store
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was made again, and in how many runs."""
+    """Numbers of restored objects, and of runs needed."""
 
     slices: int = 0
     checkpoints: int = 0
@@ -33,9 +33,9 @@ class Restored:
 
 
 def restore(store: Store, layout: Layout, blocks: Sequence[Stored], inputs: Inputs) -> Restored:
-    """Make again what the runs of a chain name and the store does not have, or not all bytes of.
+    """Recompute the objects of the chain's runs that are missing in the store, or have another size.
 
-    Raises ChainCorrupt if it comes out otherwise, InputMissing, InputDiverged, what the engine raises, StoreError.
+    Raises ChainCorrupt if the result differs, InputMissing, InputDiverged, what the engine raises, StoreError.
     """
     history = RunsOf.chain(store, blocks, inputs)
     there = {info.key: info.size for prefix in (layout.slices, layout.checkpoints) for info in store.list(prefix)}
@@ -76,7 +76,7 @@ def _lacks_state(layout: Layout, recorded: Recorded, there: Mapping[str, int]) -
 
 
 def _nearest(layout: Layout, runs: Sequence[Recorded], place: int, there: Mapping[str, int]) -> int:
-    """The last run up to this one that begins without a state, or with one that is there."""
+    """Return the last run up to this one that begins without a state, or with an existing one."""
     sizes = {run.left: run.checkpoint.size for run in runs[:place] if run.checkpoint is not None}
 
     def is_there(state: Multihash | None) -> bool:
@@ -86,7 +86,7 @@ def _nearest(layout: Layout, runs: Sequence[Recorded], place: int, there: Mappin
 
 
 def _require_same(recorded: Recorded, again: Again) -> None:
-    """Raises ChainCorrupt unless a run gave what the chain says."""
+    """Check that the run reproduced what the chain records. Raises ChainCorrupt."""
     logical = None if recorded.data is None else recorded.data.logical_hash
     if again.logical == logical and again.checkpoint == recorded.left:
         return

@@ -54,15 +54,15 @@ _IN_A_POD: Final = "KUBERNETES_SERVICE_HOST"
 _CHUNK: int = 1 << 22
 OURS_BEGIN: Final = "kubothek-"
 OCI: Final = "oci://"
-"""How the versions of our own engine begin, and those of images that coordinators of ours drove (EN-11)."""
+"""Prefixes of the versions of our own engine, and of images that a coordinator ran by the engine contract (EN-11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is run: everything that its result depends on, and nothing else. Plain data that travels.
+    """Input of a run: exactly what its result depends on. Plain data, serialisable.
 
     ``vocabulary``  of the output, ``previous_watermark`` that it had before
-    ``dataset_id``  of the output, ``next_offset`` of its first new record: what is passed on to other engines
+    ``dataset_id``  of the output, ``next_offset`` of its first new record: passed on to engines of other parties
     """
 
     transform: TransformSql
@@ -75,18 +75,18 @@ class Task:
 
 
 class Engine(Protocol):
-    """What runs transformations. ``version``: as a chain names it (EN-11)."""
+    """Engine for transformations. ``version``: as in a chain (EN-11)."""
 
     version: str
 
     def succeeds(self, version: str | None) -> bool:
-        """Whether it takes the place of the engine that a chain names, and the chain names it from then on."""
+        """Return whether it replaces the engine of this version; the chain then records its own version."""
 
     def goes_on_from(self, version: str | None) -> bool:
-        """Whether it may be given a state that the engine of this version left."""
+        """Return whether it accepts a state of the engine of this version."""
 
     def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
-        """One run: ``task``, with files for it in ``request``."""
+        """Execute one run: ``task``, with files for it in ``request``."""
 
 
 class _Ours:
@@ -114,14 +114,14 @@ OURS: Final[Engine] = _Ours()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run gives; its rows are read once, to the end. The checkpoint is there before that."""
+    """Result of a run; its rows can be read once. The checkpoint exists before they are read."""
 
     result: TransformResult
     _path: Path
 
     @property
     def checkpoint_file(self) -> Path | None:
-        """The checkpoint that the run left; None: it left none."""
+        """Return the new checkpoint; None if there is none."""
         return self._path if self.result.checkpoint else None
 
 
@@ -132,7 +132,7 @@ def running(
     checkpoint: Path | None,
     engine: Engine = OURS,
 ) -> Iterator[Run]:
-    """Run it; its files are there as long as the context is.
+    """Execute the run; its files exist for the duration of the context.
 
     ``checkpoint``  that the run before left
 
@@ -161,14 +161,14 @@ def request_of(store: Store, task: Task, checkpoint: Path | None, new: Path, scr
 
 
 def sql_of(transform: Transform) -> TransformSql:
-    """Raises InputError for a transformation of a later version of the specification."""
+    """Return the SQL. Raises InputError for a transformation of a later version of the specification."""
     if not isinstance(transform, TransformSql):
         raise InputError("the transformation is of a later version of Open Data Fabric: it cannot be run here")
     return transform
 
 
 def given(store: Store, each: InputBatch) -> TransformInput:
-    """What an engine is given of an input."""
+    """Return one input in the form for an engine."""
     schema = each.shape.schema
     assert schema is not None, "there is data, and a schema before it"
     read = History(store, each.parts, each.shape.vocabulary, schema, records=each.records).as_read(schema.names)
@@ -197,8 +197,8 @@ def records_of(
     *,
     where: pc.Expression | None = None,
 ) -> pa.RecordBatchReader:
-    """The records that a batch takes of an input, in the order of their offsets; of them those from ``first`` to
-    ``last``, if that is said, or those for which ``where`` holds. Raises InputMissing on the way.
+    """Return the records of an input in a batch, ordered by offset: all of them, those from ``first`` to ``last``, or
+    those that match ``where``. Raises InputMissing while reading.
     """
     schema, names = each.shape.schema, each.shape.vocabulary
     assert schema is not None, "there is data, and a schema before it"
@@ -214,7 +214,7 @@ def records_of(
 def readable(
     store: Store, alias: str, parts: Sequence[Part], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The same records of some slices, where what cannot be read is told from a store that does not answer."""
+    """Yield the records of slices; a read error becomes InputMissing if a slice, not the store, is at fault."""
     try:
         yield from batches
     except (VersionIncomplete, StoreError) as error:
@@ -225,7 +225,7 @@ def readable(
 
 
 def _damage(store: Store, part: Part) -> str | None:
-    """What is wrong with a slice, if it is the slice. Raises StoreError."""
+    """Return what is wrong with a slice, None if it is sound. Raises StoreError."""
     try:
         with hashed(store, part.key) as found:
             named = str(Multihash(Codec.SHA3_256, found.digest))
@@ -296,7 +296,7 @@ def _ended(cause: Cause) -> LakeError:
 
 
 def fetch_checkpoint(store: Store, layout: Layout, physical: Multihash, path: Path) -> None:
-    """Put a checkpoint into a file. Raises InputMissing if it is gone or is not what its hash says."""
+    """Download a checkpoint into a file. Raises InputMissing if it is gone or has another hash."""
     key, hasher = layout.checkpoint(physical), hashlib.sha3_256()
     try:
         with store.open(key) as source, path.open("wb") as file:
@@ -310,7 +310,7 @@ def fetch_checkpoint(store: Store, layout: Layout, physical: Multihash, path: Pa
 
 
 def checkpoint_of(path: Path) -> Checkpoint:
-    """What an event says of a checkpoint."""
+    """Return the checkpoint as in an event."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha3_256").digest()
     return Checkpoint(physical_hash=Multihash(Codec.SHA3_256, digest), size=path.stat().st_size)

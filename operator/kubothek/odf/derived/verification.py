@@ -1,4 +1,4 @@
-"""Whether a derivative dataset is what its transformation makes of its inputs, as far as they are there (VE-02)."""
+"""Verification that the runs of a derivative dataset reproduce its data (VE-02)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kubothek.storage.parallel import Spread
 def verify_runs(
     store: Store, layout: Layout, head: Multihash, inputs: Inputs, spread: Spread, *, first_block: int = 0
 ) -> list[Problem]:
-    """All that is wrong with the runs of a sound chain, in its order: each is run again on what it took then.
+    """Return all problems of the runs of a sound chain, in its order: each is replayed on the input that it consumed.
 
-    ``first_block``  those of blocks before it were verified
+    ``first_block``  blocks before it were verified already
 
     Raises StoreError.
     """
@@ -48,14 +48,14 @@ def verify_runs(
 
 @dataclass(frozen=True, slots=True)
 class RunsOf:
-    """The runs of a chain, oldest first, and the first that cannot be run again, after which none can."""
+    """The runs of a chain, oldest first, up to the first that cannot be replayed: ``broken``."""
 
     runs: tuple[Recorded, ...]
     broken: Unreadable | None
 
     @classmethod
     def chain(cls, store: Store, blocks: Sequence[Stored], inputs: Inputs) -> RunsOf:
-        """Reads the chains of all inputs. Raises InputMissing, InputDiverged, FormatInvalid, StoreError."""
+        """Read the chains of all inputs. Raises InputMissing, InputDiverged, FormatInvalid, StoreError."""
         named = _inputs(blocks)
         pasts = {
             DatasetId.parse(each.dataset_ref): Past(new_links(store, located(inputs, each), None)[1]) for each in named
@@ -66,7 +66,7 @@ class RunsOf:
 
 
 def _inputs(blocks: Iterable[Stored]) -> list[TransformInput]:
-    """The inputs that any transformation of the chain had, each under its last alias."""
+    """Return the inputs of all transformations of the chain, each with its last alias."""
     events = (stored.decode().content.event for stored in blocks)
     named = {each.dataset_ref: each for event in events if isinstance(event, SetTransform) for each in event.inputs}
     return [*named.values()]

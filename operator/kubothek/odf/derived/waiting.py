@@ -1,4 +1,4 @@
-"""What the inputs have that a derivative dataset did not see yet, and what keeps it from seeing it."""
+"""The unconsumed blocks of a derivative dataset's inputs, and what prevents a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubothek.storage import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What keeps a transformation from going on; ``code`` is stable API, ``input`` the alias of the input."""
+    """A reason why a transformation cannot run; ``code`` is stable API, ``input`` the alias of the input."""
 
     code: str
     message: str
@@ -29,14 +29,14 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What waits in the inputs.
+    """Unconsumed input.
 
     ``records``   of all inputs, in ``blocks`` blocks and ``bytes`` bytes of slices
-    ``moved``     whether there is anything to do: records, or the watermark would go on
-    ``oldest``    system time of the first block that waits with records
-    ``reshaped``  inputs whose columns change on the way
-    ``troubles``  what is in the way, each input that cannot be read
-    ``empty``     inputs that never had data, before which nothing is run (DT-05)
+    ``moved``     whether there is anything to do: records, or a higher watermark
+    ``oldest``    system time of the first unconsumed block with records
+    ``reshaped``  inputs whose columns change in these blocks
+    ``troubles``  one for each input that cannot be read
+    ``empty``     inputs that never had data, which prevent a run (DT-05)
     """
 
     records: int = 0
@@ -50,13 +50,13 @@ class Pending:
 
     @property
     def ready(self) -> bool:
-        """Whether a run would find something to do."""
+        """Return whether a run would find something to do."""
         return self.moved and not self.troubles and not self.empty
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The blocks of an input after ``after``, up to ``head``, and its columns before them."""
+    """Blocks of an input after ``after`` up to ``head``, and its columns before them."""
 
     after: Multihash | None
     head: Multihash
@@ -65,16 +65,16 @@ class _Seen:
 
 
 Seen: TypeAlias = dict[DatasetId, _Seen]
-"""What was read of inputs, so that one run after the other does not read all that waits each time."""
+"""Cache of blocks read from inputs, so that consecutive runs do not read all unconsumed blocks again."""
 
 
 def all_waiting(store: Store, state: ChainState, inputs: Inputs, seen: Seen) -> list[Waiting]:
-    """Of each input of the transformation in force, in its order. Raises InputMissing, InputDiverged, StoreError."""
+    """Return unconsumed blocks of all inputs of the transformation. Raises InputMissing, InputDiverged, StoreError."""
     return [one_waiting(store, state, located(inputs, each), each, seen) for each in _inputs(state)]
 
 
 def one_waiting(store: Store, state: ChainState, source: Input, named: TransformInput, seen: Seen) -> Waiting:
-    """Of one input. Raises InputMissing, InputDiverged, StoreError."""
+    """Return unconsumed blocks of one input. Raises InputMissing, InputDiverged, StoreError."""
     consumed = state.consumed.get(source.id, Consumed())
     shape, links = _since(store, source, consumed.block, seen)
     now = source.chain.state
@@ -103,7 +103,7 @@ def _since(store: Store, source: Input, after: Multihash | None, seen: Seen) -> 
 
 
 def pending(store: Store, state: ChainState, inputs: Inputs, seen: Seen) -> Pending:
-    """What waits, with troubles as data. Reads blocks only. Raises StoreError."""
+    """Return unconsumed input, with errors of inputs as data. Reads blocks only, no records. Raises StoreError."""
     found: list[Waiting] = []
     troubles: list[Trouble] = []
     for each in _inputs(state):
