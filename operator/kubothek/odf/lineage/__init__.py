@@ -1,8 +1,8 @@
-"""Where the records of a ledger come from, and where they go: as data, and as text (REQ-04, PV-01).
+"""Lineage of ledgers and of single records: as data, and as text (REQ-04, PV-01).
 
-found = graph(store, "delays")                 # up to the roots, down to whatever is made of it
+found = graph(store, "delays")                    # its sources up to the roots, and all datasets derived from it
 print(tree(found))
-of_record(store, "delays", 17, inputs_of(store))  # of one record
+of_record(store, "delays", 17, inputs_of(store))  # lineage of one record
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The graph of datasets: nodes are ledgers as they are now, edges say how far each took in what it is made of."""
+"""The graph of datasets: nodes are the current ledgers, edges record how far each input was consumed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kubothek.table.log.records import parallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A dataset. ``uuid`` is None if it is not in the store, and then nothing but ``id`` and ``name`` is known.
+    """A dataset. ``uuid`` is None if it is not in the store; then only ``id`` and ``name`` are known.
 
-    ``name``  by which people know it: its uuid, or the alias that it has as an input
+    ``name``  for display: its uuid, or its alias as an input
     """
 
     id: str
@@ -34,10 +34,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """``target`` is made of ``source`` (ids).
+    """``target`` is derived from ``source`` (ids).
 
-    ``alias``   what the queries call it
-    ``block``   of the source up to which it was consumed, and ``offset``, of the last record; None: nothing yet
+    ``alias``   name of the source in the queries
+    ``block``   last consumed block of the source, and ``offset``, of the last record; None: nothing yet
     ``latest``  whether that is its last block
     """
 
@@ -51,31 +51,29 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """``of`` is the id of the dataset that was asked about; nodes are in the order in which each comes after what it is
-    made of.
-    """
+    """Lineage of the dataset with the id ``of``; nodes are in topological order, sources first."""
 
     of: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
     def node(self, dataset_id: str) -> Node:
-        """The dataset of this id. Raises KeyError."""
+        """Return the dataset with this id. Raises KeyError."""
         return {node.id: node for node in self.nodes}[dataset_id]
 
     def sources(self, dataset_id: str) -> list[Edge]:
-        """What a dataset is made of."""
+        """Return the edges from its sources."""
         return [edge for edge in self.edges if edge.target == dataset_id]
 
     def targets(self, dataset_id: str) -> list[Edge]:
-        """What is made of a dataset."""
+        """Return the edges to the datasets derived from it."""
         return [edge for edge in self.edges if edge.source == dataset_id]
 
 
 def graph(store: Store, uuid: str, *, inputs: Inputs | None = None, up: bool = True, down: bool = True) -> Graph:
-    """What a dataset comes from, and what comes from it, as of now.
+    """Return the current sources of a dataset, and the datasets derived from it.
 
-    ``down``  looks at the head of every dataset of the store
+    ``down``  reads the head of every dataset of the store
 
     Raises InputMissing if there is no such ledger, StoreError.
     """
@@ -95,9 +93,9 @@ def graph(store: Store, uuid: str, *, inputs: Inputs | None = None, up: bool = T
 
 
 def graph_of(of: DatasetId, found: Mapping[DatasetId, Input], followed: Set[DatasetId]) -> Graph:
-    """The graph of these ledgers.
+    """Return the graph of these ledgers.
 
-    ``followed``  those of which all inputs were looked for: one that is not among the ledgers is missing
+    ``followed``  ledgers whose inputs were all looked up: an input that is not among the ledgers is missing
     """
     edges = [
         edge

@@ -1,4 +1,4 @@
-"""Of which records of its inputs some records of a derivative dataset are made: which runs are asked, and of what."""
+"""The input records that some records of a derivative dataset derive from: selection of runs and of their input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """``offsets``  by input, ascending; nothing if they cannot be told, and then ``refused`` says why."""
+    """``offsets`` by input, ascending; empty if the origins cannot be determined, and ``refused`` gives the reason."""
 
     offsets: Mapping[DatasetId, Offsets]
     refused: str | None
@@ -44,8 +44,8 @@ class Told:
 class Rows:
     """Records of one slice.
 
-    ``back``     which of them take something back
-    ``earlier``  of each, how many before it in its slice are equal to it, with its sign
+    ``back``     which of them are retractions
+    ``earlier``  for each, the number of equal records with the same sign before it in the slice
     """
 
     rows: pa.RecordBatch
@@ -54,9 +54,10 @@ class Rows:
 
 
 def told_of(store: Store, layout: Layout, runs: Sequence[Recorded], offsets: Offsets) -> Told:
-    """Of records that there were after the last of some runs, which are all until then, oldest first.
+    """Return the origins of records that exist after the last of ``runs``, which are all runs up to it, oldest first.
 
-    Where there is a state, those that were added are of what stood after the last run, and have to stand themselves.
+    With a state, added records derive from the input records in effect after the last run, and must themselves be in
+    effect then.
     """
     found = dict[DatasetId, list[Offsets]]()
     standing = list[pa.RecordBatch]()
@@ -80,7 +81,7 @@ def told_of(store: Store, layout: Layout, runs: Sequence[Recorded], offsets: Off
                     standing.append(chosen)
                     first = earlier if run is runs[-1] else np.zeros(len(earlier), np.int64)
         if standing:
-            tables = [pa.Table.from_batches([each]) for each in standing]  # columns that came later are null before
+            tables = [pa.Table.from_batches([each]) for each in standing]  # columns added later are null before
             rows_there = pa.concat_tables(tables, promote_options="default").combine_chunks().to_batches()[0]
             skipped = first if len(standing) == 1 else np.zeros(rows_there.num_rows, np.int64)
             with Scratch() as scratch:
@@ -91,7 +92,7 @@ def told_of(store: Store, layout: Layout, runs: Sequence[Recorded], offsets: Off
 
 
 def rows_of(store: Store, layout: Layout, run: Recorded, offsets: Offsets) -> Rows:
-    """Records of the slice of a run, in the order of their offsets. Raises StoreError."""
+    """Return records of the slice of a run, ordered by offset. Raises StoreError."""
     assert run.data is not None, "it holds the offsets"
     names, place = run.task.vocabulary, run.data.offset_interval.start
     expected = Expected(data=run.data, vocabulary=names, schema=run.schema, block=run.block, number=run.number)
@@ -112,7 +113,7 @@ def rows_of(store: Store, layout: Layout, run: Recorded, offsets: Offsets) -> Ro
 
 
 def _marks(batch: pa.RecordBatch, names: Vocabulary) -> Any:
-    """Bytes that records have in common which are equal and have one sign."""
+    """Return keys that are equal exactly for equal records with the same sign."""
     back = pc.if_else(is_back(batch.column(names.op)), b"-", b"+").cast(pa.large_binary())
     return pc.binary_join_element_wise(back, record_keys(batch, batch.schema, names), pa.scalar(b"", pa.large_binary()))
 
@@ -124,11 +125,11 @@ def _ask(
     earlier: Offsets,
     found: dict[DatasetId, list[Offsets]],
 ) -> None:
-    """Add what some rows of the answer over these inputs are made of; ``earlier`` of each are passed over."""
+    """Add the origins of result rows over these inputs; for each row, skip ``earlier`` equal result rows."""
     schema, names = rows.schema, run.task.vocabulary
     marks = record_keys(rows, schema, names)
     numbers = np.asarray(marks.dictionary_encode().indices.to_numpy())
-    _, places = np.unique(numbers, return_index=True)  # numbers are in the order in which they come
+    _, places = np.unique(numbers, return_index=True)  # numbers are in order of first occurrence
     known = marks.take(pa.array(places, pa.int64()))
 
     def place(made: pa.RecordBatch) -> Any:
@@ -151,7 +152,7 @@ def _ask(
 
 
 def _alike(runs: Sequence[Recorded]) -> list[Recorded]:
-    """The last of some runs, and those before it with the same transformation."""
+    """Return the last run, and the runs directly before it with the same transformation."""
     last = runs[-1].task
     ids = [each.id for each in last.batch.inputs]
     found = list[Recorded]()

@@ -1,4 +1,4 @@
-"""What an answer was made of, as tracing reads it: the records of each input, each as an addition."""
+"""The input of a query as tracing reads it: the records of each input, each as an addition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kubothek.storage import Store
 
 
 def taken_by(store: Store, run: Recorded, *, back: bool) -> list[Readable]:
-    """What one run took, of a transformation that looks at each record alone: what it added, or took ``back``."""
+    """Return the additions, or the retractions (``back``), that one run of a stateless transformation consumed."""
     return [
         Readable(given(store, each), partial(_signed, store, each, back) if each.parts else None)
         for each in run.task.batch.inputs
@@ -34,10 +34,10 @@ def taken_by(store: Store, run: Recorded, *, back: bool) -> list[Readable]:
 
 
 def stood_after(store: Store, runs: Sequence[Recorded], scratch: Scratch) -> list[Readable]:
-    """The records that stood when the last of some runs had been; these are all of one transformation.
+    """Return the input records in effect after the last of some runs, all of one transformation.
 
-    Raises TransformInvalid where records that are late are left out, and some are taken back: which of them stand in
-    the answer depends on when they came.
+    Raises TransformInvalid if late records are dropped and some are retracted: which of them are in effect then depends
+    on their time of arrival.
     """
     late = hints_of(runs[-1].task.transform) != Hints()
     found = []
@@ -55,7 +55,7 @@ def stood_after(store: Store, runs: Sequence[Recorded], scratch: Scratch) -> lis
 
 
 def _whole(taken: Sequence[InputBatch], last: InputBatch) -> InputBatch:
-    """All that some runs took of one input."""
+    """Return all that some runs consumed of one input."""
     shape = next((each.shape for each in reversed(taken) if each.parts), last.shape)
     return replace(
         last,
@@ -95,7 +95,7 @@ def _standing(
 
 
 def _added(batch: pa.RecordBatch, op: int) -> pa.RecordBatch:
-    """The same records, each an addition at its own offset."""
+    """Return the same records, each as an addition at its own offset."""
     columns = batch.columns
     columns[op] = pa.array(np.full(batch.num_rows, APPEND, np.int32), OP_TYPE)
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -1,10 +1,10 @@
-"""One record of a derivative dataset: the run that made it, and the records of the inputs that it was made of.
+"""One record of a derivative dataset: the run that made it, and the input records that it derives from.
 
-The run is in the chain, with the part of each input that it took. Where a transformation looks at each record on its
-own, which shows in that it has no state, a record is of that part alone; else of what stood in the inputs once the run
-had been, and one that is taken back, of what stood before. The queries are then answered once more, by what keeps in
-mind of which rows each row is made (`transform.tracing`), and the same is done for the records that are named, if it is
-asked for, up to the roots.
+The chain holds the run and the part of each input that it consumed. Without a state, a transformation handles each
+record alone, and the record derives from that part only. Otherwise it derives from the input records in effect after
+the run; a retraction, from those in effect before. The queries are evaluated again over these records by operators that
+track the origins of each row (:mod:`kubothek.odf.lineage.trace`). On request, the same is done for the records found,
+up to the roots.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kubothek.table.log.model import keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a record is made of in one input, and what the run took of it: the offsets ``first`` to ``last``, None if
+    """Origins of a record in one input, and what the run consumed of it: the offsets ``first`` to ``last``, None if
     that was nothing, up to ``block``.
 
     ``uuid``     of the dataset, which queries call ``alias``
-    ``members``  the offsets of all records of it that the record was made of; None: that cannot be told
-    ``offset``, ``record``  of the only one, if it is one
-    ``sources``  what these are made of in turn; None: they are of a root, or it was not asked for
-    ``refused``  why these cannot be told
+    ``members``  offsets of all its records that the record derives from; None: cannot be determined
+    ``offset``, ``record``  of the only member, if there is exactly one
+    ``sources``  origins of these members; None: the input is a root dataset, or they were not requested
+    ``refused``  why these origins cannot be determined
     """
 
     id: str
@@ -56,11 +56,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLineage:
-    """Where the record at an offset comes from.
+    """Lineage of the record at an offset.
 
-    ``block``    that brought it, and ``number``, its sequence number
-    ``exact``    whether ``sources`` name the records that it is made of
-    ``refused``  why they do not: which part of the queries, or which input; then anything up to the last offsets counts
+    ``block``    that added it, and ``number``, its sequence number
+    ``exact``    whether ``sources`` name the records that it derives from
+    ``refused``  why they do not: the part of the queries, or the input; then any record up to ``last`` can be an origin
     """
 
     uuid: str
@@ -74,11 +74,11 @@ class RecordLineage:
 
 
 def of_record(store: Store, uuid: str, offset: int, inputs: Inputs, *, recursive: bool = False) -> RecordLineage:
-    """Where a record comes from; answers its queries once more, over what they were answered over then.
+    """Return the lineage of a record; evaluates the queries again, over the same input as its run.
 
-    ``recursive``  also where the records come from that it is made of, up to those of roots
+    ``recursive``  also the lineage of the records found, up to those of roots
 
-    Raises InputError if there is no such record, or the dataset is no derivative one; InputMissing, InputDiverged,
+    Raises InputError if there is no such record, or for a root dataset; InputMissing, InputDiverged,
     ChainCorrupt, TransformTooLarge, StoreError.
     """
     found = inputs(uuid)
@@ -116,7 +116,7 @@ def _holds(recorded: Recorded, offset: int) -> bool:
 def _sources(
     store: Store, inputs: Inputs, runs: Sequence[Recorded], told: Told, *, recursive: bool, part: bool
 ) -> tuple[Source, ...]:
-    """What was found in each input of the last of some runs; ``part``: with what that one took."""
+    """Return the origins in each input of the last of some runs; ``part``: with what that run consumed."""
     batches = runs[-1].task.batch.inputs
     return tuple(
         _source(store, inputs, runs, each, told.offsets.get(each.id), recursive=recursive, part=part)
@@ -159,7 +159,7 @@ def _source(
 def _above(
     store: Store, inputs: Inputs, source: Input, layout: Layout, block: Any, offsets: Offsets
 ) -> tuple[tuple[Source, ...], str | None]:
-    """What records of an input are made of that is a derivative itself, as it was with a block."""
+    """Return the origins of records of a derivative input, as of one of its blocks."""
     runs = RunsOf.chain(store, read_chain(store, layout, block), inputs)
     if runs.broken is not None:
         return (), str(runs.broken.error)

@@ -11,14 +11,14 @@ from kubothek.odf.spec.events import DatasetKind
 from kubothek.words import count
 
 _SHOWN: Final = 16
-"""Characters of a hash, behind those that all have."""
+"""Number of displayed characters of a hash, after the common prefix."""
 _SAME: Final = 5
 
 
 def tree(graph: Graph) -> str:
-    """What the dataset is made of below it, and what is made of it, a line each.
+    """Return the sources of the dataset, and the datasets derived from it, one per line.
 
-    A dataset that comes several times is followed once.
+    A dataset that occurs several times is expanded once.
     """
     start = graph.node(graph.of)
     lines = [_told(start)]
@@ -64,12 +64,12 @@ def _taken(edge: Edge) -> str:
 
 
 def short(block: str | None) -> str:
-    """The part of a hash that people compare."""
+    """Return the displayed part of a hash."""
     return "" if block is None else block[_SAME : _SAME + _SHOWN]
 
 
 def dot(graph: Graph) -> str:
-    """For Graphviz: arrows go from what there was to what was made of it."""
+    """Return the graph for Graphviz: arrows go from a source to what is derived from it."""
     lines = ["digraph lineage {", "  rankdir=LR;", "  node [shape=box, fontname=sans];"]
     for node in graph.nodes:
         shape = ", style=dashed" if node.uuid is None else ", shape=cylinder" if node.kind is DatasetKind.ROOT else ""
@@ -85,12 +85,12 @@ def dot(graph: Graph) -> str:
 
 
 def quoted(text: str) -> str:
-    """A label as DOT has it."""
+    """Return a label quoted for DOT."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def to_json(graph: Graph) -> dict[str, Any]:
-    """Plain data: ``of``, ``nodes`` and ``edges`` with the fields of their classes."""
+    """Return plain data: ``of``, ``nodes`` and ``edges`` with the fields of their classes."""
     nodes = [{**asdict(node), "kind": None if node.kind is None else node.kind.value} for node in graph.nodes]
     return {"of": graph.of, "nodes": nodes, "edges": [asdict(edge) for edge in graph.edges]}

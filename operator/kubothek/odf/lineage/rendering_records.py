@@ -1,4 +1,4 @@
-"""Where a record comes from, as text: a tree for the terminal, and DOT."""
+"""The lineage of a record as text: a tree for the terminal, and DOT."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kubothek.odf.lineage.rendering import quoted, short
 from kubothek.words import count
 
 _SHOWN: Final = 20
-"""Offsets of the records of an input; JSON has all."""
+"""Number of displayed offsets of an input; JSON has all."""
 
 
 def record_tree(found: RecordLineage) -> str:
-    """The record, the run that made it, and below that what it is made of, a line for each input."""
+    """Return the record, the run that made it, and below that its origins, one line per input."""
     lines = [
         f"{found.uuid}, record {found.offset}: {_said(found.record)}",
         f"made by block {found.number}, {found.block}",
@@ -25,7 +25,7 @@ def record_tree(found: RecordLineage) -> str:
 
 
 def record_dot(found: RecordLineage) -> str:
-    """For Graphviz: arrows go from what there was to what was made of it."""
+    """Return the lineage for Graphviz: arrows go from an origin to what is derived from it."""
     lines = ["digraph lineage {", "  rankdir=LR;", "  node [shape=box, fontname=sans];"]
     label = quoted(f"{found.uuid}\nrecord {found.offset}, block {short(found.block)}")
     lines += [f"  n0 [label={label}, penwidth=2];", *_arrows(found.sources, "n0")]
@@ -51,7 +51,7 @@ def _arrows(sources: Sequence[Source], target: str) -> Iterator[str]:
 
 
 def _told(source: Source) -> str | None:
-    """A line of a record's source; None if nothing of the input counts."""
+    """Return the line of a source; None if no record of the input is an origin."""
     why = "" if source.refused is None else f"; of what these are made cannot be told: {source.refused}"
     if source.record is not None:
         return f"{_name(source)}, record {source.offset}: {_said(source.record)}{why}"

@@ -1,7 +1,7 @@
-"""Of which records of the inputs a row of the answer was made (PV-01).
+"""Origins of output rows: the input records that each was made from (PV-01).
 
-The queries are read as for a run, but what has a state remembers which of its rows came from which; from the rows that
-were asked about the way is then gone back, one operator after the other.
+The queries are parsed as for a run, but stateful operators record which input rows each of their rows was made from.
+From the requested rows, these mappings are then followed back, operator by operator.
 """
 
 from __future__ import annotations

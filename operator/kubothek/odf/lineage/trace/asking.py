@@ -1,4 +1,4 @@
-"""The question: which records of the inputs some rows of the answer were made of."""
+"""Evaluation of a lineage request: from output rows to the input records that they derive from."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Rows of an answer.
+    """Rows of an output.
 
-    ``rows``   as the ledger has them, no two alike
-    ``first``  of each, how many of the rows of the answer that are equal to it are passed over
-    ``count``  of each, how many of those that follow are meant
-    ``place``  gives for rows of the answer the place in ``rows`` of the one that each is equal to, or null
+    ``rows``   as in the ledger, without duplicates
+    ``first``  for each row, the number of equal output rows to skip
+    ``count``  for each row, the number of equal output rows to use after those
+    ``place``  maps output rows to the positions of their equals in ``rows``, null without one
     """
 
     rows: pa.RecordBatch
@@ -55,10 +55,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """An input: what is known of it, without records, and how these are read; None: there are none.
+    """An input: its description, and the function that reads its records; None: there are none.
 
-    ``read``  gives all records of which the answer is made, each as an addition, for which a condition on what they say
-              holds, and perhaps others
+    ``read``  yields all records of the input that match a condition, each as an addition, and possibly others
     """
 
     about: TransformInput
@@ -68,13 +67,13 @@ class Readable:
 def origins(
     transform: TransformSql, inputs: Sequence[Readable], asked: Asked, vocabulary: Vocabulary, scratch: Path
 ) -> list[Offsets]:
-    """The offsets of the records of each input, ascending.
+    """Return the offsets of the origins in each input, ascending.
 
-    ``inputs``  where there can be late records, with all blocks from the first on
-    ``asked``   rows of their answer
+    ``inputs``  with all blocks from the first one, if records can be late
+    ``asked``   rows of the output over these inputs
 
-    Raises TransformInvalid if the queries cannot be read here or give no such rows, TransformTooLarge, and what the
-    records raise.
+    Raises TransformInvalid if the queries are unsupported or return no such rows, TransformTooLarge, and what the read
+    of records raises.
     """
     session = Session(engine_of(transform), scratch, MEMORY)
     try:
@@ -105,7 +104,7 @@ def origins(
 def _wheres(
     session: Session, transform: TransformSql, inputs: Sequence[TransformInput], rows: pa.RecordBatch
 ) -> list[pc.Expression | None]:
-    """What holds for all records of each input that can have a share in the rows. Raises TransformInvalid."""
+    """Return a condition for each input that all origins of the rows satisfy. Raises TransformInvalid."""
     steps = steps_of(transform)
     nodes = [each.tree["statements"][0]["node"] for each in parsed(session, steps)]
     shown = dict[str, Range]()
@@ -119,19 +118,19 @@ def _wheres(
 
 
 def _shown(column: Any) -> Range | None:
-    """From the least to the greatest value of a column, if each of them has one that Python has as well."""
+    """Return the range of a column; None for nulls, and for types and values without an exact equal in Python."""
     kind = column.type
     if column.null_count or not (_is_plain(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns")):
         return None
     ends: Any = pc.min_max(column)
     try:
         return Range(ends["min"].as_py(), ends["max"].as_py(), kind)
-    except (OverflowError, ValueError):  # after the year 9999, or before the first
+    except (OverflowError, ValueError):  # outside of the years 1 to 9999
         return None
 
 
 def _where(schema: pa.Schema, ranges: Ranges) -> pc.Expression | None:
-    """The ranges as a condition on those columns that have the type in which they were shown."""
+    """Return the ranges as a condition on columns with exactly the type of the range."""
     whole: pc.Expression | None = None
     for column in schema:
         range_ = ranges.get(column.name.casefold())
@@ -144,14 +143,14 @@ def _where(schema: pa.Schema, ranges: Ranges) -> pc.Expression | None:
 
 
 class _Walk(Walk):
-    """Through queries in which no rank is asked for that is not shown."""
+    """Walk that moves a filter on a rank into QUALIFY, if the rank is not selected."""
 
     def _select(self, node: Node, scope: Scope) -> Delta:
         return super()._select(qualified(node), scope)
 
 
 def _found(session: Session, output: Output, asked: Asked) -> str:
-    """Where those rows of the answer are from that were asked about, as a relation. Raises TransformInvalid."""
+    """Return the origins of the requested output rows as a relation. Raises TransformInvalid."""
     compared = {field.name: f"w{number}" for number, field in enumerate(asked.rows.schema) if _is_plain(field.type)}
     chosen = asked.rows.select([*compared]).rename_columns([*compared.values()])
     inside = pa.schema([pa.field(field.name, for_duckdb(field.type)) for field in chosen.schema])
@@ -176,13 +175,13 @@ def _found(session: Session, output: Output, asked: Asked) -> str:
 
 
 def _chosen(numbers: Offsets, first: Offsets, count: Offsets) -> Offsets:
-    """Of rows that are equal to the one of a number: the places of ``count``, after ``first`` that are passed over."""
+    """Return, among rows numbered by their equal in the request, the positions of ``count`` rows after ``first``."""
     rank, least = earlier_of(numbers), first[numbers]
     return np.flatnonzero((rank >= least) & (rank < least + count[numbers]))
 
 
 def earlier_of(numbers: Offsets) -> Offsets:
-    """Of each, how many before it are equal."""
+    """Return, for each number, how many equal ones precede it."""
     order = np.argsort(numbers, kind="stable")
     sizes = np.bincount(numbers)
     rank = np.empty(len(numbers), np.int64)
@@ -191,7 +190,7 @@ def earlier_of(numbers: Offsets) -> Offsets:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether values of a type are equal in the database if, and only if, they are in a slice."""
+    """Return whether values of a type are equal in the database exactly if they are equal in a slice."""
     types = pa.types
     return types.is_integer(kind) or types.is_boolean(kind) or types.is_string(kind) or types.is_date(kind)
 

@@ -1,4 +1,4 @@
-"""Ranks that only bound: of ``row_number() … <= 3`` a row that stays needs none of those before it."""
+"""Ranks used only as upper bounds: with ``row_number() … <= 3``, a row does not depend on the rows before it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _LESS: Final = ("COMPARE_LESSTHANOREQUALTO", "COMPARE_LESSTHAN")
 
 
 def bounding(condition: Node | None) -> Iterator[Node]:
-    """The ranks in a condition that hold for a row all the more when there are fewer before it."""
+    """Yield the ranks in a condition that stays true if rows before the current one are removed."""
     for each in conjuncts(condition):
         if (bounded := _bounded(each)) is not None and function_of(bounded) in RANKS:
             yield bounded
 
 
 def _bounded(conjunct: Node) -> Node | None:
-    """``x`` of ``x <= 3``, ``x < 3`` and ``x = 1``."""
+    """Return ``x`` of ``x <= 3``, ``x < 3`` and ``x = 1``."""
     if conjunct.get("class") != "COMPARISON" or conjunct["right"].get("class") != "CONSTANT":
         return None
     is_first = conjunct["type"] == "COMPARE_EQUAL" and conjunct["right"].get("literal", {}).get("text") == "1"
@@ -31,7 +31,9 @@ def _bounded(conjunct: Node) -> Node | None:
 
 
 def qualified(node: Node) -> Node:
-    """``SELECT … FROM (SELECT …, rank() … AS r FROM …) WHERE r <= 3`` with QUALIFY inside, if r is not used again."""
+    """Return ``SELECT … FROM (SELECT …, rank() … AS r FROM …) WHERE r <= 3`` with the filter as QUALIFY in the
+    subquery, if ``r`` is not used elsewhere.
+    """
     inner = node["from_table"].get("subquery", {}).get("node", {})
     if inner.get("type") != "SELECT_NODE" or inner["modifiers"] or node["from_table"].get("column_name_alias"):
         return node
@@ -57,7 +59,7 @@ def qualified(node: Node) -> Node:
 
 
 def _ranked(column: Node | None, items: list[Node]) -> Node | None:
-    """The rank among some items that a column is."""
+    """Return the item that is a rank and that a column refers to."""
     if column is None or column["class"] != "COLUMN_REF":
         return None
     name = column["column_names"][-1].casefold()

@@ -1,8 +1,8 @@
-"""Which part of the inputs can have a share in some rows of the answer, by what these show of their columns.
+"""Pruning of inputs for lineage: ranges of input columns that contain all origins of some output rows.
 
-What a row shows is followed down the queries, as far as an expression is a column, or a stretch of time that is a key:
-of a group only through its keys, of OVER through PARTITION BY, of a join also through what is equal. So all that a row
-is made of is within the ranges that come out, as these cut no group, no partition and no versions of a key in two.
+The values of the output rows are pushed down the queries, through expressions that are a column or the start of a time
+interval. They pass GROUP BY only through its keys, OVER only through PARTITION BY, and joins also through equalities.
+So the ranges split no group, no partition and no set of versions of a key.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kubothek.sql.statement import Node
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From the least to the greatest value, both within. ``kind`` is their type: a column of another has none."""
+    """Least and greatest value, both inclusive. ``kind`` is their type; columns of other types have no range."""
 
     least: Any
     most: Any
     kind: object
 
     def longer(self, length: timedelta) -> Range | None:
-        """The same, up to what lies so long behind its end; None if Python has no such moment."""
+        """Return the range with its end moved by ``length``; None if Python cannot represent that."""
         try:
             return Range(self.least, self.most + length, self.kind)
         except OverflowError:
@@ -38,7 +38,7 @@ class Range:
 
 
 Ranges = dict[str, Range]
-"""By the name of a column, in lower case."""
+"""Ranges by column name in lower case."""
 Constant = Callable[[Node], Any]
 _DAYS: Final = {"year": 366, "quarter": 92, "month": 31, "week": 7, "day": 1}
 _SECONDS: Final = {"hour": 3600, "minute": 60, "second": 1}
@@ -46,9 +46,9 @@ _SECONDS: Final = {"hour": 3600, "minute": 60, "second": 1}
 
 @dataclass(slots=True)
 class _Table:
-    """What a query reads: an input or an earlier query. ``columns`` in lower case, None if they are not known.
+    """A table that a query reads: an input or an earlier query. ``columns`` in lower case, None if unknown.
 
-    ``asked``  the ranges of each place that reads it
+    ``asked``  the ranges of each reference to it
     """
 
     columns: frozenset[str] | None
@@ -56,7 +56,7 @@ class _Table:
 
     @property
     def ranges(self) -> Ranges:
-        """Those that hold for all of them."""
+        """Return ranges that cover those of all references."""
         first, *others = self.asked or [{}]
         return {
             column: Range(
@@ -78,12 +78,12 @@ class _Leaf:
 def narrowed(
     queries: Sequence[tuple[str, Node]], inputs: Mapping[str, Sequence[str]], shown: Ranges, constant: Constant
 ) -> dict[str, Ranges]:
-    """By input, what holds for the columns of all of its records that count.
+    """Return, for each input, the ranges that hold for all of its records that can be origins.
 
-    ``queries``   the steps, with their aliases; the last one's is not used
-    ``inputs``    the columns of each, by what the queries call it
-    ``shown``     what the rows that are asked about show
-    ``constant``  the value of an expression
+    ``queries``   the steps, with their aliases; the last alias is unused
+    ``inputs``    the columns of each input, by alias
+    ``shown``     the ranges of the output rows
+    ``constant``  evaluates an expression
     """
     tables = {name.casefold(): _Table(frozenset(map(str.casefold, columns))) for name, columns in inputs.items()}
     steps = [(alias.casefold(), node) for alias, node in queries]
@@ -98,7 +98,7 @@ def narrowed(
 
 
 def _columns(node: Node) -> frozenset[str] | None:
-    """What a query gives, if its stars do not hide that."""
+    """Return the output columns of a query; None if a star hides them."""
     if node["type"] != "SELECT_NODE" or any(item["class"] == "STAR" for item in node["select_list"]):
         return None
     return frozenset(name for name, _ in _items(node))
@@ -111,14 +111,14 @@ def _items(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 class _Way:
-    """Down one query."""
+    """Push-down through one query."""
 
     def __init__(self, scope: Mapping[str, _Table], constant: Constant) -> None:
         self._scope = dict(scope)
         self._constant = constant
 
     def query(self, node: Node, shown: Ranges) -> None:
-        """Tell the tables that it reads what its rows show."""
+        """Push the ranges of its rows to the tables that it reads."""
         own = [(entry["key"].casefold(), entry["value"]["query_node"]) for entry in node["cte_map"]["map"]]
         for name, inner in own:
             self._scope[name] = _Table(_columns(inner))
@@ -133,7 +133,7 @@ class _Way:
                 _Way(self._scope, self._constant).query(inner, self._scope[name].ranges)
 
     def _by_place(self, node: Node, child: Node, shown: Ranges) -> Ranges:
-        """What the columns of one part of a UNION show, whose names are those of the first part."""
+        """Return the ranges of one part of a UNION, whose columns have the names of the first part."""
         first: Node = node["children"][0]
         if child is first:
             return shown
@@ -158,7 +158,7 @@ class _Way:
     # --- one column ------------------------------------------------------------------------------------------------
 
     def _followed(self, node: Node, item: Node, range_: Range, leaves: list[_Leaf]) -> tuple[Node, Range] | None:
-        """The column under a SELECT, and its range; None if it says nothing of all rows that are needed."""
+        """Return the column under a SELECT and its range; None if the range does not hold for all rows needed."""
         alias = leaves[0].alias if len(leaves) == 1 else None
         if is_grouped(node):
             if not self._is_key(node, item, alias):
@@ -172,7 +172,7 @@ class _Way:
 
     def _is_key(self, node: Node, item: Node, alias: str | None) -> bool:
         if node["aggregate_handling"] == "FORCE_AGGREGATES":
-            return True  # an aggregate is no column, and goes no further
+            return True  # an aggregate is not a column, so it is not pushed further
         named = dict(_items(node))
         for key in node["group_expressions"]:
             if key["class"] == "CONSTANT" and key["literal"]["kind"] == "INTEGER":
@@ -184,7 +184,7 @@ class _Way:
         return self._window(node, item) is not None
 
     def _window(self, node: Node, item: Node) -> Node | None:
-        """The window whose beginning an item is, if it is a key."""
+        """Return the window that an item is the start of, if it is a key."""
         keys: list[Node] = node["group_expressions"]
         if (part := part_of(item)) is not None:
             return part[0] if part[1] == "start" else None
@@ -193,7 +193,7 @@ class _Way:
         return None
 
     def _stretch(self, node: Node, item: Node, range_: Range) -> tuple[Node, Range] | None:
-        """The time of which an item is the beginning of a stretch."""
+        """Return the time column whose interval starts at an item."""
         if (call := self._window(node, item)) is not None:
             window = window_of(call, self._constant, "lineage")
             if window is None or window.gap:
@@ -207,7 +207,7 @@ class _Way:
         return item, range_
 
     def _note(self, leaves: list[_Leaf], item: Node, range_: Range) -> None:
-        """Of which leaf a column is."""
+        """Add the range to the leaf that has the column."""
         if item["class"] != "COLUMN_REF":
             return
         *alias, column = [name.casefold() for name in item["column_names"]]
@@ -221,7 +221,7 @@ class _Way:
             return leaves if len(leaves) == 1 else []
         return [leaf for leaf in leaves if leaf.columns is not None and column in leaf.columns]
 
-    # --- what is read ----------------------------------------------------------------------------------------------
+    # --- tables ----------------------------------------------------------------------------------------------------
 
     def _leaves(self, source: Node) -> Iterator[_Leaf]:
         kind = source["type"]
@@ -240,11 +240,11 @@ class _Way:
             way, renamed = _Way(self._scope, self._constant), bool(source.get("column_name_alias"))
             columns = frozenset() if renamed else _columns(inner)
             yield _Leaf(source["alias"].casefold(), columns, lambda ranges: way.query(inner, ranges))
-        else:  # lists that are unfolded, whose columns are no table's
+        else:  # unnested lists: their columns belong to no table
             yield _Leaf(source.get("alias", "").casefold(), None, lambda _: None)
 
     def _join(self, node: Node, leaves: list[_Leaf]) -> None:
-        """What is equal is within the same range; of versions, which are chosen by their time, nothing else may be."""
+        """Push ranges across equalities. Versions, which are chosen by time, get no other range."""
         source = node["from_table"]
         if source["type"] != "JOIN" or len(leaves) != 2:
             for leaf in leaves if source["type"] == "JOIN" else []:
@@ -286,7 +286,7 @@ def _known(item: Node, range_: Range | None) -> tuple[Node, Range] | None:
 
 
 def _add(ranges: Ranges, column: str, range_: Range) -> None:
-    """Both hold, of a column of which something is known already."""
+    """Intersect with a range that the column already has."""
     known = ranges.get(column)
     if known is not None and known.kind == range_.kind:
         range_ = Range(max(known.least, range_.least), min(known.most, range_.most), range_.kind)

@@ -1,4 +1,4 @@
-"""What has a state, as it is traced: its rows are numbered, and it can tell of which rows under it each was made."""
+"""Stateful operators for lineage: they number their output rows and map each to the rows it was made from."""
 
 from __future__ import annotations
 
@@ -29,27 +29,29 @@ if TYPE_CHECKING:
     from kubothek.odf.transform.walk import Walk
 
 _FIRST: Final = 1 << 16
-"""The number of the first operator; inputs have those below."""
+"""Number of the first operator; lower numbers are inputs."""
 _OWN: Final = {INPUT: "__own_input", RECORD: "__own_record", ID: "__own_key"}
-"""What a row's own place, and the key of its partition, are called beside the answer."""
+"""Names of the columns with a row's own input, record and partition, in the result of a window."""
 Way = Callable[[str], str]
-"""From a query for numbers of an operator's rows, to one for what they were made of: ``__input`` and ``__record``."""
+"""Maps a query for row numbers of an operator to a query for their origins: ``__input`` and ``__record``."""
 
 
 class Ways:
-    """From the rows of all operators of one question to those under them."""
+    """The mappings of all operators of one request, from output rows to the rows they were made from."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ways: list[Way] = []
 
     def add(self, way: Way) -> int:
-        """The number of an operator, which is above those of all that its rows were made of."""
+        """Register an operator and return its number, which is above those of the operators that it reads."""
         self._ways.append(way)
         return _FIRST + len(self._ways) - 1
 
     def back(self, rows: str) -> str:
-        """From a relation with ``__input`` and ``__record`` of rows, whosever they are, to those of the inputs."""
+        """Return the input records that rows of any operators derive from; both relations have ``__input`` and
+        ``__record``.
+        """
         for number, way in reversed([*enumerate(self._ways, _FIRST)]):
             ids = f"SELECT {RECORD} FROM {rows} WHERE {INPUT} = {number}"
             others = f"SELECT {INPUT}, {RECORD} FROM {rows} WHERE {INPUT} <> {number}"
@@ -58,7 +60,7 @@ class Ways:
 
 
 class Tracing(Operators):
-    """Of one question. All rows that it is given have the weight 1, and what it gives is of no state."""
+    """Operators of one request. All input rows have weight 1, and output rows belong to no state."""
 
     beside = MappingProxyType({INPUT: "INTEGER", RECORD: "BIGINT"})
 
@@ -76,7 +78,7 @@ class Tracing(Operators):
     def _made(
         self, walk: Walk, query: str, own: Sequence[str], order: Sequence[str], way: Callable[[str], Way]
     ) -> Delta:
-        """The rows of a query, numbered in some order, without the columns that are ``own`` to the operator."""
+        """Return the rows of a query, numbered in some order, without the operator's ``own`` columns."""
         numbered = f"SELECT *, row_number() OVER (ORDER BY {listed(order) or '1'}) AS {RECORD} FROM ({query})"
         kept = self._session.keep("made", numbered)
         number = self._ways.add(way(kept))
@@ -84,10 +86,10 @@ class Tracing(Operators):
         shown = f"SELECT * EXCLUDE ({listed([*own, RECORD])}), {listed(hidden)} FROM {kept}"
         return walk.delta(self._session.view("made", shown), keyed=False)
 
-    # --- one row of several ----------------------------------------------------------------------------------------
+    # --- one row from several --------------------------------------------------------------------------------------
 
     def distinct(self, walk: Walk, rows: Delta) -> Delta:
-        """Of all rows that are equal to it."""
+        """Return distinct rows; origins of a row are all rows equal to it."""
         self.lateness.refuse("with DISTINCT, which closes nothing")
         columns = [quoted(column) for column in rows.columns]
         given = self._session.keep("distinct", f"SELECT {listed([*columns, INPUT, RECORD])} FROM {rows.name}")
@@ -101,7 +103,7 @@ class Tracing(Operators):
         return self._made(walk, f"SELECT DISTINCT {listed(columns)} FROM {given}", [], columns, way)
 
     def grouped(self, walk: Walk, node: Node, source: From) -> Delta:
-        """Of all rows of its group."""
+        """Return aggregated rows; origins of a row are all rows of its group."""
         select = GroupedSelect(walk, self._session, self._state, self.lateness, self._next("group"), self.beside)
         found = select.answer(node, source)
         key = self._session.view("grouped", f"SELECT *, {sort_key(select.keys)} AS __group FROM {select.rows}")
@@ -115,10 +117,10 @@ class Tracing(Operators):
         query = f"SELECT * EXCLUDE ({WEIGHT}) FROM {found.name} WHERE {WEIGHT} > 0"
         return self._made(walk, query, [KEY], [KEY], way)
 
-    # --- a row and its neighbours ----------------------------------------------------------------------------------
+    # --- one row from a window -------------------------------------------------------------------------------------
 
     def windowed(self, walk: Walk, node: Node, source: From) -> Delta:
-        """Of its own row, and of those that its windows look at."""
+        """Return rows with windows; origins of a row are its own row and the rows in its windows."""
         select = RankedSelect(walk, self._session, self._state, self.lateness, self._next("rank"), [*self.beside])
         ranked = select.read(node, source)
         distinct = f"SELECT DISTINCT {listed(ranked.keys) or '1'} FROM {ranked.rows}"
@@ -147,10 +149,10 @@ class Tracing(Operators):
 
         return self._made(walk, query, own, [_OWN[INPUT], _OWN[RECORD]], way)
 
-    # --- a row of two ----------------------------------------------------------------------------------------------
+    # --- one row from two ------------------------------------------------------------------------------------------
 
     def joined(self, walk: Walk, source: From, items: list[str], condition: Node | None) -> Delta:
-        """Of a row of each side, or of one of the left that has no partner."""
+        """Return joined rows; origins of a row are one row of each side, or of the left side only without a match."""
         found = understood(walk.where, self._session, source, condition)
         ids = [f"{column}_{number}" for number in (0, 1) for column in self.beside]
         if is_temporal(walk.where, source):
@@ -184,7 +186,7 @@ class Tracing(Operators):
         return join.of_versions(found, moments, items, condition, pair)
 
 
-# At which of its neighbours a row looks through its windows: from one place to another in their order.
+# The rows that the windows of a row read, as ranges of positions in the window order.
 
 
 _RANKS: Final = frozenset({"rank", "dense_rank", "rank_dense"})
@@ -193,12 +195,12 @@ _WHOLE: Final = frozenset({"percent_rank", "cume_dist", "ntile"})
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Of the windows of one SELECT.
+    """Window frames of one SELECT.
 
-    ``places``  SQL that numbers the rows of a partition, a column for each window
-    ``items``   SQL for the first and the last place at which a row looks, columns ``bounds``
-    ``spans``   (column with places, (that of the first, that of the last)) of each window; the row itself need not be
-                in between
+    ``places``  SQL that numbers the rows of a partition, one column per window
+    ``items``   SQL for the first and the last position that a row reads, columns ``bounds``
+    ``spans``   (position column, (column of the first, column of the last)) of each window; the row itself can be
+                outside
     """
 
     places: list[str] = field(default_factory=list)
@@ -208,7 +210,7 @@ class Frames:
 
 
 def frames(session: Session, ranked: Ranked) -> Frames:
-    """Of a SELECT that was read."""
+    """Return the frames of a parsed SELECT."""
     found = Frames()
     bounds = [*bounding(ranked.condition)]
     for number, window in enumerate(ranked.windows):
@@ -225,7 +227,7 @@ def frames(session: Session, ranked: Ranked) -> Frames:
 
 
 def _span(session: Session, window: Node, place: str) -> tuple[str, str]:
-    """The first and the last place that count for a row, as SQL; the first is after the last if none does."""
+    """Return the first and the last position that affect a row, as SQL; first is greater than last if none does."""
     name = function_of(window)
     whole = f"(count(*) OVER (PARTITION BY {ID}))"
     if name in _WHOLE:
@@ -261,6 +263,6 @@ def _neighbours(session: Session, window: Node, place: str, whole: str, *, ahead
 
 
 def _as(session: Session, window: Node, call: str, *, framed: bool = False) -> Node:
-    """Another call over the same rows in the same order; over the same frame only if that is said."""
+    """Return another call over the same rows in the same order, over the same frame only if ``framed``."""
     kept = ("partitions", "orders", *(("start", "end", "start_expr", "end_expr") if framed else ()))
     return session.expression(call) | {part: window[part] for part in kept}
