@@ -1,6 +1,6 @@
-"""Transformations by engines of other parties, through the contract of Open Data Fabric. See docs/engines.md.
+"""Transformations by engines of other parties, over the contract of Open Data Fabric. See docs/engines.md.
 
-engine = ForeignEngine("127.0.0.1:5544", version="oci://ghcr.io/acme/engine@sha256:…", alias="late")
+engine = ForeignEngine("127.0.0.1:5544", "ghcr.io/acme/engine@sha256:…", alias="late")
 derivative.pull(inputs, engine=engine)
 """
 

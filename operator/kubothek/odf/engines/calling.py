@@ -1,4 +1,4 @@
-"""One call of an engine: a request goes in, and of all that comes back one answer counts (EN-03, EN-15)."""
+"""One call of an engine: a request, and a stream of responses of which one is the result (EN-03, EN-15)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
 )
 _MOST_TEXT: Final = 1000
-"""Of what an engine says, for a message."""
+"""Number of characters of an engine's text that a message shows."""
 _MISBEHAVED: Final = {
     grpc.StatusCode.UNIMPLEMENTED: f"it does not know {EXECUTE_TRANSFORM}: it is no engine of Open Data Fabric",
     grpc.StatusCode.INVALID_ARGUMENT: "it refuses the request",
@@ -45,14 +45,14 @@ _MISBEHAVED: Final = {
 def transformed(
     address: str, request: TransformRequest, *, patience: float, timeout: float, told: Callable[[], None]
 ) -> TransformResponseSuccess:
-    """Have an engine run a transformation.
+    """Run a transformation in an engine.
 
-    ``patience``  seconds that it has to begin to listen
-    ``timeout``   seconds that it has to answer
-    ``told``      hears that it is at work, as often as it says so
+    ``patience``  seconds until it must listen
+    ``timeout``   seconds until it must answer
+    ``told``      called at each progress response
 
-    Raises TransformInvalid if it does not take the query, EngineFailed if it fails, dies or does not answer,
-    EngineMisbehaved for what is no answer, InputError for a request that is too large.
+    Raises TransformInvalid if it rejects the query, EngineFailed if it fails, dies or does not answer,
+    EngineMisbehaved for an invalid response, InputError for a request that is too large.
     """
     message = enveloped(encode_message(request))
     if len(message) > MOST_REQUEST_BYTES:
@@ -78,7 +78,7 @@ def transformed(
 
 
 def _answer(answers: Iterable[bytes], told: Callable[[], None]) -> TransformResponseSuccess:
-    """The first answer that is more than a sign of life."""
+    """Return the first response other than progress."""
     for message in answers:
         try:
             value = decode_message(TransformResponseRoot, unwrapped(message)).value
@@ -108,6 +108,6 @@ def _failure(error: grpc.RpcError, timeout: float) -> EngineFailed | EngineMisbe
 
 
 def _cut(text: str) -> str:
-    """On one line, without what a terminal would obey."""
+    """Return the text on one line, without control characters."""
     text = "".join(letter if letter.isprintable() else " " for letter in text)
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"

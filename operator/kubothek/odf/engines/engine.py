@@ -1,4 +1,4 @@
-"""An engine of another party, as a derivative sees it: in the place of our own (EN-12 … EN-17, EN-20)."""
+"""An engine of another party, as a substitute for our own (EN-12 … EN-17, EN-20)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TIMEOUT: Final = 3600.0
 
 
 class ForeignEngine:
-    """Runs transformations elsewhere.
+    """Engine in another container.
 
-    ``address``   ``host:port`` where it listens, or will within ``patience`` seconds
-    ``image``     what it is, with its digest as far as that is known: goes into the chain (EN-11)
+    ``address``   ``host:port`` on which it listens within ``patience`` seconds
+    ``image``     its image, with the digest if known: recorded in the chain (EN-11)
     ``alias``     of the dataset, for the engine's log
-    ``volume``    the directory that both see under this name
+    ``volume``    the shared directory, mounted at the same path on both sides
     ``timeout``   seconds that a run may take
-    ``told``      hears that it is at work
+    ``told``      called at each progress response
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class ForeignEngine:
         self._told = told
 
     def succeeds(self, version: str | None) -> bool:
-        """Whether this engine takes the place of the one that a chain names: not of one that people named."""
+        """Return whether it replaces the engine of this version; a version that a user set is kept."""
         return version is None or version.startswith((OCI, OURS_BEGIN))
 
     def goes_on_from(self, version: str | None) -> bool:
-        """Whether it could know the state that was left under this version; whether it does, it says itself."""
+        """Return whether it may receive a state of this version; the engine itself accepts or rejects that state."""
         return version is None or not version.startswith(OURS_BEGIN)
 
     def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
-        """One run; what comes back is looked at before it is handed on.
+        """Execute one run; the response is validated first.
 
         Raises TransformInvalid, EngineFailed, EngineMisbehaved, InputMissing, StoreError.
         """

@@ -1,6 +1,6 @@
-"""What an engine says it made, believed only as far as it was looked at (EN-16, EN-17, DT-07).
+"""Validation of an engine's output (EN-16, EN-17, DT-07).
 
-The file is a private copy by now: nobody writes to it between the check and the reading.
+The file is a private copy, so it cannot change between validation and use.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, Memo
 
 
 def returned_rows(task: Task, answer: TransformResponseSuccess, file: Path | None) -> pa.RecordBatchReader:
-    """The rows ``[op, event_time, data…]`` that an engine made.
+    """Return the rows ``[op, event_time, data…]`` of an engine.
 
-    ``file``  that it left; None: it left none, and the reader has neither rows nor columns
+    ``file``  with its output; None: there is none, and the reader has neither rows nor columns
 
-    Raises EngineMisbehaved unless these are the records that it was asked for: with the offsets that follow, the
-    operations of a ledger, the system time of the request, and columns that a slice can have.
+    Raises EngineMisbehaved unless the rows are the requested records: with consecutive offsets, operations of a ledger,
+    the system time of the request, and valid columns of a slice.
     """
     interval, names = answer.new_offset_interval, task.vocabulary
     if file is None:
@@ -57,7 +57,7 @@ def returned_rows(task: Task, answer: TransformResponseSuccess, file: Path | Non
 
 
 def _require_sound(columns: SliceColumns, names: Vocabulary, first: int, last: int, system_time: Timestamp) -> None:
-    """Raises EngineMisbehaved, and what Arrow raises."""
+    """Check the records against the response. Raises EngineMisbehaved, and what Arrow raises."""
     for problem in column_problems(columns.schema, names):
         if problem.severity is Severity.ERROR:
             raise _wrong(f"its records: {problem}")
@@ -83,11 +83,11 @@ def _batches(parquet: Any, wanted: list[str], schema: pa.Schema) -> Iterator[pa.
 
 
 def returned_watermark(task: Task, answer: TransformResponseSuccess, *, remembers: bool) -> Timestamp | None:
-    """The watermark after a run; what an engine says of it, unless it was given nothing by which to remember the last.
+    """Return the watermark after a run: the engine's, or the previous one if that is later and ``remembers`` is false.
 
-    ``remembers``  whether it was given a checkpoint
+    ``remembers``  whether it received a checkpoint
 
-    Raises EngineMisbehaved for one that goes back, or is beyond what any input has.
+    Raises EngineMisbehaved for a watermark that goes back, or exceeds those of all inputs.
     """
     told, before = answer.new_watermark, task.previous_watermark
     if before is not None and (told is None or told < before):

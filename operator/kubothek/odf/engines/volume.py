@@ -1,6 +1,6 @@
-"""The directory that coordinator and engine share (EN-20): what one run finds there, and what it leaves.
+"""The directory that coordinator and engine share (EN-20): the input and the output of one run.
 
-``in`` is ours, and read-only to the engine's container; ``out`` is what the engine may write to, so nothing in it is
+``in`` is ours, and read-only in the engine's container. The engine can write to ``out``, so its entries are never
 followed, waited for, or read twice.
 """
 
@@ -19,7 +19,7 @@ from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.storage import Store
 
 MOST_BYTES: Final = 16 << 30
-"""Of a file that an engine leaves."""
+"""Largest size of a file of the engine."""
 _CHUNK: Final = 1 << 22
 
 
@@ -34,7 +34,7 @@ class Volume:
         self.checkpoint = self.left / "checkpoint"
 
     def clear(self) -> None:
-        """Nothing of an earlier run is there. Raises EngineMisbehaved if something cannot be removed."""
+        """Remove all files of an earlier run. Raises EngineMisbehaved if a file cannot be removed."""
         for directory in (self.given, self.left):
             directory.mkdir(parents=True, exist_ok=True)
             for entry in directory.iterdir():
@@ -47,7 +47,7 @@ class Volume:
                     raise EngineMisbehaved(f"{entry}, of an earlier run, cannot be removed: {error}") from error
 
     def give_slice(self, store: Store, key: str) -> str:
-        """Lay in a slice, under its hash, if its bytes have it. Its path. Raises InputMissing, StoreError."""
+        """Download a slice, verify its hash, and return its path. Raises InputMissing, StoreError."""
         path = self.given / key.rpartition("/")[2]
         if path.exists():
             return str(path)
@@ -62,20 +62,20 @@ class Volume:
         return str(path)
 
     def give(self, name: str, content: bytes | memoryview) -> str:
-        """Lay in a small file. Its path."""
+        """Write a small file, and return its path."""
         path = self.given / name
         path.write_bytes(content)
         return str(path)
 
     def give_file(self, name: str, source: Path) -> str:
-        """Lay in a copy of a file. Its path."""
+        """Copy a file, and return the path of the copy."""
         shutil.copyfile(source, self.given / name)
         return str(self.given / name)
 
     def take(self, path: Path, into: Path) -> bool:
-        """Copy what the engine left there; whether there is anything.
+        """Copy a file of the engine, and return whether it exists.
 
-        Raises EngineMisbehaved for what is no plain file (EN-17), or is too large.
+        Raises EngineMisbehaved for anything but a plain file (EN-17), or one that is too large.
         """
         try:
             opened = open_plain(path)

@@ -21,7 +21,7 @@ _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, Over
 
 
 def schema_of(volume: Volume, path: str) -> pa.Schema:
-    """The columns of a file; a UUID is 16 bytes. Raises PathRefused."""
+    """Return the columns of a file; a UUID is 16 bytes. Raises PathRefused."""
     with volume.open(path) as file:
         try:
             found: pa.Schema = open_parquet_file(file, arrow_extensions_enabled=False).schema_arrow
@@ -31,7 +31,7 @@ def schema_of(volume: Volume, path: str) -> pa.Schema:
 
 
 def extent(volume: Volume, path: str, offset: str, system_time: str) -> tuple[int, int, int] | None:
-    """Of a slice the first and last offset, and its system time in milliseconds; None if it has no records.
+    """Return the first and last offset of a slice, and its system time in milliseconds; None if it has no records.
 
     Raises PathRefused.
     """
@@ -52,7 +52,7 @@ def extent(volume: Volume, path: str, offset: str, system_time: str) -> tuple[in
 def records(
     volume: Volume, paths: Sequence[str], schema: pa.Schema, where: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of files, one after the other, with these columns; what a file lacks is NULL. Raises PathRefused."""
+    """Yield the rows of files, in order, with these columns; missing columns are NULL. Raises PathRefused."""
     form = ds.ParquetFileFormat()
     for start in range(0, len(paths), _FILES_AT_ONCE):
         some = paths[start : start + _FILES_AT_ONCE]

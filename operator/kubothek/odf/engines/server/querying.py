@@ -1,4 +1,4 @@
-"""ExecuteRawQuery: rows of files through SQL, with no state (EN-18, PP-02)."""
+"""ExecuteRawQuery: SQL over rows of files, without a state (EN-18, PP-02)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS: Final = 1 << 20
 
 
 def raw_query(volume: Volume, request: messages.RawQueryRequest) -> messages.RawQueryResponseSuccess:
-    """Answer the query over ``input``, the rows of all files, and leave the rows of the answer.
+    """Run the query over ``input``, the rows of all files, and write its rows to the output path.
 
     Raises QueryInvalid, InputError for a transformation of a later version, PathRefused.
     """
@@ -39,7 +39,7 @@ def raw_query(volume: Volume, request: messages.RawQueryRequest) -> messages.Raw
 
 
 class _Written:
-    """Rows on their way into a file, counted."""
+    """Writer of rows to a file, which counts them."""
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""The gRPC side: requests in, signs of life and one answer out (EN-03, EN-15, EN-18)."""
+"""The gRPC server: requests in, progress and one answer out (EN-03, EN-15, EN-18)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 _Request = TypeVar("_Request")
 _SIGN_SECONDS: Final = 2.0
-"""Between signs of life."""
+"""Interval between progress responses."""
 _AT_ONCE: Final = 2
-"""Runs, each with a database of its own; others wait for their turn."""
+"""Number of concurrent runs, each with its own database; others are queued."""
 _CALLS: Final = 16
 _MOST_TEXT: Final = 16_384
 _OPTIONS: Final = (
@@ -47,8 +47,8 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """One method: what it takes, what does it, and how its answers are called. ``outputs``: fields that name the files
-    which it writes.
+    """One method: its request, its implementation, and the types of its responses. ``outputs``: fields with the paths
+    of the files that it writes.
     """
 
     name: str
@@ -86,10 +86,10 @@ _OPERATIONS: Final = (
 
 
 class EngineServer:
-    """The engine, listening. Use it as a context manager.
+    """Server of the engine. Use it as a context manager.
 
-    ``address``  ``host:port``; port 0 is any that is free
-    ``volume``   the directory that it shares with coordinators: it reads and writes nothing else of theirs
+    ``address``  ``host:port``; port 0 is any free port
+    ``volume``   the directory shared with coordinators, the only one that it reads and writes for them
     ``limits``   of each request
     """
 
@@ -114,7 +114,7 @@ class EngineServer:
         self.stop(0)
 
     def stop(self, grace: float) -> None:
-        """Take no more calls; those under way have so many seconds."""
+        """Reject new calls; running ones have ``grace`` seconds."""
         self._server.stop(grace).wait()
         self._workers.shutdown(cancel_futures=True)
 

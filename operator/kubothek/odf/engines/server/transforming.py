@@ -35,9 +35,9 @@ _OP: Final = pa.int32()
 
 
 def transform(volume: Volume, request: messages.TransformRequest) -> messages.TransformResponseSuccess:
-    """Run it and leave its files.
+    """Run the transformation and write its output files.
 
-    Raises TransformInvalid and FormatInvalid for a query, or a checkpoint, that is none of ours; PathRefused;
+    Raises TransformInvalid and FormatInvalid for an unsupported query, or a checkpoint of another engine; PathRefused;
     TransformTooLarge.
     """
     if not isinstance(request.transform, TransformSql):
@@ -86,7 +86,7 @@ def _state(volume: Volume, path: str | None, into: Path) -> tuple[Marks, Path | 
 
 
 def _records(result: TransformResult, request: messages.TransformRequest, names: Vocabulary) -> pa.Table | None:
-    """The rows as a slice has them; None if there are none."""
+    """Return the rows as in a slice; None if there are none."""
     rows, first = result.rows, request.next_offset
     schema = slice_schema(rows.schema, names, Types.KAMU)
     made = list[pa.RecordBatch]()
@@ -98,7 +98,7 @@ def _records(result: TransformResult, request: messages.TransformRequest, names:
 
 
 def _fill(write: Callable[[bytes], int], content: pa.Buffer) -> None:
-    write(memoryview(content))  # type: ignore[arg-type]  # a file takes all that is a buffer
+    write(memoryview(content))  # type: ignore[arg-type]  # a file accepts any buffer
 
 
 # --- the inputs ------------------------------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ def _blocks(
     interval: OffsetInterval,
     watermarks: Sequence[tuple[Timestamp, Timestamp]],
 ) -> Iterator[tuple[Timestamp, int, int]]:
-    """The blocks that brought the records: each slice is one, and says when. Records have it in milliseconds, a
-    watermark of the same block to the nanosecond.
+    """Yield the blocks of the records: each slice is one, with its system time. Records have that in milliseconds, a
+    watermark of the same block in nanoseconds.
     """
     exact = {moment.nanoseconds // _MILLISECOND: moment for moment, _ in watermarks}
     for path in paths:
@@ -156,7 +156,7 @@ def _blocks(
 
 
 def _mark(each: TransformInput) -> Timestamp | None:
-    """The watermark that an input has by now."""
+    """Return the current watermark of an input."""
     return each.watermarks[-1][1] if each.watermarks else each.previous_watermark
 
 
@@ -169,14 +169,14 @@ def _vocabulary(vocab: messages.DatasetVocabulary) -> Vocabulary:
     )
 
 
-# The checkpoint that the engine hands to a coordinator: its state, and behind it the watermarks it goes by (EN-08).
+# The checkpoint for a coordinator: the engine's state, followed by the watermarks that the next run needs (EN-08).
 #
-# Each has the fingerprint of its query, also one without a state: a query with a state cannot go on from what a query
-# without one has passed over.
+# Each has the fingerprint of its query, even without a state: a query with a state cannot continue after one without,
+# which kept nothing of the records that it consumed.
 #
-# A request tells the watermarks that are new. The output's must repeat what it was where it does not advance (DT-07),
-# and is the least of all inputs', those that have nothing new among them: so the engine has to remember them. The state
-# is byte for byte that of a run in our own jobs, whose coordinator knows the watermarks.
+# A request has only new watermarks. The output's must repeat its last value if it does not advance (DT-07), and is the
+# least of all inputs', including inputs with nothing new: so the engine has to store them. The state is byte-identical
+# to that of a run in our own jobs, whose coordinator knows the watermarks.
 
 
 MARKS_MAGIC: Final = b"KUBOTHEK-MARKS-1"
@@ -187,9 +187,9 @@ _MOST: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The watermark of each input, by its identity, and that of the output.
+    """The watermark of each input, by dataset id, and that of the output.
 
-    ``query``  the fingerprint of the query that left them; None in checkpoints of earlier versions
+    ``query``  fingerprint of the query; None in checkpoints of earlier versions
     """
 
     inputs: Mapping[str, Timestamp] = field(default_factory=dict)
@@ -198,9 +198,9 @@ class Marks:
 
 
 def split(checkpoint: BinaryIO, state: Path) -> tuple[Marks, Path | None]:
-    """Take a checkpoint apart: the watermarks, and its state, copied to ``state``; None if it has none.
+    """Split a checkpoint into watermarks and state. The state is copied to ``state``; None if it has none.
 
-    Raises FormatInvalid if it is not ours. One without watermarks is that of a job.
+    Raises FormatInvalid if it is from another engine. A checkpoint without watermarks is one of our jobs.
     """
     size = checkpoint.seek(0, 2)
     marks, end = Marks(), size
@@ -227,7 +227,7 @@ def split(checkpoint: BinaryIO, state: Path) -> tuple[Marks, Path | None]:
 
 
 def join(state: Path | None, marks: Marks, checkpoint: BinaryIO) -> None:
-    """Write both as one file."""
+    """Write state and watermarks as one file."""
     if state is not None:
         with state.open("rb") as source:
             copyfileobj(source, checkpoint)

@@ -1,6 +1,6 @@
-"""The files that a request may name: plain ones, below one directory, reached over no symbolic link (EN-17, EN-20).
+"""The files that a request may name: plain ones below one directory, reached without symbolic links (EN-17, EN-20).
 
-A path is walked part by part, each opened in the one before: nobody can exchange a part between a check and its use.
+Each part of a path is opened relative to the one before, so no part can be replaced between check and use.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ def _unfinished(writer: int) -> str:
 
 
 class PathRefused(InputError):
-    """A request names a file that it may not name, or that is not there."""
+    """A request names a file that is not allowed or does not exist."""
 
     reason = "PathRefused"
 
 
 class Volume:
-    """All that the engine reads and writes of a coordinator."""
+    """All files that the engine reads and writes for a coordinator."""
 
     def __init__(self, root: str) -> None:
         self._root = PurePosixPath(os.path.realpath(root))
         self._named = PurePosixPath(root)
 
     def open(self, path: str) -> BinaryIO:
-        """A file to read. Raises PathRefused."""
+        """Open a file to read. Raises PathRefused."""
         with self._parent(path) as (directory, name):
             try:
                 return open_plain(name, directory=directory)
@@ -49,7 +49,7 @@ class Volume:
                 raise PathRefused(f"{path} cannot be read: {error.strerror}") from None
 
     def check(self, path: str) -> None:
-        """Whether a file could be written there. Raises PathRefused."""
+        """Check that a file could be written there. Raises PathRefused."""
         with self._parent(path) as (directory, name):
             try:
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -59,7 +59,7 @@ class Volume:
                 raise PathRefused(f"{path} is no plain file")
 
     def write(self, path: str, fill: Callable[[BinaryIO], None]) -> None:
-        """Write a file, which is there when it is whole, in the place of what was there. Raises PathRefused."""
+        """Write or replace a file atomically. Raises PathRefused."""
         with self._parent(path) as (directory, name):
             temporary = _unfinished(os.getpid()) + os.urandom(8).hex()
             try:
@@ -75,7 +75,7 @@ class Volume:
                 raise
 
     def remove(self, path: str) -> None:
-        """There is no file of this name afterwards. Raises PathRefused."""
+        """Delete a file if it exists. Raises PathRefused."""
         with self._parent(path) as (directory, name):
             try:
                 os.unlink(name, dir_fd=directory)
@@ -85,7 +85,7 @@ class Volume:
                 raise PathRefused(f"{path} cannot be removed: {error.strerror}") from None
 
     def tidy(self, path: str, writer: int) -> None:
-        """Remove what a process that was killed left beside a file that it was writing; errors are ignored."""
+        """Delete unfinished files of a killed process next to ``path``; errors are ignored."""
         with suppress(OSError, PathRefused), self._parent(path) as (directory, _):
             for name in os.listdir(directory):  # noqa: PTH208 - a descriptor
                 if name.startswith(_unfinished(writer)):
@@ -93,7 +93,7 @@ class Volume:
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """The directory of a file, opened, and the file's name."""
+        """Open the directory of a file; yield its descriptor and the file's name."""
         *parts, name = self._parts(path)
         directory = os.open(self._root, _DIRECTORY)
         try:

@@ -1,6 +1,6 @@
-"""One request in a worker process: its SQL may take the memory and the time of that process, and no more.
+"""One request in a worker process, so that its SQL is limited in memory and time.
 
-The server reads requests and answers them; :mod:`kubothek.sandbox.limited` keeps the limits.
+The server parses requests and sends responses; :mod:`kubothek.sandbox.limited` enforces the limits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DONE: Final = b"D"
 _REFUSED: Final = b"R"
 
 Made = Callable[[Volume, Any], bytes]
-"""Does a request; the message that says what it gave."""
+"""Executes a request; returns the encoded response."""
 
 limited.preload(__name__)
 limited.preload(querying.__name__)
@@ -32,12 +32,12 @@ limited.preload(transforming.__name__)
 
 
 class Abandoned(Exception):
-    """Nobody waits for the answer any more."""
+    """The client no longer waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one request: memory of its process, and seconds until it ends."""
+    """Limits of one request: memory of its process, and seconds until it is stopped."""
 
     memory: str = "4GB"
     seconds: float = 3600.0
@@ -47,7 +47,7 @@ LIMITS: Final = Limits()
 
 
 class Working:
-    """A request under way, in a thread of the server; :meth:`abandon` may come from any other."""
+    """A running request, in a thread of the server; :meth:`abandon` may be called from any other thread."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -55,7 +55,7 @@ class Working:
         self._abandoned = False
 
     def run(self, made: Made, volume: Volume, request: Any, outputs: Sequence[str]) -> bytes:
-        """What ``made`` returns, which is a function of a module. Raises LakeError, PathRefused, Abandoned.
+        """Return the result of ``made``, a function at module level. Raises LakeError, PathRefused, Abandoned.
 
         ``outputs``  the files that it writes
         """
@@ -69,7 +69,7 @@ class Working:
                 memory=memory_bytes(self._limits.memory),
                 seconds=self._limits.seconds,
                 named=partial(_ended, self._limits),
-                maps_files=True,  # checkpoints, and rows that are spilled
+                maps_files=True,  # checkpoints, and spilled rows
             )
             if self._abandoned:
                 work.close()
@@ -86,19 +86,19 @@ class Working:
         return said[1:]
 
     def abandon(self) -> None:
-        """Its client has gone: end its process."""
+        """End the process, because its client has gone."""
         self._abandoned = True
         if self._work is not None:
             self._work.close()
 
 
 def answered(work: Callable[[Volume, Any], Any], root: type, volume: Volume, request: Any) -> bytes:
-    """In a worker: do it; the message that says what it gave."""
+    """Execute the request in a worker; return the encoded response."""
     return encode_message(root(value=work(volume, request)))
 
 
 def _worked(ask: Ask, room: str, made: Made, volume: Volume, request: Any) -> Iterator[bytes]:
-    """In a worker. ``room``: the directory for its files, as it may be killed."""
+    """Run in a worker. ``room``: directory for its temporary files, which the caller removes, as it may be killed."""
     tempfile.tempdir = room
     try:
         yield _DONE + made(volume, request)
