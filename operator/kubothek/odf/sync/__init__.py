@@ -1,4 +1,4 @@
-"""Datasets of other parties: pulled, pushed, compared, by the protocols of Open Data Fabric (docs/exchange.md).
+"""Pull, push and comparison of datasets of other parties, by the protocols of Open Data Fabric (docs/exchange.md).
 
 done = pull(store, DatasetLog(store, "flights"), open_repository("https://example.org/flights"), table=Table())
 done.brought.fetched_bytes

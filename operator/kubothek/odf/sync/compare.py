@@ -1,7 +1,7 @@
-"""Two chains of one dataset: which of them goes on from the other, and the blocks that one has more.
+"""Comparison of two chains of one dataset: their relation, and the blocks that only the other side has.
 
-Chains are compared by hash and sequence number. Theirs is walked back no further than needed, from its head to ours, or
-to the number of ours; blocks that an interrupted walk left in the store are not asked for again.
+Chains are compared by hash and sequence number. The walk over their chain goes back from its head to our head, or down
+to the number of our head. Blocks that an interrupted walk stored are not fetched again.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from kubothek.odf.validation.state import ChainState
 from kubothek.storage import Store
 
 _SHORT: Final = 64
-"""Blocks that a walk asks the store for one by one, before it looks which ones are there."""
+"""Number of blocks that a walk reads from the store one by one, before it lists the store."""
 
 
 class Relation(StrEnum):
-    """How their chain is to ours."""
+    """Relation of their chain to ours."""
 
     EQUAL = "Equal"
     AHEAD = "Ahead"
-    """Theirs goes on from ours."""
+    """Theirs extends ours."""
     BEHIND = "Behind"
-    """Ours goes on from theirs."""
+    """Ours extends theirs."""
     DIVERGED = "Diverged"
-    """Each has blocks that the other has not."""
+    """Each has blocks that the other lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What came of a comparison.
+    """Result of a comparison.
 
     ``head``    their last block
-    ``blocks``  theirs that are not ours, oldest first; of diverged chains only if they were asked for
+    ``blocks``  blocks that only they have, oldest first; of diverged chains only on request
     """
 
     relation: Relation
@@ -64,9 +64,9 @@ def compare(
 ) -> Difference:
     """Compare their chain, which ends with ``head``, with ours.
 
-    ``writing``  gets new blocks
-    ``wholly``   also look for the blocks of a chain that diverged
-    ``told``     hears how many new blocks have come
+    ``writing``  receives new blocks
+    ``wholly``   walk the blocks of a diverged chain as well
+    ``told``     called with the number of new blocks so far
 
     Raises ChainCorrupt; Diverged for the chain of another dataset; StoreError.
     """
@@ -108,7 +108,7 @@ def _require_same_dataset(seed: bytes, ours: ChainState, url: str) -> None:
 
 
 class _Own:
-    """Our blocks by their sequence number, asked for from the last one down."""
+    """Our blocks by sequence number, read from the last one down."""
 
     def __init__(self, store: Store, layout: Layout, ours: ChainState) -> None:
         self._store = store
@@ -117,7 +117,7 @@ class _Own:
         self._number = ours.length - 1
 
     def at(self, number: int) -> Multihash | None:
-        """Our block of this number; None above our last one."""
+        """Return our block of this number; None above our last one."""
         while self._block is not None and self._number > number:
             place = Place(self._block, self._number)
             try:
@@ -130,7 +130,7 @@ class _Own:
 
 
 class _Blocks:
-    """Their blocks, from the store if they are there, and put there while the walk goes on."""
+    """Their blocks, read from the store if they are there, else fetched and stored."""
 
     def __init__(
         self, theirs: Repository, store: Store, layout: Layout, writing: Gathering[Stored], *, is_new: bool
@@ -143,13 +143,13 @@ class _Blocks:
         self._asked = _SHORT if is_new else 0
 
     def get(self, place: Place) -> tuple[bytes, int, Multihash | None]:
-        """A block, its number and the block before it. Raises ChainCorrupt, StoreError."""
+        """Return a block, its number and its predecessor. Raises ChainCorrupt, StoreError."""
         if self._may_be_there(place.block):
             try:
                 data = self._store.get(self._layout.block(place.block))
                 return data, *checked(data, place)
             except (ObjectNotFound, ChainCorrupt):
-                pass  # theirs will do, or say the same
+                pass  # theirs replaces it, or raises the same error
         try:
             data = self._theirs.block(place.block)
         except ObjectNotFound as error:

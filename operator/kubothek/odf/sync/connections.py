@@ -1,4 +1,4 @@
-"""How requests reach other servers: as the machine's proxies have it, or only where a policy lets them."""
+"""HTTP connections to other servers: by the machine's proxies, or restricted by a policy."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class Connections(Protocol):
-    """Kept connections, which threads share."""
+    """Connection pool, shared by threads."""
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
-        """One request and the answer to it, redirects followed, which do not take ``Authorization`` to another origin.
+        """Send one request and return the response. Redirects are followed, without ``Authorization`` to other origins.
 
         Raises urllib3's HTTPError.
         """
@@ -39,7 +39,7 @@ class Connections(Protocol):
 def connections(
     url: str, patience: RetryPolicy, most: int, *, ca_file: str | None = None, policy: UrlPolicy | None = None
 ) -> Connections:
-    """For a server and wherever it sends us. ``most``: so many are kept."""
+    """Return connections to a server and its redirects. ``most``: largest number kept open."""
     options: dict[str, Any] = {
         "maxsize": most,
         "blocksize": _BLOCK,
@@ -67,7 +67,7 @@ class _Anywhere:
 
 
 class _UnderPolicy:
-    """Every URL is judged, also those of redirects, and each connection goes to an address that was judged."""
+    """Connections that check each URL against a policy, including redirects, and use only checked addresses."""
 
     def __init__(self, policy: UrlPolicy, options: dict[str, Any]) -> None:
         self._policy = policy
@@ -89,8 +89,8 @@ def _followed(
     headers: Mapping[str, str],
     body: Any,
 ) -> urllib3.BaseHTTPResponse:
-    """The answer at the end of redirects: each gets the whole body (urllib3 would send what is left of it), another
-    server no token. Raises AccessDenied for too many of them, HTTPError.
+    """Follow redirects and return the last response. Each request gets the whole body, where urllib3 would send the
+    rest of it; other origins get no token. Raises AccessDenied for too many redirects, HTTPError.
     """
     sent, start = dict(headers), set_file_position(body, None)
     for redirects in range(REDIRECTS + 1):
@@ -109,7 +109,7 @@ def _followed(
 
 
 def judged(policy: UrlPolicy, url: str) -> SplitResult:
-    """The parts of a URL of the web, if it is allowed. Raises AccessDenied."""
+    """Return the parts of an http or https URL, if it is allowed. Raises AccessDenied."""
     try:
         parts = policy.check(url)
     except InputError as error:
@@ -120,7 +120,7 @@ def judged(policy: UrlPolicy, url: str) -> SplitResult:
 
 
 def judged_addresses(policy: UrlPolicy, parts: SplitResult) -> list[tuple[str, int]]:
-    """Where a name leads, if all of that is allowed. Raises AccessDenied, StoreUnavailable."""
+    """Return the addresses of a host, if all of them are allowed. Raises AccessDenied, StoreUnavailable."""
     try:
         return policy.resolve(parts)
     except InputError as error:
@@ -132,16 +132,16 @@ def _as_store_error(error: InputError) -> StoreError:
 
 
 def origin_of(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port."""
+    """Return scheme, host and port."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port
 
 
-# Answers of servers into memory that each thread keeps: fresh memory for a piece costs as much as to receive it.
+# Responses are read into a buffer per thread: to allocate memory for a piece costs as much as to receive it.
 
 
 class _Memory(local):
-    """A thread's. Not a connection's: that goes to another thread as soon as all of an answer was read."""
+    """Buffer of a thread. Not of a connection: another thread can use that as soon as a response was read."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(PIECE))
@@ -151,7 +151,7 @@ _memory = _Memory()
 
 
 class _Answer(HTTPResponse):
-    """Its ``read1`` gives a view, which holds until the thread reads the next one."""
+    """Response whose ``read1`` returns a view, valid until the next read of the thread."""
 
     def read1(self, n: int = -1) -> bytes:
         if self.fp is None or self.chunked or self.length is None or n <= 0:
@@ -181,6 +181,6 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 def into_kept_memory(pools: PoolManager) -> PoolManager:
-    """The same pools, with answers whose ``read1`` gives views, each of which holds until its thread reads the next."""
+    """Return the same pools, with responses whose ``read1`` returns views, valid until the next read of the thread."""
     pools.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
     return pools

@@ -1,4 +1,4 @@
-"""Which ledgers a store has, and what there is to say of each."""
+"""Search for ledgers of a store, and their descriptions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _HEAD = keys.head("")
 
 
 def search_store(store: Store, words: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Those whose name, keywords or description have all of the words. As :func:`describe`."""
+    """Yield ledgers whose name, keywords or description contain all words. As :func:`describe`."""
     for name in store.list_names(""):
         if name.endswith(_HEAD) and (found := find(store, name.removesuffix(_HEAD), words)) is not None:
             yield found
 
 
 def find(store: Store, name: str, words: Sequence[str]) -> dict[str, Any] | None:
-    """What there is to say of one; None if it is no ledger, or has not all of the words."""
+    """Return the description of one; None if it is not a ledger, or lacks one of the words."""
     try:
         root = Root(store, DatasetLog(store, name))
     except LakeError:
@@ -32,7 +32,7 @@ def find(store: Store, name: str, words: Sequence[str]) -> dict[str, Any] | None
 
 
 def describe(root: Root) -> dict[str, Any]:
-    """Name, id, kind, head, numbers of blocks and records, watermark, description and keywords."""
+    """Return name, id, kind, head, numbers of blocks and records, watermark, description and keywords."""
     state, info = root.state, root.info
     assert state.seed is not None, "a chain has a seed"
     return {

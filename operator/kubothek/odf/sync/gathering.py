@@ -1,4 +1,4 @@
-"""One thread for what is cheaper for many than for each: while it acts on some, others come, and are its next."""
+"""Batching: one thread handles as one batch all items that arrived while the previous batch was handled."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Gathering(Generic[T]):
-    """A context manager: at its end all that was given has been acted on, and what that raised first is raised.
+    """A context manager: on exit all items have been handled, and the first error is raised.
 
-    ``act``   gets all that waits, in the order in which it came; whatever it raises, it gets what comes after
-    ``most``  may wait, beside those that are acted on
+    ``act``   handles a batch, in the order of arrival; after an error it still gets the next batch
+    ``most``  largest number of waiting items, besides the batch being handled
     """
 
     def __init__(self, act: Callable[[list[T]], None], most: int, name: str) -> None:
@@ -37,7 +37,7 @@ class Gathering(Generic[T]):
             self._require_done()
 
     def give(self, item: T) -> None:
-        """Have it acted on; waits while too many do. Raises, without taking it, what an earlier one has failed with."""
+        """Add an item; block while too many wait. Raises the error of an earlier batch, without adding the item."""
         self._require_done()
         with self._taken:
             self._taken.wait_for(lambda: len(self._waiting) < self._most)

@@ -1,7 +1,7 @@
-"""Pulling: a dataset of another party made anew here, or brought up to what it is there by now.
+"""Pull: a dataset of another party, created here or updated to its current head there.
 
-Blocks first, then what they name, then one commit: until that, nobody sees anything of it. Every step can be
-interrupted; the next pull finds what arrived.
+Blocks first, then the objects that they name, then one commit, which makes all of it visible. Every step can be
+interrupted; the next pull finds what was stored.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _NOTHING = Brought(objects=0, bytes=0, fetched_objects=0, fetched_bytes=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """What a pull did.
+    """Result of a pull.
 
-    ``relation``  how their chain was to ours before it
+    ``relation``  of their chain to ours before it
     ``head``      the last block after it
     ``version``   of the dataset after it
-    ``created``   whether there was no such dataset before
-    ``blocks``    that are new here, and what they name
+    ``created``   whether the dataset did not exist before
+    ``blocks``    number of new blocks; ``brought``, the objects that they name
     """
 
     relation: Relation
@@ -69,16 +69,16 @@ def pull(
     by: str = "",
     told: Told = lambda progress: None,
 ) -> Pulled:
-    """Make the dataset what it is in their repository.
+    """Update the dataset to its state in their repository.
 
-    ``table``    how the table of a new dataset lies; None: it gets none
-    ``force``    give up blocks that are only here
-    ``rows``     verify the records as well; None: where there is a table of them. Blocks, their rules and the bytes of
-                 all that they name are verified in any case
-    ``at_once``  objects that are fetched beside each other
+    ``table``    layout of a new dataset's table; None: no table
+    ``force``    drop blocks that exist only here from the chain
+    ``rows``     verify the records as well; None: if there is a table. Blocks, their rules and the bytes of all objects
+                 that they name are verified in any case
+    ``at_once``  number of concurrent downloads
 
-    Raises Diverged if there are blocks only here, ChainCorrupt for anything wrong with what is there, DatasetNotFound,
-    StoreError, and what a commit raises; the dataset is as before then.
+    Raises Diverged if there are blocks only here, ChainCorrupt for anything wrong with their data, DatasetNotFound,
+    StoreError, and what a commit raises; the dataset is unchanged then.
     """
     step = _Step(store, theirs, rows=rows, force=force, at_once=at_once, told=told)
     if log.settled() is None:
@@ -107,7 +107,7 @@ def pull_remote(
     by: str = "",
     told: Told = lambda progress: None,
 ) -> Pulled:
-    """Make the dataset what it is at a URL, by the protocol that this names. As :func:`pull`; InputError for no URL."""
+    """Update the dataset to its state at a URL, by the protocol of the URL. As :func:`pull`; InputError for no URL."""
     place = parse(url, reach)
     with ExitStack() as held:
         theirs: Repository
@@ -145,7 +145,7 @@ def _made(step: _Step, log: DatasetLog, table: Table | None, by: str) -> Pulled:
 
 
 class _Step:
-    """One look at their chain, and all that it takes to have it here."""
+    """The comparison with their chain, and the transfer of what is new here."""
 
     def __init__(
         self, store: Store, theirs: Repository, *, rows: bool | None, force: bool, at_once: int, told: Told
@@ -162,7 +162,7 @@ class _Step:
     def came(
         self, layout: Layout, state: ChainState, note_written: Callable[[str], None], *, table: bool
     ) -> Came | None:
-        """What follows our chain, for :meth:`Root.follow`."""
+        """Return what follows our chain, for :meth:`Root.follow`."""
         difference = self.bring(self.theirs.head(), layout, state, note_written, table=table)
         return None if difference.relation is Relation.EQUAL else Came(difference.head, difference.blocks)
 
@@ -175,7 +175,7 @@ class _Step:
         *,
         table: bool,
     ) -> Difference:
-        """Compare, and bring what is new; all of it is durable then."""
+        """Compare, and fetch what is new; all of it is durable then."""
         with block_writer(self.store, layout) as writing:
             difference = self._brought(head, layout, state, note_written, writing, table=table)
         self.store.flush(layout.block(each.hash) for each in difference.blocks)
@@ -211,7 +211,7 @@ class _Step:
         if not blocks:
             return difference
         before = _state_below(self.store, layout, state, blocks[0])
-        self._require_sound(layout, before, blocks, rows=False)  # before anything large comes
+        self._require_sound(layout, before, blocks, rows=False)  # before any large download
         self.brought = bring_objects(
             self.theirs,
             named_by(blocks),
@@ -232,25 +232,25 @@ class _Step:
 
 
 def _state_below(store: Store, layout: Layout, state: ChainState, first: Stored) -> ChainState:
-    """What the chain amounts to below a block: ``state`` if that is its last one."""
+    """Return the state of the chain before a block: ``state`` if it is the last one."""
     before = first.decode().content.prev_block_hash
     if before is None:
         return ChainState()
     derived = state.seed is not None and state.seed.dataset_kind is DatasetKind.DERIVATIVE
-    if before == state.head and not derived:  # a head does not say how far inputs were consumed
+    if before == state.head and not derived:  # a head does not record how far inputs were consumed
         return state
     return audit(read_chain(store, layout, before), notes=False).state
 
 
-# Blocks into a store, beside whatever else is done meanwhile.
+# Blocks are written concurrently with the walk.
 
 
 _WAITING: Final = 256
-"""Blocks that came and are not given to the store yet: a chain can be long, and its store slow."""
+"""Largest number of blocks waiting to be written: a chain can be long, and its store slow."""
 
 
 def block_writer(store: Store, layout: Layout) -> Gathering[Stored]:
-    """At its end all blocks that it was given are where they belong, and durable with the store's next flush."""
+    """Return a writer. On exit all of its blocks are stored, and durable with the store's next flush."""
 
     def put(blocks: Sequence[Stored]) -> None:
         store.put_many([(layout.block(each.hash), each.data) for each in blocks])

@@ -1,4 +1,4 @@
-"""Pushing: a chain of ours to another party, as far as it is not there."""
+"""Push: our chain to another party, as far as it is missing there."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kubothek.odf.sync.web import Web, WebRepository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """What a push did.
+    """Result of a push.
 
-    ``relation``  how our chain was to theirs before it: Equal, or Ahead; Diverged by force
+    ``relation``  of our chain to theirs before it: Equal, or Ahead; Diverged by force
     ``blocks``, ``objects``, ``bytes``  that were sent
     """
 
@@ -36,12 +36,12 @@ class Pushed:
 def push_remote(
     root: Root, url: str, *, reach: Reach, force: bool = False, told: Told = lambda progress: None
 ) -> Pushed:
-    """Make the dataset at a URL what ours is.
+    """Update the dataset at a URL to ours.
 
-    ``force``  give up blocks that are only there
+    ``force``  drop blocks that exist only there from the chain
 
-    Raises Diverged if there are any, InputError for a URL that is read only, StoreError, and what a server refuses; the
-    dataset there is as before then.
+    Raises Diverged if there are any, InputError for a read-only URL, StoreError, and what a server refuses; the dataset
+    there is unchanged then.
     """
     place = parse(url, reach)
     if place.store is None and not place.smart:

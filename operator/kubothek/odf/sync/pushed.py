@@ -1,4 +1,4 @@
-"""What a client pushed, as a repository: its blocks in hand, and its objects where it has put them in our store."""
+"""A client's push as a repository: its blocks in memory, and its objects where it uploaded them in our store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kubothek.storage.hashed import hashed
 
 
 class PushedRepository:
-    """To commit a push is to pull from this: what was uploaded is found, hashed, and needs no copying."""
+    """Committing a push is a pull from this repository: uploaded objects are found and hashed, and need no copy."""
 
     url = "the push"
 
     def __init__(self, blocks: Sequence[Stored], store: Store, layout: Layout) -> None:
-        """Raises ChainCorrupt for no blocks."""
+        """Raises ChainCorrupt without blocks."""
         if not blocks:
             raise ChainCorrupt("a push brings at least one block")
         self._head = blocks[-1].hash
@@ -30,11 +30,11 @@ class PushedRepository:
         self._layout = layout
 
     def head(self) -> Multihash:
-        """The last block that came."""
+        """Return the last block received."""
         return self._head
 
     def block(self, block: Multihash) -> bytes:
-        """One of those that came."""
+        """Return one of the blocks received."""
         try:
             return self._blocks[block]
         except KeyError:
@@ -42,10 +42,10 @@ class PushedRepository:
 
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:
-        """Never anything: who asks has not found the right bytes. What else lies there makes room for them."""
+        """Raise ObjectNotFound: a pull asks only for objects that it did not find. Delete wrong bytes at the key."""
         key = named.key(self._layout)
         with hashed(self._store, key) as found:
-            wrong = found.digest != named.hash.digest  # not: another size than the block says
+            wrong = found.digest != named.hash.digest  # a size other than the block's is not wrong
         if wrong:
             self._store.delete([key])
         raise ObjectNotFound(key, self.url)

@@ -1,4 +1,4 @@
-"""A dataset of another party, as the simple transfer protocol shows it (RFC-007): four kinds of objects, read only."""
+"""A dataset of another party by the simple transfer protocol (RFC-007): four kinds of objects, read only."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kubothek.odf.named import Named
 from kubothek.odf.spec.multihash import Multihash
 
 PIECE: Final = 1 << 20
-"""Bytes that are worth a read: each costs two turns of Python's lock, which many threads want."""
+"""Bytes per read: each read takes Python's lock twice, and many threads compete for it."""
 
 
 class Stream(Protocol):
-    """Bytes that come one after the other."""
+    """Bytes read in order."""
 
     def read(self, size: int, /) -> bytes | memoryview:
-        """At most so many bytes, which are good until the next are read; none at the end.
+        """Return at most ``size`` bytes, valid until the next read; none at the end.
 
-        Raises StoreUnavailable if they stop coming.
+        Raises StoreUnavailable if the connection breaks.
         """
 
 
 class Repository(Protocol):
-    """Where a dataset is read from. What comes is not checked here: whoever asks knows the hash.
+    """Source of a dataset. It verifies nothing: the caller knows the hash.
 
     All methods may be called from several threads, and raise only StoreError subclasses: ObjectNotFound,
     InvalidCredentials, AccessDenied, StoreUnavailable.
@@ -33,27 +33,27 @@ class Repository(Protocol):
 
     @property
     def url(self) -> str:
-        """For messages."""
+        """Return the URL for messages."""
 
     def head(self) -> Multihash:
-        """The last block. Raises DatasetNotFound, ChainCorrupt for a reference that is none."""
+        """Return the last block. Raises DatasetNotFound, ChainCorrupt for an invalid reference."""
 
     def block(self, block: Multihash) -> bytes:
-        """What is said to be this block; not more than a block may have."""
+        """Return the unverified bytes of this block, at most the largest size of a block."""
 
     def stream(self, named: Named, start: int) -> AbstractContextManager[Stream]:
-        """The bytes of an object from a position on."""
+        """Stream the bytes of an object from a position on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What it takes to reach a repository besides its URL.
+    """Access to a repository, besides its URL.
 
     ``token``            a bearer token, for http and https
-    ``ca_file``          certificates of authorities to trust, for https, in place of the machine's
-    ``policy``           which hosts and addresses may be asked over http and https; None: any
-    ``endpoint``, ``region``, ``credentials_dir``   of S3, as a StoreConfig has them
-    ``objects_at_once``  how many are fetched or sent beside each other
+    ``ca_file``          certificates of trusted authorities, for https, in place of the machine's
+    ``policy``           allowed hosts and addresses over http and https; None: any
+    ``endpoint``, ``region``, ``credentials_dir``   of S3, as in a StoreConfig
+    ``objects_at_once``  number of concurrent transfers
     """
 
     token: str | None = None

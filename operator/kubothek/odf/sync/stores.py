@@ -1,6 +1,6 @@
-"""A directory or a bucket in the layout of the simple transfer protocol, as a repository, and to push to.
+"""A directory or a bucket in the layout of the simple transfer protocol, as a repository and as a target of pushes.
 
-Unlike a web server, a store can be listed: where many blocks are asked for, all that are left are fetched in parallel.
+Unlike a web server, a store can be listed: if many blocks are requested, all remaining ones are fetched in parallel.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kubothek.table.log.records import parallel
 
 _WHOLE: Final = Layout()
 _WALKED: Final = 512
-"""So many blocks are fetched one by one first: the way back to a chain that is known is shorter as a rule."""
+"""Number of blocks fetched one by one first: a walk usually reaches a known block within them."""
 
 
 class StoreRepository:
-    """Objects of a store."""
+    """Repository in a store."""
 
     def __init__(self, store: Store, layout: Layout = _WHOLE) -> None:
         self.store = store
@@ -36,11 +36,11 @@ class StoreRepository:
 
     @property
     def url(self) -> str:
-        """For messages."""
+        """Return the URL for messages."""
         return f"{self.store.url}/{self.layout.root}".rstrip("/")
 
     def head(self) -> Multihash:
-        """The last block."""
+        """Return the last block."""
         try:
             return parse_head(self.store.get(self.layout.head))
         except ObjectNotFound as error:
@@ -49,16 +49,16 @@ class StoreRepository:
             raise ChainCorrupt(f"{self.url}: {error}") from error
 
     def block(self, block: Multihash) -> bytes:
-        """What is said to be this block."""
+        """Return the unverified bytes of this block."""
         self._asked += 1
         if self._asked == _WALKED:
-            with suppress(BrokenChain):  # whoever walks to the place will see it
+            with suppress(BrokenChain):  # the walk reports the break when it gets there
                 self._ahead = {each.hash: each.data for each in read_chain(self.store, self.layout, block)}
         return self._ahead.pop(block, None) or self.store.get(self.layout.block(block))
 
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:
-        """The bytes of an object."""
+        """Stream the bytes of an object from a position on."""
         with self.store.open(named.key(self.layout)) as source:
             source.seek(start)
             yield cast("Stream", source)
@@ -67,13 +67,13 @@ class StoreRepository:
 def push_store(
     target: Store, store: Store, layout: Layout, blocks: Sequence[Stored], *, at_once: int, told: Told
 ) -> tuple[int, int]:
-    """Write blocks of a chain of ours, and all that they name, where a repository has them; how many objects were sent,
-    of how many bytes.
+    """Write blocks of our chain, and all that they name, to a repository. Returns the number and the bytes of the
+    objects sent.
 
-    What they name comes first and ``refs/head`` last: whoever reads meanwhile sees the old chain, or the new one
-    (SH-01, SH-02). What arrived before is not sent again.
+    Named objects come first and ``refs/head`` last, so a concurrent reader sees the old chain or the new one (SH-01,
+    SH-02). Objects of an earlier attempt are not sent again.
 
-    Raises ChainCorrupt for an object of ours that is gone, or is another one.
+    Raises ChainCorrupt for an object of ours that is gone or has another hash.
     """
     brought = bring_objects(
         StoreRepository(store, layout),
@@ -93,7 +93,7 @@ def push_store(
 
 
 def _there(target: Store, blocks: Sequence[Stored]) -> set[Stored]:
-    """Those that an earlier push left there."""
+    """Return the blocks that an earlier push stored."""
     if len(blocks) <= _WALKED:
         return {
             each for each, there in zip(blocks, parallel(partial(_is_there, target), [*blocks]), strict=True) if there

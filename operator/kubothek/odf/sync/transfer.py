@@ -1,7 +1,7 @@
-"""Objects from a repository into a store: many at a time, hashed together as they come, none of them twice.
+"""Transfer of objects from a repository into a store: concurrent, hashed on arrival, each fetched once.
 
-What arrived stays, whatever happens to the rest: it is named by its content, and the next try finds it. It is hashed
-once more then, from the store.
+Stored objects stay if the rest fails: their names are their hashes, and the next attempt finds them. It then hashes
+them again, from the store.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from kubothek.storage import Staged, Store
 from kubothek.storage.sha3_multibuffer import Lanes, Stream
 
 _WAITING: Final = 32 << 20
-"""Bytes that came and wait to be hashed with those of other objects: one often comes as a whole before the next."""
+"""Received bytes that wait to be hashed with those of other objects; an object often arrives whole before the next."""
 _YOUNG: Final = timedelta(hours=1)
-"""Well below half of any usual grace period: an older object is written again, so that no collector takes it."""
+"""Age from which an existing object is rewritten, so that the garbage collector keeps it; well below half of any usual
+grace period.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a transfer is; totals are 0 as long as they are not known.
+    """Progress of a transfer; totals are 0 until they are known.
 
-    ``objects``, ``bytes``  are there and verified; ``fetched`` bytes of them, and of what is under way, came just now
+    ``objects``, ``bytes``  are stored and verified; ``fetched`` bytes were received now, unfinished objects included
     """
 
     blocks: int = 0
@@ -52,7 +54,7 @@ Told = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What a transfer did: all objects and their bytes, and those among them that were fetched."""
+    """Result of a transfer: all objects and their bytes, and those of them that were fetched."""
 
     objects: int
     bytes: int
@@ -61,7 +63,7 @@ class Brought:
 
 
 class _Meter:
-    """Counts for several threads."""
+    """Thread-safe counters."""
 
     def __init__(self, named: Sequence[Named], blocks: int, told: Told) -> None:
         self._lock = Lock()
@@ -108,14 +110,14 @@ def bring_objects(
     told: Told = lambda progress: None,
     note_written: Callable[[str], None] = lambda key: None,
 ) -> Brought:
-    """See to it that all objects are where they belong, durably.
+    """Store all objects durably.
 
-    Memory: a few pieces of each that is under way, and what waits.
+    Memory: a few pieces of each running transfer, and the bytes that wait to be hashed.
 
-    ``blocks``        that name them, for those who watch
-    ``note_written``  hears of the first key
+    ``blocks``        number of blocks that name them, for progress
+    ``note_written``  called with the first key
 
-    Raises ChainCorrupt for an object that is gone, cut off or another one; StoreError. What came before stays.
+    Raises ChainCorrupt for an object that is gone, truncated or has another hash; StoreError. Stored objects stay.
     """
     meter, lanes = _Meter(named, blocks, told), Lanes(_WAITING)
     for each in named[:1]:
@@ -135,14 +137,14 @@ def bring_objects(
 
     with Staging(lanes, partial(meter.done, fetched=True), at_once) as staging:
         each_of(bring, named, at_once)
-    store.flush(each.key(layout) for each in named)  # also what an earlier transfer left
+    store.flush(each.key(layout) for each in named)  # including objects of an earlier transfer
     return Brought(
         objects=meter.objects, bytes=meter.bytes, fetched_objects=meter.fetched_objects, fetched_bytes=meter.fetched
     )
 
 
 def each_of(act: Callable[[Named], None], named: Sequence[Named], at_once: int) -> None:
-    """Act on each, many at a time. After the first error nothing new is begun; it is raised when all else has ended."""
+    """Call ``act`` for each, concurrently. After the first error no call starts; it is raised once all have ended."""
     with ThreadPoolExecutor(max(1, min(at_once, len(named))), thread_name_prefix="objects") as pool:
         pending: list[Future[None]] = [pool.submit(act, each) for each in named]
         done, waiting = wait(pending, return_when=FIRST_EXCEPTION)
@@ -153,7 +155,7 @@ def each_of(act: Callable[[Named], None], named: Sequence[Named], at_once: int) 
 
 
 def _is_there(store: Store, layout: Layout, named: Named, lanes: Lanes) -> bool:
-    """Whether the very bytes are in the store; if they are old, they are young afterwards."""
+    """Return whether the store has these bytes; an old object is rewritten."""
     key = named.key(layout)
     try:
         info = store.stat(key)
@@ -173,19 +175,19 @@ def _is_there(store: Store, layout: Layout, named: Named, lanes: Lanes) -> bool:
     return True
 
 
-# Objects on their way into a store that has a place for what nobody sees: each enters once it has the hash (HS-01).
+# Staging, in stores that support it: each object becomes visible once its hash is verified (HS-01).
 #
-# Many threads receive them; one hashes them together, where they lie, and lets them enter: threads that each did all of
-# that would take Python's lock from each other.
+# Many threads receive objects; one hashes them together in place and makes them visible: if each thread did all of
+# that, they would compete for Python's lock.
 
 
 _WINDOW: Final = 2 << 20
-"""Bytes that are handed over to be hashed at a time: many, as each time costs, and few that wait."""
+"""Bytes submitted for hashing at a time: each submission has a cost, and waiting bytes take memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """An object of which all bytes have come. ``held``: what goes with it if it does not enter."""
+    """An object that was received completely. ``held``: its resources, released if it is rejected."""
 
     arriving: Arriving
     staged: Staged
@@ -194,10 +196,10 @@ class _Arrived:
 
 
 class Staging:
-    """A context manager: at its end all objects that were received have entered, or what is wrong with one is raised.
+    """A context manager: on exit all received objects are visible, or the first error is raised.
 
-    ``entered``  hears of each that has
-    ``most``     of those that were received may wait, beside as many that are about to enter
+    ``entered``  called for each visible object
+    ``most``     largest number of received objects that wait, besides as many in the current batch
     """
 
     def __init__(self, lanes: Lanes, entered: Callable[[Named], None], most: int) -> None:
@@ -215,7 +217,7 @@ class Staging:
         self._arrived.__exit__(kind, error, trace)
 
     def receive(self, arriving: Arriving, place: AbstractContextManager[Staged]) -> None:
-        """Take in all that arrives; it enters later. Raises ChainCorrupt, StoreError, also of objects before it."""
+        """Receive an object, which becomes visible later. Raises ChainCorrupt, StoreError, also for earlier objects."""
         with ExitStack() as held:
             staged = held.enter_context(place)
             hashing, handed = self._lanes.stream(), 0

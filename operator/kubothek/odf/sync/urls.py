@@ -1,4 +1,4 @@
-"""What URLs of datasets mean (GR-08).
+"""URLs of datasets (GR-08).
 
 ``https://host/flights``          the simple protocol: any web server over the layout, read only
 ``odf+https://host/flights``      the smart protocol: a gateway, read and write
@@ -25,7 +25,7 @@ _FORMS: Final = "write https://…, odf+https://…, s3://bucket/…, s3+https:/
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a URL leads: a web server, which may speak the smart protocol, or a store."""
+    """Target of a URL: a web server, which may speak the smart protocol, or a store."""
 
     url: str
     smart: bool = False
@@ -33,7 +33,7 @@ class Place:
 
 
 def parse(url: str, reach: Reach) -> Place:
-    """Contacts nothing. Raises InputError for what is no URL of a dataset."""
+    """Parse a URL, without contacting it. Raises InputError for anything but the URL of a dataset."""
     smart = url.startswith(_SMART)
     plain = url.removeprefix(_SMART)
     try:
@@ -64,7 +64,7 @@ def parse(url: str, reach: Reach) -> Place:
 
 
 def open_repository(url: str, reach: Reach = _USUAL) -> Repository:
-    """What is there, by the simple protocol: a gateway speaks that, too. Contacts nothing. Raises InputError."""
+    """Return the repository, by the simple protocol, which gateways also speak. Contacts nothing. Raises InputError."""
     place = parse(url, reach)
     if place.store is not None:
         return StoreRepository(place.store)

@@ -1,4 +1,4 @@
-"""An object on its way into a store, which has it only if all bytes that came have the hash that was named (HS-01)."""
+"""An object being received into a store, which shows it only if the received bytes have its hash (HS-01)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kubothek.odf.sync.repository import PIECE, Repository, Stream
 from kubothek.storage.sha3_multibuffer import Lanes
 
 _ATTEMPTS: Final = 5
-"""For the same byte: a connection that breaks after it brought some has done something."""
+"""Attempts for the same position: a connection that brought bytes before it broke resets the count."""
 PAUSE: Final = 0.2
-"""Seconds before the second try; doubled before each one after it."""
+"""Seconds before the second attempt; doubled before each further one."""
 
 
 class Arriving:
-    """The bytes of an object as they come. It goes on where it was when a connection breaks. A context manager.
+    """The bytes of an object as they arrive; resumes at its position if the connection breaks. A context manager.
 
-    ``told``  hears of each piece's size
+    ``told``  called with each piece's size
     """
 
     def __init__(self, repository: Repository, named: Named, told: Callable[[int], None]) -> None:
@@ -45,12 +45,12 @@ class Arriving:
         self.close()
 
     def close(self) -> None:
-        """Give up the connection, if it is not at its end."""
+        """Close the connection."""
         self._held.close()
         self._stream = None
 
     def read(self, size: int) -> bytes | memoryview:
-        """At most so many of the bytes that follow, good until the next read; none after the last.
+        """Return at most ``size`` of the next bytes, valid until the next read; none after the last.
 
         Raises ChainCorrupt, StoreError.
         """
@@ -83,7 +83,7 @@ class Arriving:
         return piece
 
     def require(self, digest: bytes) -> None:
-        """Raises ChainCorrupt if this is not the hash that was named."""
+        """Check the hash of the object. Raises ChainCorrupt."""
         if digest != self.named.hash.digest:
             raise ChainCorrupt(
                 f"{self.named} at {self._repository.url}: its bytes are not those that the hash names; {ADVICE}"
@@ -91,10 +91,10 @@ class Arriving:
 
 
 class Verified(io.BufferedIOBase):
-    """What arrives, as a file for a store that shows what it has: the last bytes come only if all have the hash.
+    """An arriving object as a file, for a store without staging: the last bytes are returned only if the hash matches.
 
-    It reads once, and seeks just as far as ``Store.upload`` does: to its end and back to its start. Raises
-    ChainCorrupt. ``lanes`` hash what is on its way at the same time.
+    It can be read once, and seeks only as ``Store.upload`` does: to its end and back to its start. Raises ChainCorrupt.
+    ``lanes`` hash it together with concurrent transfers.
     """
 
     def __init__(self, arriving: Arriving, lanes: Lanes) -> None:

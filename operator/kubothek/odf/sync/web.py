@@ -1,4 +1,4 @@
-"""A repository behind http or https: whatever gives out files, a gateway of ours, one of kamu (TP-02 … TP-05)."""
+"""A repository over http or https: a file server, our gateway, or kamu's (TP-02 … TP-05)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ANYBODY: Final = Reach()
 
 
 class Web:
-    """Requests to servers of one party. The token goes to the origin of ``url`` only."""
+    """HTTP client for one repository. The token goes to the origin of ``url`` only."""
 
     def __init__(
         self,
@@ -54,18 +54,18 @@ class Web:
         )
 
     def patiently(self, call: Callable[[], T]) -> T:
-        """The call's result, tried again while the server is in trouble. Raises StoreError."""
+        """Return the call's result, with retries while the server is unavailable. Raises StoreError."""
         return with_retries(call, self._judge, self.patience)
 
     @contextmanager
     def ask(
         self, method: str, url: str, key: str, headers: Mapping[str, str] | None = None, body: Any = None
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """One request, and its answer as a stream.
+        """Send one request, and yield the response as a stream.
 
-        ``key``  what is asked for, in messages
+        ``key``  the object, for messages
 
-        Raises StoreError for an answer that is no success, HTTPError if there is none.
+        Raises StoreError for a response without success, HTTPError if there is none.
         """
         own = self._authorization if origin_of(url) == origin_of(self.url) else {}
         answer = self._connections.send(method, url, {**self._headers, **own, **(headers or {})}, body)
@@ -74,7 +74,7 @@ class Web:
                 raise self._refusal(answer, key)
             yield answer
         finally:
-            if not answer.closed:  # the rest of it would be the start of the next answer
+            if not answer.closed:  # unread bytes would precede the next response on this connection
                 answer.close()
             answer.release_conn()
 
@@ -105,18 +105,18 @@ class Web:
 
 
 class WebRepository:
-    """The simple protocol below one URL."""
+    """Repository below one URL, by the simple protocol."""
 
     def __init__(self, web: Web) -> None:
         self.web = web
 
     @property
     def url(self) -> str:
-        """For messages."""
+        """Return the URL for messages."""
         return self.web.url
 
     def head(self) -> Multihash:
-        """The last block."""
+        """Return the last block."""
         try:
             return parse_head(self._get(_LAYOUT.head, 2 * HEAD_BYTES))
         except ObjectNotFound as error:
@@ -125,12 +125,12 @@ class WebRepository:
             raise ChainCorrupt(f"{self.url}: {error}") from error
 
     def block(self, block: Multihash) -> bytes:
-        """What is said to be this block."""
+        """Return the unverified bytes of this block."""
         return self._get(_LAYOUT.block(block), LARGEST)
 
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:
-        """The bytes of an object."""
+        """Stream the bytes of an object from a position on."""
         with streamed(self.web, f"{self.url}/{named.key(_LAYOUT)}", named, start) as stream:
             yield stream
 
@@ -149,7 +149,7 @@ class WebRepository:
 def streamed(
     web: Web, url: str, named: Named, start: int, headers: Mapping[str, str] | None = None
 ) -> Iterator[Stream]:
-    """An object behind any URL, from a position on, also if the server knows no ranges. Raises StoreError."""
+    """Stream an object from a URL, from a position on, even without support for ranges. Raises StoreError."""
     asked = {**(headers or {}), **({"Range": f"bytes={start}-"} if start else {})}
     try:
         with web.ask("GET", url, str(named), asked) as answer:
@@ -158,17 +158,17 @@ def streamed(
                 stream.skip(start)
             yield stream
     except HTTPError as error:
-        where = url.partition("?")[0]  # behind it may be a signature
+        where = url.partition("?")[0]  # the query may have a signature
         raise StoreUnavailable(f"{web.url}: {named} does not come from {where}: {error}") from error
 
 
 class _Answer:
-    """Gives what is there by now: of a connection that breaks, all that came."""
+    """Stream that returns what was received so far, so bytes before a break are not lost."""
 
     def __init__(self, answer: urllib3.BaseHTTPResponse, web: Web) -> None:
         self._answer = answer
         self._web = web
-        self._encoded = "Content-Encoding" in answer.headers  # although we ask for none; to look for it costs a copy
+        self._encoded = "Content-Encoding" in answer.headers  # we request none; read once: a lookup copies
 
     def read(self, size: int, /) -> bytes | memoryview:
         try:

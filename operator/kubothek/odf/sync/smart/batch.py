@@ -1,4 +1,4 @@
-"""Many blocks as one archive within a message: gzip over GNU tar, oldest first, each under its hash."""
+"""Batch of blocks in a message: a gzipped GNU tar, oldest first, each block under its hash."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.sync.smart.messages import Dialect, Message
 
 MOST_BYTES: Final = 1 << 30
-"""Of all blocks of a batch together, unpacked."""
+"""Largest unpacked size of all blocks of a batch."""
 _SMALL: Final = 64 << 20
 _RATIO: Final = 100
-"""An archive beyond so many bytes may unpack to so many times its size: blocks have hashes, which do not pack."""
+"""Largest compression ratio of an archive that unpacks to more than ``_SMALL``: hashes do not compress."""
 _UNIT: Final = 512
 _GZIP: Final = b"\x1f\x8b"
 _LEVEL: Final = 6
 
 
 def batch_of(blocks: Iterable[Stored], dialect: Dialect) -> Message:
-    """The blocks, oldest first, as they stand in a message."""
+    """Return the blocks, given oldest first, in the form for a message."""
     packed, count = io.BytesIO(), 0
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=_LEVEL, mtime=0) as compressed,
@@ -51,10 +51,10 @@ def batch_of(blocks: Iterable[Stored], dialect: Dialect) -> Message:
 
 
 def blocks_of(batch: Any, most_bytes: int = MOST_BYTES) -> list[Stored]:
-    """The blocks, oldest first, each with the bytes that its name says.
+    """Return the blocks, oldest first; the bytes of each match its name.
 
-    Raises FormatInvalid for what is no such archive, or unpacks to too much; ChainCorrupt for a block under another
-    block's name.
+    Raises FormatInvalid for an invalid archive, or one that unpacks to too much; ChainCorrupt for a block with another
+    hash than its name.
     """
     found: dict[Multihash, Stored] = {}
     try:
@@ -77,9 +77,9 @@ def blocks_of(batch: Any, most_bytes: int = MOST_BYTES) -> list[Stored]:
 
 
 def _entries(archive: _Limited) -> Iterator[tuple[str, bytes]]:
-    """The files of a tar archive (POSIX.1-1988, GNU): names and contents. Others than plain files are refused.
+    """Yield the files of a tar archive (POSIX.1-1988, GNU): names and contents. Only plain files are allowed.
 
-    The standard library's reader also knows links, sparse files and headers that go before others, without end.
+    The standard library's reader also accepts links, sparse files and unlimited extension headers.
     """
     while (header := archive.exactly(_UNIT)).strip(b"\0"):
         size_text, check_text = header[124:136].strip(b" \0"), header[148:156].strip(b" \0")
@@ -102,20 +102,20 @@ def _block(name: str, data: bytes) -> Stored:
 def _payload(found: Any) -> bytes:
     if isinstance(found, str):
         return b64decode(found, validate=True)
-    if not isinstance(found, list):  # of a number, bytes() would make as many zeros
+    if not isinstance(found, list):  # bytes(number) would create that many zeros
         raise FormatInvalid("the payload of an archive is neither a text nor a list of bytes")
     return bytes(found)
 
 
 class _Limited:
-    """A stream that gives only so much: a few bytes of gzip can be gigabytes of nothing."""
+    """A stream with a size limit: a few bytes of gzip can unpack to gigabytes."""
 
     def __init__(self, source: Any, most: int) -> None:
         self._source = source
         self._left = most
 
     def exactly(self, size: int) -> bytes:
-        """The next bytes. Raises FormatInvalid if they are too many, EOFError if there are fewer."""
+        """Return the next ``size`` bytes. Raises FormatInvalid beyond the limit, EOFError if there are fewer."""
         self._left -= size
         if self._left < 0:
             raise FormatInvalid("an archive of blocks unpacks to too much")

@@ -1,4 +1,4 @@
-"""A conversation by the smart protocol, the client's side: on a thread of its own, for others that ask in turn."""
+"""Client of the smart protocol: a WebSocket on its own thread, for callers on other threads, one at a time."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 _LARGEST: Final = 1 << 30
 _HEARTBEAT: Final = 20.0
 _ANSWER: Final = 3600.0
-"""Seconds for an answer: the server may have much to read, or to verify. A heartbeat tells if it is gone."""
+"""Seconds to wait for an answer: the server may have much to read or verify. A heartbeat detects a lost server."""
 
 
 class Conversation:
-    """A context manager, which connects."""
+    """A context manager, which connects on entry."""
 
     def __init__(self, web: Web, side: str) -> None:
-        """``web`` is that of the dataset, ``side`` is ``pull`` or ``push``."""
+        """``web`` of the dataset; ``side`` is ``pull`` or ``push``."""
         self._url = f"{web.url}/{side}"
         self._reach = web.reach
         self._connect = web.patience.connect
@@ -44,7 +44,7 @@ class Conversation:
         self._socket: aiohttp.ClientWebSocketResponse | None = None
 
     def __enter__(self) -> Self:
-        """Raises StoreUnavailable, InvalidCredentials, AccessDenied, DatasetNotFound; InputError for no gateway."""
+        """Raises StoreUnavailable, InvalidCredentials, AccessDenied, DatasetNotFound; InputError without a gateway."""
         self._thread.start()
         try:
             self._run(self._open())
@@ -59,12 +59,12 @@ class Conversation:
         self._end()
 
     def tell(self, message: bytes) -> None:
-        """Send a message that has no answer. Raises StoreUnavailable if the connection is broken."""
+        """Send a message without an answer. Raises StoreUnavailable if the connection is broken."""
         with self._lock:
             self._run(self._send(message))
 
     def ask(self, message: bytes, field: str | None = None) -> Message:
-        """Send a message; the answer to it, which is the next one with this field, or the very next one.
+        """Send a message, and return the next message with this field, or the very next one.
 
         Raises Refused, FormatInvalid, StoreUnavailable.
         """
@@ -73,18 +73,18 @@ class Conversation:
             return self._run(self._read(field))
 
     def answer(self, field: str) -> Message:
-        """The answer to what was told before. As :meth:`ask`."""
+        """Return the answer to an earlier :meth:`tell`. As :meth:`ask`."""
         with self._lock:
             return self._run(self._read(field))
 
     def read(self) -> Message | None:
-        """The next message; None once the server has hung up. Raises Refused, FormatInvalid."""
+        """Return the next message; None once the connection is closed. Raises Refused, FormatInvalid."""
         with self._lock, suppress(StoreUnavailable):
             return self._run(self._read(None))
         return None
 
     def while_asked(self, work: Callable[[], T], progress: Callable[[], bytes]) -> T:
-        """Do a piece of work, and answer each question that comes meanwhile with the progress."""
+        """Run ``work``, and answer each message that arrives meanwhile with the progress."""
         with self._lock:
             answering = asyncio.run_coroutine_threadsafe(self._answer(progress), self._loop)
             try:
@@ -101,10 +101,10 @@ class Conversation:
             headers["Authorization"] = f"Bearer {self._reach.token}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect)
         policy = self._reach.policy
-        if policy is not None:  # an address in a URL is never resolved
+        if policy is not None:  # the resolver is not called for an address in a URL
             await asyncio.to_thread(judged_addresses, policy, judged(policy, self._url))
         connector = aiohttp.TCPConnector(
-            # It takes long to make.
+            # slow to create
             ssl=ssl.create_default_context(cafile=self._reach.ca_file) if self._url.startswith("https:") else True,
             resolver=None if policy is None else _Judged(policy, judged(policy, self._url)),
         )
@@ -160,7 +160,7 @@ class Conversation:
 
 
 class _Judged(AbstractResolver):
-    """Names the addresses that a policy allows."""
+    """Resolver that returns the addresses allowed by a policy."""
 
     def __init__(self, policy: UrlPolicy, parts: SplitResult) -> None:
         self._policy = policy
@@ -169,7 +169,7 @@ class _Judged(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises AccessDenied, StoreUnavailable."""
+        """Return the allowed addresses. Raises AccessDenied, StoreUnavailable."""
         found = await asyncio.to_thread(judged_addresses, self._policy, self._parts)
         return [
             ResolveResult(hostname=host, host=address, port=port, family=_family(address), proto=0, flags=0)
@@ -177,7 +177,7 @@ class _Judged(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """No-op: there is nothing to close."""
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -1,10 +1,10 @@
-"""The smart protocol's messages, as three parties write them (ODF 0.34.1, RFC-008).
+"""Messages of the smart protocol, in three dialects (ODF 0.34.1, RFC-008).
 
 ``KAMU``       the reference of 0.34: snake_case, the first answers in an envelope of Ok and Err
 ``VERSIONED``  the reference since it sends ``x-odf-smtp-version``: more answers are in that envelope
 ``SPEC``       the published AsyncAPI: camelCase, no envelopes, errors of one form
 
-Here a message is a dict of snake_case names; :func:`render` and :func:`parse` know the rest.
+Here a message is a dict of snake_case names; :func:`render` and :func:`parse` convert it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Message = dict[str, Any]
 
 
 class Dialect(Enum):
-    """Who is spoken to."""
+    """Dialect of the other side."""
 
     KAMU = auto()
     VERSIONED = auto()
@@ -41,7 +41,7 @@ class Dialect(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a transfer comes to, before compression."""
+    """Size of a transfer, before compression."""
 
     blocks: int
     objects: int
@@ -50,7 +50,7 @@ class Plan:
     object_bytes: int
 
     def to_json(self) -> Message:
-        """As sent."""
+        """Return the JSON form."""
         return {
             "num_blocks": self.blocks,
             "num_objects": self.objects,
@@ -62,21 +62,21 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Where an object goes to or comes from; without a URL nowhere, because it is there."""
+    """Source or target of an object's transfer; without a URL there is no transfer, because the object exists."""
 
     url: str | None
     headers: tuple[tuple[str, str], ...] = ()
     expires: datetime | None = None
 
     def to_json(self) -> Message:
-        """As sent."""
+        """Return the JSON form."""
         expires = None if self.expires is None else str(Timestamp.of(self.expires))
         headers = [{"name": name, "value": value} for name, value in self.headers]
         return {"url": self.url, "headers": headers, "expires_at": expires}
 
     @classmethod
     def of_json(cls, found: Any) -> Self:
-        """Raises FormatInvalid."""
+        """Parse the JSON form. Raises FormatInvalid."""
         try:
             expires = found.get("expires_at")
             return cls(
@@ -101,12 +101,12 @@ class Refused(InputError):
 
 
 def reference(named: Named) -> Message:
-    """An object, as messages name it."""
+    """Return the reference to an object in messages."""
     return {"object_type": _TYPES[named.kind], "physical_hash": str(named.hash), "size": named.size}
 
 
 def named_of(found: Any) -> Named:
-    """The object that a message names; the AsyncAPI knows no size, which is 0 then. Raises FormatInvalid."""
+    """Return the object of a reference; without a size, as in the AsyncAPI, that is 0. Raises FormatInvalid."""
     try:
         kind, text, size = _KINDS[found["object_type"]], found["physical_hash"], found.get("size", 0)
     except (AttributeError, KeyError, TypeError) as error:
@@ -120,7 +120,7 @@ def named_of(found: Any) -> Named:
 
 
 def optional_hash(message: Message, name: str) -> Multihash | None:
-    """A block that a message may name. Raises FormatInvalid."""
+    """Return the hash in a field, None if the field is absent. Raises FormatInvalid."""
     text = message.get(name)
     if text is None:
         return None
@@ -130,13 +130,13 @@ def optional_hash(message: Message, name: str) -> Multihash | None:
 
 
 def accepted(content: Message, dialect: Dialect, *, first: bool = False) -> bytes:
-    """An answer that all is well; ``first``: the answer to the first request."""
+    """Return an answer of success; ``first``: the answer to the first request."""
     enveloped = dialect is Dialect.VERSIONED or (first and dialect is Dialect.KAMU)
     return render({"Ok": content} if enveloped else content, dialect)
 
 
 def refused(code: str, details: Message, dialect: Dialect) -> bytes:
-    """An answer that it is not."""
+    """Return an answer that rejects a request."""
     if dialect is Dialect.SPEC:
         said = str(details.get("error_message", code))
         return orjson.dumps({"errorDetails": {"errorCode": code, "description": said, "extras": details}})
@@ -144,7 +144,7 @@ def refused(code: str, details: Message, dialect: Dialect) -> bytes:
 
 
 def internal(message: str, dialect: Dialect, phase: str) -> bytes:
-    """An answer that something else went wrong; ``phase`` such as ``Pull(InitialRequest)``."""
+    """Return an answer for an internal error; ``phase`` such as ``Pull(InitialRequest)``."""
     details: Message = {"error_message": message}
     if dialect is Dialect.VERSIONED:
         side, _, step = phase.rstrip(")").partition("(")
@@ -153,12 +153,12 @@ def internal(message: str, dialect: Dialect, phase: str) -> bytes:
 
 
 def render(message: Message, dialect: Dialect) -> bytes:
-    """A message as it is sent: compact JSON, fields in the order of the reference's."""
+    """Return a message as sent: compact JSON, fields in the order of the reference's."""
     return orjson.dumps(_spec(message) if dialect is Dialect.SPEC else message)
 
 
 def parse(text: str | bytes) -> tuple[Message, Dialect]:
-    """A message, and who seems to speak: KAMU where nothing tells. Raises FormatInvalid, Refused."""
+    """Return a message and its dialect: KAMU unless it shows another one. Raises FormatInvalid, Refused."""
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -190,12 +190,12 @@ def _refusal(message: Message) -> Exception:
 
 _RENAMED: Final = {"transfer_plan": "size_estimation"}
 _OWN: Final = frozenset({"num_records", "is_truncated"})
-"""What the reference alone has; of what else it has, a reader of the AsyncAPI takes no notice."""
+"""Fields of the reference that are omitted for the AsyncAPI; its readers ignore the other additional fields."""
 _ENUMS: Final = frozenset({"Running", "Complete"})
 
 
 def _spec(value: Any) -> Any:
-    """The same in the AsyncAPI's names."""
+    """Return the value with the AsyncAPI's names."""
     if isinstance(value, list):
         return [_spec(each) for each in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a transfer of blocks comes to."""
+"""The size of a transfer of blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubothek.odf.sync.smart.messages import Plan
 
 
 def plan_of(blocks: Sequence[Stored]) -> Plan:
-    """Of these blocks and all that they name. Raises ChainCorrupt."""
+    """Return the size of these blocks and all that they name. Raises ChainCorrupt."""
     named = named_by(blocks)
     intervals = (
         event.new_data.offset_interval

@@ -1,4 +1,4 @@
-"""A dataset on the web as a repository: by the smart protocol all new blocks come at once, objects from anywhere."""
+"""A dataset on the web as a repository: by the smart protocol, with all new blocks in one message."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from kubothek.odf.sync.smart.messages import Dialect, Refused, Transfer, named_o
 from kubothek.odf.sync.web import Web, WebRepository, streamed
 
 _FEW: Final = 16
-"""So many blocks come sooner one by one than a server is found to speak the smart protocol, or not to."""
+"""Up to this number, single requests for blocks are faster than a probe for the smart protocol."""
 _BULK: Final = 500
-"""Objects whose places are asked for at a time; for the first of them as soon as blocks have come."""
+"""Objects per request for their URLs; the first request is sent as soon as the blocks have arrived."""
 _LEFT: Final = timedelta(seconds=30)
-"""A place that is good for less is asked for anew."""
+"""URLs that expire sooner are requested again."""
 
 
 class SmartRepository:
-    """A context manager. What the conversation does not give is asked for by the simple protocol: the head, which
-    mostly is all, and blocks of a chain that does not go on from ours.
+    """A context manager. The simple protocol is used for what the smart one does not provide: the head, which is mostly
+    all that is needed, and blocks of a chain that does not extend ours.
 
-    ``after``, ``length``  our last block, and how many there are
-    ``asking``             nobody said that the server speaks the smart protocol: it is asked whether it does if the
-                           first block's number says that many more are to come
+    ``after``, ``length``  our last block, and the number of our blocks
+    ``asking``             the URL does not name the smart protocol: probe for it, if the number of the first block
+                           shows that many new ones follow
     """
 
     def __init__(self, web: Web, after: Multihash | None, length: int, *, asking: bool = False) -> None:
@@ -62,15 +62,15 @@ class SmartRepository:
 
     @property
     def url(self) -> str:
-        """For messages."""
+        """Return the URL for messages."""
         return self._web.url
 
     def head(self) -> Multihash:
-        """The last block, by one plain request."""
+        """Return the last block, by one request of the simple protocol."""
         return self._simple.head()
 
     def block(self, block: Multihash) -> bytes:
-        """One of those that came, at the first question for one, or the second."""
+        """Return a block. The first call, or the second one with ``asking``, fetches all new blocks."""
         with self._lock:
             self._until = self._until or block
             if self._at_once is None:
@@ -84,7 +84,7 @@ class SmartRepository:
 
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:
-        """The bytes of an object, from the store behind the server if that has a way."""
+        """Stream the bytes of an object, from the store behind the server if the server offers that."""
         place = self._place(named)
         if place is None or place.url is None:
             with self._simple.stream(named, start) as stream:
@@ -98,11 +98,11 @@ class SmartRepository:
             return self._pulled(until)
         try:
             return self._pulled(until)
-        except (StoreError, InputError, ChainCorrupt):  # a web server that gives out files, for instance
-            return {}  # what is wrong with a chain, the walk will name
+        except (StoreError, InputError, ChainCorrupt):  # a plain web server, for instance
+            return {}  # the walk reports what is wrong with a chain
 
     def _pulled(self, until: Multihash) -> dict[Multihash, bytes]:
-        """The blocks after ours up to the first that was asked for: what came later is there already."""
+        """Fetch the blocks after ours, up to the first one requested: later ones are stored already."""
         talk = self._held.enter_context(Conversation(self._web, "pull"))
         after = None if self._after is None else str(self._after)
         asked = {"begin_after": after, "stop_at": str(until), "force_update_if_diverged": False}
@@ -111,10 +111,10 @@ class SmartRepository:
         except Refused as error:
             if error.code != "InvalidInterval":
                 raise
-            return {}  # their chain does not go on from ours: how far, a walk will tell
+            return {}  # their chain does not extend ours: the walk finds out where it diverges
         came = blocks_of(talk.ask(render({}, Dialect.VERSIONED), "blocks")["blocks"])
         self._talk, self._named = talk, named_by(came)
-        if self._named:  # while the blocks are looked at
+        if self._named:  # concurrently with the verification of the blocks
             self._ask(talk, self._named[:_BULK])
         return {block.hash: block.data for block in came}
 
@@ -134,7 +134,7 @@ class SmartRepository:
             return place
 
     def _with_others(self, named: Named) -> Sequence[Named]:
-        """An object and those that are fetched beside it: they may have been asked for before it."""
+        """Return the objects whose URLs are requested with that of this one; their transfers start in any order."""
         if named not in self._named:
             return [named]
         start = self._named.index(named) // _BULK * _BULK
@@ -145,7 +145,7 @@ class SmartRepository:
         self._was_asked = True
 
     def _learn(self, talk: Conversation) -> None:
-        """Read the answer to what was asked."""
+        """Read the answer to the last request for URLs."""
         self._was_asked = False
         answer = talk.answer("object_transfer_strategies")
         try:
@@ -156,11 +156,11 @@ class SmartRepository:
 
 
 def _number(block: bytes) -> int:
-    """How many blocks are below this one, as it says."""
+    """Return the sequence number of a block, unverified."""
     try:
         return link_of(block)[0]
     except FormatInvalid:
-        return 0  # whoever walks will see it
+        return 0  # the walk reports the damage
 
 
 def _expires(place: Transfer) -> bool:

@@ -1,4 +1,4 @@
-"""Pushing by the smart protocol: blocks in one message, objects to where the server says, one commit over there."""
+"""Push by the smart protocol: blocks in one message, objects to the targets that the server names, one commit there."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def push_smart(
     force: bool,
     told: Told,
 ) -> tuple[int, int]:
-    """Have the server take blocks on top of its head, and all that they name; how many objects were sent, of how many
-    bytes.
+    """Push blocks on top of the server's head, and all that they name. Returns the number and the bytes of the objects
+    sent.
 
-    ``before``  the server's head, as it was seen; None: there is no such dataset yet
+    ``before``  the last known head of the server; None: the dataset does not exist there
 
-    Raises Diverged if its head is another one by now, Refused, ChainCorrupt for an object of ours that is gone.
+    Raises Diverged if its head has changed, Refused, ChainCorrupt for an object of ours that is gone.
     """
     named = named_by(blocks)
     sender = _Sender(web, store, layout, blocks=len(blocks), named=named, told=told)
@@ -71,7 +71,7 @@ def push_smart(
             talk.while_asked(partial(each_of, send, [*targets], web.reach.objects_at_once), sender.progress)
             talk.tell(render({"details": "Complete"}, _D))
         confirmed: Message | None = talk.ask(render({}, _D))
-        # A last question how far we are looks like the confirmation.
+        # a late request for the progress looks like the confirmation
         while confirmed is not None and WebRepository(web).head() != blocks[-1].hash:
             confirmed = talk.read()
     if WebRepository(web).head() != blocks[-1].hash:
@@ -80,7 +80,7 @@ def push_smart(
 
 
 def targets_of(offered: Sequence[Named], strategies: Any) -> dict[Named, Transfer]:
-    """Where objects go, but for those that are there. Raises FormatInvalid."""
+    """Return the upload targets of objects that the server lacks. Raises FormatInvalid."""
     try:
         targets = {
             named_of(each["object_file"]): Transfer.of_json(each["upload_to"])
@@ -95,7 +95,7 @@ def targets_of(offered: Sequence[Named], strategies: Any) -> dict[Named, Transfe
 
 
 class _Sender:
-    """Sends objects from several threads, and counts them."""
+    """Sender of objects from several threads, with counters."""
 
     def __init__(
         self, web: Web, store: Store, layout: Layout, *, blocks: int, named: Sequence[Named], told: Told
@@ -112,16 +112,16 @@ class _Sender:
         self.objects = self.bytes = 0
 
     def skip(self, named: Sequence[Named]) -> None:
-        """Over there they are already."""
+        """Count objects that the server has already."""
         self._there += len(named)
         self._bytes_there += sum(each.size for each in named)
 
     def progress(self) -> bytes:
-        """What the server is told when it asks."""
+        """Return the progress message for the server."""
         return render({"details": {"Running": {"uploaded_objects_count": self.objects}}}, _D)
 
     def send(self, targets: Mapping[Named, Transfer], named: Named) -> None:
-        """Put one where it belongs."""
+        """Upload one object to its target."""
         target = targets[named]
         assert target.url is not None, "it is not to be skipped"
         self._web.patiently(partial(self._put, target.url, dict(target.headers), named))
@@ -148,7 +148,7 @@ class _Sender:
         headers = {**headers, "Content-Length": str(named.size), "Content-Type": "application/octet-stream"}
         with (
             source,
-            suppress(PreconditionFailed),  # somebody was faster
+            suppress(PreconditionFailed),  # another client uploaded it first
             self._web.ask("PUT", url, str(named), headers, source) as answer,
         ):
             answer.read()
