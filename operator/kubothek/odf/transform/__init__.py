@@ -1,7 +1,7 @@
-"""The engine of derivative datasets: SQL over ledgers, kept up to date. See docs/transforms.md.
+"""The SQL engine of derivative datasets: it updates answers incrementally from ledgers. See docs/transforms.md.
 
 schema = validate(transform, {"flights": schema}, {"flights": Vocabulary()}, Vocabulary())
-result = execute(TransformRequest(…))           # the records that the new part of the inputs makes
+result = execute(TransformRequest(…))           # the records that result from the new part of the inputs
 for batch in result.rows:
     ...
 """

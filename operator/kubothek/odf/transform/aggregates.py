@@ -1,7 +1,7 @@
-"""Aggregates that can be kept up to date: what is remembered of a group, and how the answer comes from it.
+"""Incremental aggregates: the state of a group, and how the answer follows from it.
 
-Counts and sums are remembered as numbers, from which what is taken back can be subtracted. Sums of floating-point
-numbers are exact (:mod:`.exact`). For all others the values themselves are remembered, each with how often it is there.
+Counts and sums are stored as numbers, from which retracted values are subtracted. Sums of floating-point numbers are
+exact (:mod:`.exact`). All other aggregates store the values themselves, each with its number of occurrences.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kubothek.odf.transform.scan import WEIGHT
 from kubothek.sql.statement import Node
 
 ROWS: Final = "n"
-"""The column with how many rows a group has."""
+"""The column with the number of rows of a group."""
 VALUE: Final = "{value}"
-"""Stands in an answer for the column with what one call has of its own."""
+"""Placeholder in an answer: the column with the exact sum of a call, or with the answer of its values."""
 _WHOLE: Final = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT", "BOOLEAN"}
 )
@@ -56,14 +56,14 @@ NAMES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate of a query; names inside are of its own columns.
+    """One aggregate of a query; its SQL refers to its own columns only.
 
-    ``numbers``  what is remembered as numbers: for each column the sum of the delta, as SQL, and its type
-    ``exact``    the column whose floating-point sum is remembered
-    ``values``   the columns whose values are remembered; ``of_values`` is the answer, as SQL over these
-    ``copies``   whether ``of_values`` wants each value as often as it is there
-    ``single``   whether rows are to come with weights of 1 and -1 only
-    ``answer``   as SQL over the numbers and :data:`VALUE`, the exact sum or the answer of the values
+    ``numbers``  the stored numbers: for each column the sum over the delta, as SQL, and its type
+    ``exact``    the column whose floating-point sum is stored
+    ``values``   the columns whose values are stored; ``of_values`` is the answer, as SQL over these
+    ``copies``   whether ``of_values`` needs each value as often as it occurs
+    ``single``   whether the weights of rows must be 1 or -1
+    ``answer``   as SQL over the numbers and :data:`VALUE`
     """
 
     answer: str
@@ -76,11 +76,11 @@ class Aggregate:
 
 
 def aggregate(node: Node, prefix: str, types: Sequence[str], text: Callable[[Node], str], where: str) -> Aggregate:
-    """What one call asks for; its arguments are the columns ``<prefix>0``, ``<prefix>1`` … of these types.
+    """Return the aggregate of one call; its arguments are the columns ``<prefix>0``, ``<prefix>1`` … of these types.
 
-    Calls of the same arguments have one prefix, and share what is remembered: the name of a number says all of it.
+    Calls with the same arguments share a prefix and the stored numbers: the name of a number determines its content.
 
-    Raises TransformInvalid for what cannot be kept up to date.
+    Raises TransformInvalid for a call that cannot be updated incrementally.
     """
     name = _name(node)
     if len(types) != (2 if name in ("arg_min", "arg_max") else 0 if name == "count_star" else 1):
@@ -132,7 +132,7 @@ def _counted(name: str, first: str, prefix: str, count: Mapping[str, tuple[str, 
 def _spread(
     name: str, first: str, kind: str, count: Mapping[str, tuple[str, str]], prefix: str, where: str
 ) -> Aggregate:
-    """From count, sum and sum of squares, which are exact for whole numbers."""
+    """Build a variance or deviation from count, sum and sum of squares, which are exact for whole numbers."""
     if kind not in _WHOLE:
         raise TransformInvalid(
             f"{where}: {name}() of {kind} would depend on the order of rows; scale the values to whole numbers: "
@@ -173,7 +173,7 @@ def _kept(of_values: str, values: Sequence[str], *, copies: bool = False) -> Agg
 
 
 def _extreme(name: str, prefix: str) -> Aggregate:
-    """Of several rows with the extreme value, the greatest (arg_max) or least (arg_min) argument."""
+    """Build arg_max or arg_min; of rows with the same extreme value, the greatest (least) argument counts."""
     found, by = f"{prefix}0", f"{prefix}1"
     function = name.removeprefix("arg_")
     both = f"struct_pack(y := {by}, x := {found})"
@@ -196,7 +196,7 @@ def _distinct(name: str, first: str, kind: str, node: Node, text: Callable[[Node
 
 
 def _listed(name: str, first: str, node: Node, text: Callable[[Node], str], where: str, *, distinct: bool) -> Aggregate:
-    """In the order of the values themselves: any other would leave open what comes first."""
+    """Build list or string_agg in the order of the values themselves; any other order leaves ties undecided."""
     orders = node["order_bys"]["orders"] if node.get("order_bys") else []
     argument = node["arguments"][0]["expression"]
     if len(orders) != 1 or text(orders[0]["expression"]) != text(argument):
@@ -209,7 +209,7 @@ def _listed(name: str, first: str, node: Node, text: Callable[[Node], str], wher
 
 
 def arguments_of(node: Node) -> list[Node]:
-    """Those that are columns of the delta: constants of quantiles and separators are not."""
+    """Return the arguments that are columns of the delta, without constants of quantiles and separators."""
     name = _name(node)
     given = [each["expression"] for each in node.get("arguments", ())]
     return given[:1] if name in ("quantile_cont", "quantile_disc", "string_agg") else given

@@ -1,4 +1,4 @@
-"""What may stand in a transformation beyond what any query may: nothing that its inputs alone do not decide."""
+"""Restrictions on the SQL of a transformation beyond those on any query: the inputs alone must decide its result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kubothek.odf.transform.trees import column_names
 from kubothek.sql.statement import Node
 
 HIDDEN: Final = "__"
-"""How names begin that are the engine's own."""
+"""The prefix of the engine's own names."""
 _TELLS_THE_MACHINE: Final = frozenset({"version", "hash", "pg_typeof", "error"})
 _ORDER_OF_ROWS: Final = frozenset({"first", "last", "any_value", "arbitrary", "mode", "histogram", "histogram_exact"})
 _UNCALLED: Final = frozenset(
     {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
     | {"user", "current_user", "session_user", "current_role", "current_catalog", "current_schema", "rowid"}
 )
-"""What DuckDB takes for a function, or for a place in its own storage, where no column is called so."""
+"""Names that DuckDB takes for a function, or for a place in its own storage, unless a column has the name."""
 _INSTEAD: Final = {
     "first": "arg_min(x, event_time)",
     "last": "arg_max(x, event_time)",
@@ -32,7 +32,7 @@ _INSTEAD: Final = {
 
 
 def own_nodes(tree: object) -> Iterator[Node]:
-    """All objects of an expression but for those inside of subqueries."""
+    """Yield all objects of an expression, except those inside of subqueries."""
     pending = [tree]
     while pending:
         node = pending.pop()
@@ -45,14 +45,14 @@ def own_nodes(tree: object) -> Iterator[Node]:
 
 
 def function_of(node: Node) -> str:
-    """The function that a node calls, in lower case; '' if it calls none."""
+    """Return the function that a node calls, in lower case; '' if it calls none."""
     if node.get("class") not in ("FUNCTION", "WINDOW"):
         return ""
     return str(node["function_name"]).casefold()
 
 
 def require_allowed(tree: object, where: str) -> None:
-    """Raises TransformInvalid, naming what is not allowed in a tree of any kind."""
+    """Raise TransformInvalid, naming the first disallowed node in a tree of any kind."""
     pending = [tree]
     while pending:
         node = pending.pop()
@@ -85,7 +85,7 @@ def _require_allowed(node: Node, where: str) -> None:
 
 
 def require_columns(tree: object, columns: Collection[str], where: str) -> None:
-    """Raises TransformInvalid for a name that is no column (in lower case), and means the clock or the machine."""
+    """Raise TransformInvalid for a name that is no column (in lower case), and means the clock or the machine."""
     for names in column_names(tree):
         if (name := names[-1].casefold()) in _UNCALLED and name not in columns:
             raise TransformInvalid(f"{where}: {name} is not decided by the inputs alone; use a column of the inputs")
@@ -103,7 +103,7 @@ def _unstable() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def aggregates() -> frozenset[str]:
-    """The names of functions that make one value of many rows."""
+    """Return the names of all aggregate functions."""
     with duckdb.connect(":memory:") as catalogue:
         found: list[tuple[Any]] = catalogue.execute(
             "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'"

@@ -1,4 +1,4 @@
-"""The answer of a transformation's last query, as a relation of weighted rows."""
+"""The delta of the answer of a transformation's last query, as a relation of weighted rows."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from kubothek.odf.validation.state import Vocabulary
 from kubothek.sql.statement import Statement, base_tables
 
 Made = Callable[[Session, State, Lateness, Mapping[str, Sequence[str]]], Walk]
-"""Of the parts of a run, and the primary keys of its temporal tables."""
+"""Builds a walk from the parts of a run and the primary keys of its temporal tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the queries see of an input."""
+    """An input as the queries see it."""
 
     name: str
     schema: pa.Schema
@@ -48,9 +48,9 @@ def answered(
     exchange: Exchange = straight,
     made: Made | None = None,
 ) -> Delta:
-    """What changes in the answer of the last query. Raises TransformInvalid, TransformTooLarge.
+    """Return the delta of the last query's answer. Raises TransformInvalid, TransformTooLarge.
 
-    ``made``  makes another walk through the queries, which has no exchange
+    ``made``  builds another walk through the queries; it does not use ``exchange``
     """
     steps = steps_of(transform)
     statements = parsed(session, steps)
@@ -81,7 +81,7 @@ def answered(
 
 
 def _last(walk: Walk, steps: Sequence[SqlQueryStep], statements: Sequence[Statement], scope: dict[str, Delta]) -> Delta:
-    """Each query sees the inputs and the queries before it."""
+    """Return the delta of the last query; each query sees the inputs and the queries before it."""
     for number, (step, statement) in enumerate(zip(steps, statements, strict=True), 1):
         walk.where = f"query {step.alias or number}"
         found = walk.query(statement.tree["statements"][0]["node"], scope)

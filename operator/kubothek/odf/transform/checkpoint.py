@@ -1,7 +1,7 @@
-"""The file that carries state from run to run: tables in order of their keys, cut into segments that are packed alone.
+"""The file with the state between runs: tables in order of their keys, in segments that are packed separately.
 
-A run unpacks the segments in which its keys lie, and copies the bytes of all others. Layout: magic, segments (Arrow IPC
-streams, zstd), an index of each table (its segments' first keys and places), a JSON footer, its length, magic.
+A run unpacks the segments with its keys, and copies the bytes of all others. Layout: magic, segments (Arrow IPC
+streams, zstd), an index of each table (first key and position of each segment), a JSON footer, its length, magic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kubothek.odf.transform.places import Bytes
 MAGIC: Final = b"KUBOTHEK-STATE-1"
 SEGMENT_ROWS: Final = 4_096
 _AT_ONCE: Final = 256
-"""Segments that are fetched at a time, if they lie beside each other."""
+"""Adjacent segments that are fetched at a time."""
 _LENGTH: Final = struct.Struct("<Q")
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 PLACE: Final = pa.schema([("__at", pa.int64()), ("__bytes", pa.int64()), ("__rows", pa.int64())])
@@ -32,7 +32,7 @@ class Stored:
     """A table of a checkpoint.
 
     ``columns``  with their types as DuckDB writes them, in the order of the rows
-    ``index``    for each segment its first row's columns and its place
+    ``index``    for each segment, the columns of its first row, and its position
     """
 
     columns: Mapping[str, str]
@@ -40,7 +40,7 @@ class Stored:
 
 
 class Reader:
-    """A checkpoint. Raises FormatInvalid."""
+    """A reader of a checkpoint. Raises FormatInvalid."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = data
@@ -79,8 +79,8 @@ class Reader:
         return self._data.read(at, length)
 
     def segments(self, table: str, numbers: Iterable[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of segments, in ascending order, with the segment's number."""
-        if table not in self.tables:  # one without rows
+        """Yield the rows of segments, in ascending order, with the number of the segment."""
+        if table not in self.tables:  # a table without rows is not stored
             return
         index = self.tables[table].index
         at, sizes = index.column("__at").to_numpy(), index.column("__bytes").to_numpy()
@@ -96,7 +96,7 @@ class Reader:
                     yield number, batch
 
     def raw(self, table: str, first: int, end: int) -> memoryview:
-        """The bytes of segments that follow each other, which lie so. Raises FormatInvalid if they do not."""
+        """Return the bytes of consecutive segments. Raises FormatInvalid if they are not stored consecutively."""
         index = self.tables[table].index.slice(first, end - first)
         at, sizes = index.column("__at").to_numpy(), index.column("__bytes").to_numpy()
         if (at[1:] != (at + sizes)[:-1]).any():
@@ -109,7 +109,7 @@ def _damaged(why: object) -> FormatInvalid:
 
 
 def _beside(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Numbers that follow each other as half-open ranges, which are not too long."""
+    """Yield consecutive numbers as half-open ranges of at most ``_AT_ONCE``."""
     first = end = -1
     for number in numbers:
         if number != end or number - first >= _AT_ONCE:
@@ -122,7 +122,7 @@ def _beside(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 class Writer:
-    """A new checkpoint: tables one after the other, each in its order. Use it as a context manager."""
+    """A writer of a checkpoint: one table after another, each in order. Use it as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("wb")
@@ -141,20 +141,20 @@ class Writer:
         return TableWriter(self, name, columns)
 
     def write(self, data: Any) -> tuple[int, int]:
-        """Its place."""
+        """Write bytes, and return their position and length."""
         at = self._at
         self._file.write(data)
         self._at += len(data)
         return at, len(data)
 
     def close_table(self, name: str, columns: Mapping[str, str], index: pa.Table | None) -> None:
-        """The table is complete."""
+        """Add the index of a complete table."""
         if index is not None:
             at, length = self.write(packed(index))
             self._tables[name] = {"columns": dict(columns), "at": at, "bytes": length}
 
     def finish(self, header: Mapping[str, Any]) -> None:
-        """All tables are complete."""
+        """Write the footer, after all tables are complete."""
         footer = orjson.dumps({"header": header, "tables": self._tables}, option=orjson.OPT_SORT_KEYS)
         self._file.write(footer + _LENGTH.pack(len(footer)) + MAGIC)
         self._file.flush()
@@ -172,7 +172,7 @@ class TableWriter:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More rows, which follow those before."""
+        """Add the next rows of the table."""
         self._waiting.append(batch)
         self._rows += batch.num_rows
         if self._rows >= 2 * SEGMENT_ROWS:
@@ -183,13 +183,13 @@ class TableWriter:
             self._waiting, self._rows = table.slice(whole).to_batches(), self._rows - whole
 
     def flush(self) -> None:
-        """What comes next is not among the rows that wait."""
+        """Write the waiting rows, so that the next ones begin a segment."""
         if self._rows:
             self._segment(pa.Table.from_batches(self._waiting))
         self._waiting, self._rows = [], 0
 
     def copy(self, data: memoryview, stored: Stored, first: int, end: int) -> None:
-        """Segments as they were."""
+        """Copy segments unchanged."""
         self.flush()
         at, _ = self._writer.write(data)
         index = stored.index.slice(first, end - first)
@@ -198,7 +198,7 @@ class TableWriter:
         self._index.append(index.set_column(index.schema.get_field_index("__at"), PLACE.field("__at"), moved))
 
     def close(self) -> None:
-        """There are no more rows."""
+        """Complete the table."""
         self.flush()
         index = pa.concat_tables(self._index).combine_chunks() if self._index else None
         self._writer.close_table(self._name, self._columns, index)
@@ -206,7 +206,7 @@ class TableWriter:
     def _segment(self, rows: pa.Table) -> None:
         rows = rows.take(
             pa.array(range(rows.num_rows), pa.int32())
-        )  # what stands under a null is zero then, not anything
+        )  # sets the values under NULLs to zero, so that bytes are reproducible
         first = rows.slice(0, 1)
         for field, value in zip(
             PLACE, (*self._writer.write(packed(rows.combine_chunks())), rows.num_rows), strict=True
@@ -222,11 +222,11 @@ def rewrite(
     changed: Collection[int],
     rows: Iterable[tuple[int, pa.RecordBatch]],
 ) -> None:
-    """A table anew: segments that change are written from what there will be, all others are copied.
+    """Rewrite a table: write the changed segments from the new rows, and copy all others.
 
-    ``before``   the checkpoint with the table as it is, if there is one
+    ``before``   the checkpoint with the previous table, if any
     ``changed``  numbers of segments
-    ``rows``     all rows that there will be of these, with the number of the segment whose place they take, in order
+    ``rows``     all new rows of these, with the number of the segment that they replace, in order
     """
     if before is None or (stored := before.tables.get(name)) is None:
         for _, batch in rows:
@@ -247,7 +247,7 @@ def rewrite(
 
 
 def _unpacked(data: memoryview) -> pa.Table:
-    """Raises FormatInvalid for what is no table: Arrow itself would read out of its buffers."""
+    """Unpack a table. Raises FormatInvalid for invalid data, with which Arrow would read beyond its buffers."""
     try:
         table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
         table.validate(full=True)
@@ -257,7 +257,7 @@ def _unpacked(data: memoryview) -> pa.Table:
 
 
 def packed(table: pa.Table) -> memoryview:
-    """As an Arrow IPC stream, texts that come again and again as numbers: offsets of texts do not pack well."""
+    """Return an Arrow IPC stream, with repeated texts dictionary-encoded: the offsets of texts compress badly."""
     sink, table = pa.BufferOutputStream(), folded(table)
     with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as stream:
         stream.write_table(table)
@@ -265,7 +265,7 @@ def packed(table: pa.Table) -> memoryview:
 
 
 def folded(table: pa.Table) -> pa.Table:
-    """With a dictionary for each column of texts in which most are there more than once; of one chunk."""
+    """Dictionary-encode the text columns whose values repeat: at most half as many values as rows. One chunk each."""
     for place, field in enumerate(table.schema):
         if pa.types.is_string(field.type) and table.num_rows:
             column = table.column(place).combine_chunks().dictionary_encode()
@@ -275,7 +275,7 @@ def folded(table: pa.Table) -> pa.Table:
 
 
 def unfolded(table: pa.Table) -> pa.Table:
-    """The same with the texts themselves."""
+    """Decode the dictionary columns."""
     for place, field in enumerate(table.schema):
         if isinstance(field.type, pa.DictionaryType):
             table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))

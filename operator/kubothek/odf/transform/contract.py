@@ -1,4 +1,4 @@
-"""What is asked of the engine of derivative datasets, and what it answers: plain data (EN-06, EN-12 … EN-15)."""
+"""Request and result of the engine of derivative datasets, as plain data (EN-06, EN-12 … EN-15)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.odf.validation.state import Vocabulary
 
 Records: TypeAlias = Callable[[], pa.RecordBatchReader]
-"""Gives the records from the first on, each time."""
+"""Returns a new reader of all records at each call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformInput:
-    """One input, and the part of it that is new.
+    """One input, and its new part.
 
-    ``query_alias``         what queries call it
+    ``query_alias``         its name in queries
     ``vocabulary``          that of the input
     ``schema``              as its SetDataSchema says: [offset, op, system_time, event_time, data…]
     ``rows``                the records of the interval in the order of their offsets, columns as in ``schema``;
-                            None: there are none
+                            None: no records
     ``watermarks``          (system time, watermark) of each data block of the interval with one, oldest first (DT-04)
     ``blocks``              (system time, first offset, last offset) of each data block of the interval with records
     ``previous_watermark``  that of the input before the interval, None if it had none
@@ -48,11 +48,11 @@ class TransformRequest:
     """One run.
 
     ``vocabulary``          that of the output
-    ``system_time``         of the run: what the transformation must not depend on, so it is not used for data
+    ``system_time``         of the run; the result must not depend on it, so it is not used for data
     ``previous_watermark``  that of the output before this run
-    ``checkpoint``          what the previous run left, None if it left none or there was none
-    ``new_checkpoint``      where this one leaves its own
-    ``scratch``             a directory for what does not fit into memory
+    ``checkpoint``          that of the previous run; None if there is no previous run, or it left none
+    ``new_checkpoint``      where this run writes its checkpoint
+    ``scratch``             a directory for data that does not fit into memory
     """
 
     transform: TransformSql
@@ -67,10 +67,10 @@ class TransformRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformResult:
-    """What a run makes.
+    """The result of a run.
 
     ``rows``        [op: int32, event_time, data…] in their final order, perhaps none; to be read once, to the end.
-                    Of an engine that made none they need not have columns
+                    An engine that returns no rows may leave out the columns
     ``watermark``   the least of the inputs', None until all have one; never below the previous one
     ``checkpoint``  whether ``new_checkpoint`` is written; it is complete before the rows are read
     """

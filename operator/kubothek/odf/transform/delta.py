@@ -1,4 +1,4 @@
-"""What changed in a relation: its rows with weights, as a relation of the session."""
+"""The change of a relation: rows with weights, as a relation of the session."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kubothek.odf.transform.scan import HORIZON, INPUT, KEY, RECORD, WEIGHT
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A relation with the columns of a query and, after them, the engine's own.
+    """A relation with the columns of a query, followed by the engine's own.
 
     ``name``     of the relation in the session
     ``columns``  those of the query, with their types
-    ``keyed``    after an operator with state: ``__weight`` and ``__key``, what a correction's halves have in common;
-                 otherwise ``__weight``, and where the row is from: ``__input``, ``__record``; and ``__horizon``
+    ``keyed``    whether a stateful operator made it: then it has ``__weight``, and ``__key``, which the halves of a
+                 correction share; otherwise ``__weight``, the row's origin ``__input``, ``__record``, and ``__horizon``
     ``own``      the engine's columns of a side of a join, where they have other names
-    ``time``     the column with the event times, if it is called so
-    ``step``     the number of the place (see :mod:`.exchange`) its rows come from: 0 for records, None for several
+    ``time``     the column with the event times, if it has this name
+    ``step``     the number of the exchange (see :mod:`.exchange`) its rows come from: 0 for records, None for several
     ``whole``    each record gives one row at most, and they come in the order of the records of one input
     """
 

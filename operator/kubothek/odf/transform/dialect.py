@@ -1,4 +1,4 @@
-"""What Spark and Flink write that DuckDB does not parse, written so that it does. Tokens are DuckDB's own."""
+"""Rewriting of Spark and Flink syntax that DuckDB does not parse. Tokens are DuckDB's own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class _Word(NamedTuple):
 
 
 def respelled(text: str) -> str:
-    """``window(…)`` and ``window.start`` with the name in quotes; ``t FOR SYSTEM_TIME AS OF a.event_time`` as one name.
+    """Quote the name in ``window(…)`` and ``window.start``; make ``t FOR SYSTEM_TIME AS OF a.event_time`` one name.
 
-    None of these can stand in a statement that DuckDB accepts, so no other changes its meaning.
+    DuckDB accepts no statement with any of these, so valid statements keep their meaning.
     """
     data = text.encode()
     words = _words(text, data)
@@ -41,7 +41,7 @@ def respelled(text: str) -> str:
 
 
 def temporal(name: str) -> tuple[str, str]:
-    """A table's name, and the column whose time it is read at; '' if none."""
+    """Return a table's name, and the column with the time of the version to read; '' if none."""
     table, _, moment = name.partition(SYSTEM_TIME)
     return table, moment
 
@@ -58,7 +58,7 @@ def _words(text: str, data: bytes) -> list[_Word]:
 
 
 def _moment(words: list[_Word], at: int) -> tuple[str, int]:
-    """``a.event_time`` as it is written, and the place after it."""
+    """Return ``a.event_time`` as written, and the index of the token after it."""
     parts = []
     while at < len(words) and _is_name(words[at]):
         parts.append(_unquoted(words[at].text))

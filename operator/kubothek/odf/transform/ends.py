@@ -1,4 +1,4 @@
-"""When a stretch of time ends that is a key: the day of date_trunc('day', event_time) ends a day after it begins."""
+"""Ends of keys that are intervals of time: the day of date_trunc('day', event_time) ends a day after it begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubothek.sql.statement import Node
 
 
 def length_of(session: Session, key: Node) -> str | None:
-    """How long it is, as SQL; None: it is no stretch of time."""
+    """Return the length of the interval as SQL; None for a key that is not an interval."""
     arguments = [each["expression"] for each in key.get("arguments", ())]
     if function_of(key) in ("date_trunc", "datetrunc") and not column_names(arguments[0]):
         return f"CAST('1 ' || {session.text(arguments[0])} AS INTERVAL)"
@@ -21,5 +21,5 @@ def length_of(session: Session, key: Node) -> str | None:
 
 
 def end_of(column: str, length: str) -> str:
-    """In microseconds, as SQL."""
+    """Return the end of an interval in microseconds, as SQL."""
     return f"epoch_us(CAST({column} AS TIMESTAMP) + {length})"

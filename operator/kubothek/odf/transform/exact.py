@@ -1,7 +1,7 @@
 """Sums of floating-point numbers that do not depend on their order: exact, and rounded once.
 
-A double is a whole number m times a power of two. Those powers are divided into bins of 32; of each bin the sum of
-m times 2^(place in the bin) is a whole number that DuckDB adds exactly. Bins are added up here, all groups at once.
+A double is a whole number m times a power of two. Those powers are divided into bins of 32. DuckDB adds the whole
+numbers m times 2^(place in the bin) of each bin exactly. This module adds up the bins, for all groups at once.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 NAN, INFINITE, NEGATIVE = 100, 101, 102
-"""Bins for what no sum can hold; there the sum is how many there are."""
+"""Bins for values that a sum cannot hold; the sum of such a bin is their number."""
 _BITS: Final = 32
 _UNIT: Final = 1075
-"""The least power of two of a double's m is 2^-1074; that of bin 0 counts from exponent 0."""
+"""Bin 0 counts from exponent 0, so its unit is 2^-1075; the least unit of a double's m is 2^-1074, of exponent 1."""
 _MASK: Final = np.int64((1 << _BITS) - 1)
 _CHUNK: Final = 1 << 14
 
 
 def bins(value: str, weight: str, source: str, columns: str) -> str:
-    """A query for the bins of each group: the ``columns``, ``bin``, ``acc``."""
+    """Return a query for the bins of each group: the ``columns``, ``bin``, ``acc``."""
     bits = (
         f"SELECT {columns}, {weight} AS w, CAST(CAST(CAST({value} AS DOUBLE) AS BIT) AS BIGINT) AS b "
         f"FROM {source} WHERE {value} IS NOT NULL"
@@ -39,7 +39,7 @@ def bins(value: str, weight: str, source: str, columns: str) -> str:
 
 
 def rounded(table: pa.Table) -> pa.Table:
-    """For ``(id, bin, acc)`` in the order of ids: ``(id, value)``, the double nearest to each exact sum."""
+    """Return ``(id, value)`` for ``(id, bin, acc)`` in the order of ids: the double nearest to each exact sum."""
     table = table.combine_chunks()
     ids = table.column(0).to_numpy()
     firsts = np.flatnonzero(np.r_[True, np.diff(ids) != 0]) if len(ids) else np.zeros(0, np.int64)
@@ -72,7 +72,7 @@ def _round(group: npt.NDArray[np.int64], groups: int, table: pa.Table) -> npt.ND
 
 
 def _words(column: Any) -> npt.NDArray[np.int64]:
-    """Four words of 32 bits for each number, the last with its sign."""
+    """Return four words of 32 bits for each number, the last with its sign."""
     raw = np.frombuffer(column.buffers()[1], np.uint32).reshape(-1, 4)[column.offset : column.offset + len(column)]
     words = raw.astype(np.int64)
     words[:, 3] = raw[:, 3].astype(np.int32)
@@ -80,7 +80,7 @@ def _words(column: Any) -> npt.NDArray[np.int64]:
 
 
 def _carried(limbs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Each word between 0 and 2^32 but for the last, which has the sign."""
+    """Carry: each word is in [0, 2^32) except the last, which has the sign."""
     done = limbs.copy()
     for place in range(done.shape[1] - 1):
         done[:, place + 1] += done[:, place] >> _BITS
@@ -89,7 +89,7 @@ def _carried(limbs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _nearest(limbs: npt.NDArray[np.int64], low: int) -> npt.NDArray[np.float64]:
-    """Rounded half to even. What lies below the least normal number is a double already."""
+    """Return the sums, rounded half to even. A sum below the least normal number is a double already."""
     negative = _carried(limbs)[:, -1] < 0
     whole = _carried(np.where(negative[:, None], -limbs, limbs))
     groups, width = whole.shape
@@ -98,7 +98,7 @@ def _nearest(limbs: npt.NDArray[np.int64], low: int) -> npt.NDArray[np.float64]:
     top = np.maximum(top, 2)
     rows = np.arange(groups)
     high, middle, last = (padded[rows, top - back] for back in (0, 1, 2))
-    size = np.frexp(high.astype(np.float64))[1].astype(np.uint64)  # its bits, 0 if all is 0
+    size = np.frexp(high.astype(np.float64))[1].astype(np.uint64)  # number of bits, 0 if all is 0
     gap = np.uint64(_BITS) - size
     lead = np.where(size == 0, np.uint64(0), ((high << np.uint64(_BITS) | middle) << gap) | (last >> size))
     below = np.arange(width + 2)[None, :] < (top - 2)[:, None]

@@ -1,9 +1,9 @@
-"""Where the rows of a query come together by their keys: the places at which a run can be divided.
+"""Exchange of rows by key: the points at which a run can be divided.
 
-Everything before an operator with a state looks at each record alone, so records may be treated in any parts; all after
-it, up to the next one, looks at its keys alone, so keys may be. In one process the rows pass through. In a run that is
-divided (see :mod:`.divided`), rows end at the places that are not the part's own, and begin at the one that is; all
-parts run the whole query, on nothing where the other part of the work is.
+Everything before a stateful operator treats each record alone, so records can be divided. Everything from there to the
+next one treats each key alone, so keys can be divided. In one process the rows pass through. In a divided run (see
+:mod:`kubothek.odf.distributed.transform`) each part runs the whole query: it receives rows at one exchange, sends rows
+to the exchanges after it, and has no rows elsewhere.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kubothek.odf.transform.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Inflow:
-    """Rows before an operator. Those of other keys never meet in it.
+    """Rows before an operator; rows with different keys do not meet in it.
 
-    ``rows``   a relation of the session, and ``keys`` are SQL over it, which calls it ``alias``
+    ``rows``   a relation of the session; ``keys`` are SQL over it, which calls it ``alias``
     ``reach``  the least and the greatest value of the first key, a whole number, under which rows of another inflow of
-               the same operator can look for one; as SQL. None: they look under its own keys
+               the same operator can look up a row; as SQL. None: they use its own keys
     """
 
     rows: str
@@ -31,19 +31,19 @@ class Inflow:
 
 
 class Exchange(Protocol):
-    """What becomes of the rows of all inflows of an operator: for each a relation with the same columns."""
+    """Exchanges the rows of all inflows of an operator; returns for each a relation with the same columns."""
 
     def __call__(self, session: Session, *inflows: Inflow) -> list[str]: ...
 
 
 def straight(session: Session, *inflows: Inflow) -> list[str]:
-    """They go on, in the same process."""
+    """Pass the rows on, in the same process."""
     return [each.rows for each in inflows]
 
 
 @dataclass(slots=True)
 class Noted:
-    """They go on; notes of each place whether there are keys."""
+    """Passes the rows on, and notes for each exchange whether it has keys."""
 
     keyed: list[bool] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""A SELECT with GROUP BY, taken apart: what each row gives, the groups, what is made of a group."""
+"""A SELECT with GROUP BY, split into expressions over rows, groups, and expressions over groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CALLS = ("window", "session_window")
 
 @dataclass(slots=True)
 class _Parts:
-    """``keys`` and ``calls`` by their canonical form, in the order in which they are found.
+    """The parts of the SELECT: ``keys`` and ``calls`` by their canonical form, in the order of their appearance.
 
     ``prefixes``  of the columns with the arguments of each call
     """
@@ -42,10 +42,10 @@ class _Parts:
 
 
 class GroupedSelect:
-    """One such SELECT; ``name`` is that of its state.
+    """A SELECT with GROUP BY; ``name`` is that of its state.
 
     ``beside``  columns of the engine's own, with their types, that rows keep until they are grouped
-    ``rows``    once there is an answer: the relation that was grouped; ``keys``: those of its columns that are the key
+    ``rows``    the relation that :meth:`answer` grouped; ``keys``: those of its columns that are the key
     """
 
     rows: str
@@ -69,7 +69,7 @@ class GroupedSelect:
         self._alias: str | None = None
 
     def answer(self, node: Node, source: From) -> Delta:
-        """What changes in its answer. Raises TransformInvalid, TransformTooLarge."""
+        """Return the delta of its answer. Raises TransformInvalid, TransformTooLarge."""
         self._check(node)
         self._alias = source.leaves[0].alias.casefold() if len(source.leaves) == 1 else None
         select_list, groups, having = (self._plain(node[key]) for key in ("select_list", "group_expressions", "having"))
@@ -115,7 +115,7 @@ class GroupedSelect:
     # --- keys --------------------------------------------------------------------------------------------------
 
     def _plain(self, tree: Any) -> Any:
-        """Parts of windows as Flink writes them, as parts of a struct."""
+        """Rewrite Flink's functions for parts of windows as fields of a struct."""
 
         def change(node: Node) -> Node | None:
             if (found := part_of(node)) is None:
@@ -151,7 +151,7 @@ class GroupedSelect:
         return found
 
     def _add_key(self, parts: _Parts, key: Node) -> None:
-        """A key, or the window of which it is a part."""
+        """Add a key, or the window that it is a part of."""
         inside = [each for each in own_nodes(key) if window_of(each, self._constant, self._where) is not None]
         wanted = inside[0] if inside else key
         form = canon(wanted, self._alias)
@@ -162,7 +162,7 @@ class GroupedSelect:
             parts.windows[form] = window
 
     def _times_first(self, parts: _Parts) -> None:
-        """State is sorted by key: rows of one time are together, and what is old is at the beginning."""
+        """Put times first: state is sorted by key, so rows of one time are adjacent, and old ones come first."""
         ranked = sorted(
             parts.keys.items(),
             key=lambda each: each[0] not in parts.windows and length_of(self._session, each[1]) is None,
@@ -170,7 +170,7 @@ class GroupedSelect:
         parts.keys = dict(ranked)
 
     def _end(self, parts: _Parts, *, of_rows: bool = False) -> str | None:
-        """When a group ends, in microseconds, as SQL over its keys; None: never."""
+        """Return when a group ends, in microseconds, as SQL over its keys; None: never."""
         for number, (form, key) in enumerate(parts.keys.items()):
             if (window := parts.windows.get(form)) is not None:
                 part = "" if of_rows and window.gap else '."end"'
@@ -187,7 +187,7 @@ class GroupedSelect:
     # --- rows --------------------------------------------------------------------------------------------------
 
     def _key_items(self, parts: _Parts) -> tuple[list[str], list[str], tuple[int, int] | None]:
-        """The keys as SQL, which of them have to be there, and the number and gap of the one that is a session."""
+        """Return the keys as SQL, the tests that keys are not NULL, and the number and gap of the session key."""
         items, present = list[str](), list[str]()
         gap = None
         for number, (form, key) in enumerate(parts.keys.items()):
@@ -206,7 +206,7 @@ class GroupedSelect:
         return items, present, gap
 
     def _rows(self, parts: _Parts, node: Node, source: From) -> tuple[str, dict[str, str]]:
-        """A relation with the keys, the arguments of all aggregates and weights, and their types."""
+        """Return a relation with keys, arguments of all aggregates and weights, and the types of its columns."""
         items, present, gap = self._key_items(parts)
         known: dict[tuple[str, ...], str] = {}
         for call in parts.calls.values():
@@ -239,7 +239,7 @@ class GroupedSelect:
         return name, types
 
     def _arguments(self, call: Node) -> tuple[str, ...]:
-        """The arguments as SQL; a FILTER makes them NULL, which no aggregate counts."""
+        """Return the arguments as SQL; a FILTER makes them NULL, which no aggregate counts."""
         condition = call.get("filter")
         arguments = [self._session.text(each) for each in arguments_of(call)]
         if condition is not None:
@@ -250,7 +250,7 @@ class GroupedSelect:
         return tuple(arguments)
 
     def _normal(self, rows: str, types: dict[str, str], present: list[str]) -> str:
-        """Zero has one sign, or which of two equal values is kept would depend on which came first."""
+        """Give zero one sign; otherwise, which of two equal values is kept would depend on which came first."""
         items = [
             f"CASE WHEN {name} = 0 THEN 0::{kind} ELSE {name} END AS {name}" if kind in ("DOUBLE", "FLOAT") else name
             for name, kind in types.items()
@@ -271,13 +271,13 @@ class GroupedSelect:
         return f"{self._text_after(item, parts, there, set())} AS {quoted(self._item_name(item))}"
 
     def _item_name(self, item: Node) -> str:
-        """The column of the answer that an item gives."""
+        """Return the column of the answer that an item gives."""
         if item["alias"]:
             return str(item["alias"])
         return str(item["column_names"][-1]) if item["class"] == "COLUMN_REF" else self._session.text(item)
 
     def _text_after(self, tree: Node, parts: _Parts, there: set[str], aliases: set[str]) -> str:
-        """An expression over the groups: keys and aggregates are columns of these."""
+        """Return an expression over the groups, in which keys and aggregates are columns."""
         keys = {form: f"k{number}" for number, form in enumerate(parts.keys)}
         calls = {form: f"r{number}" for number, form in enumerate(parts.calls)}
         windows = [
@@ -324,15 +324,15 @@ def with_sessions(
     gap: int,
     closing: Closing | None,
 ) -> str:
-    """The rows with their session instead of their time: a struct of its start and its end, which is after the gap.
+    """Return the rows with their session, a struct of its start and end, in place of their time.
 
-    A session ends at least ``gap`` microseconds after its last row, so that rows a gap apart are in two.
+    A session ends ``gap`` microseconds after its last row, so rows ``gap`` apart are in two sessions.
     """
     operator = Recompute(name, keys, types)
     others = [column for column in types if column != time]
 
     def parted(table: str) -> tuple[str, str, str]:
-        """The rows with the number of their session, when that begins and when it ends."""
+        """Return a query for the rows with the number of their session, and SQL for the session's start and end."""
         order = f"PARTITION BY {ID} ORDER BY {time}"
         apart = f"epoch_us({time}) - epoch_us(lag({time}) OVER ({order})) >= {gap}"
         first = f"SELECT *, coalesce({apart}, true)::INTEGER AS __new FROM {table}"

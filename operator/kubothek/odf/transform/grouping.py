@@ -1,4 +1,4 @@
-"""GROUP BY: the groups that the delta meets, answered before and after."""
+"""GROUP BY: the answers of the groups that are in the delta, before and after the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubothek.odf.transform.state import ID, Shape, State, sort_key
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """``keys`` and the arguments of ``aggregates`` are columns of the relation that is grouped, with ``types``."""
+    """One GROUP BY; ``keys`` and arguments of ``aggregates`` are columns of the grouped relation, with ``types``."""
 
     name: str
     keys: Sequence[str]
@@ -25,10 +25,10 @@ class Grouping:
     def difference(
         self, session: Session, state: State, rows: str, answers: Callable[[str], str], closing: Closing | None = None
     ) -> str:
-        """What changes in the groups, as a relation: the answers, ``__weight``, ``__key``.
+        """Return the delta of the groups as a relation: the answers, ``__weight``, ``__key``.
 
         ``rows``     a relation with keys, arguments and ``__weight``
-        ``answers``  gives the query over a relation of groups, which have the keys, and ``r0``, ``r1`` … for the
+        ``answers``  returns the query over a relation of groups, which has the keys, and ``r0``, ``r1`` … for the
                      aggregates in their order
         """
         also = None if closing is None else state.keys(self._shape)
@@ -48,7 +48,7 @@ class Grouping:
     # --- state -------------------------------------------------------------------------------------------------
 
     def _single(self, rows: str) -> str:
-        """The rows, with weights of 1 and -1 if an aggregate cannot multiply."""
+        """Return the rows, with weights of 1 and -1 if an aggregate cannot multiply."""
         if not any(each.single for each in self.aggregates):
             return rows
         one = f"SELECT * FROM {rows} WHERE abs({WEIGHT}) = 1"
@@ -71,7 +71,7 @@ class Grouping:
     def _tables(
         self, session: Session, state: State, delta: str, groups: str, leaves: str
     ) -> dict[str, tuple[str, str]]:
-        """Of each table of the state what there was and what there will be; aggregates of one column share theirs."""
+        """Return each table of the state before and after the run; aggregates over the same columns share one."""
         numbers, found = self._numbers, {}
         sums = [f"({value})::{kind} AS {name}" for name, (value, kind) in numbers.items()]
         change = f"SELECT {ID}, {listed(sums)} FROM {delta} GROUP BY {ID}"
@@ -108,7 +108,7 @@ class Grouping:
     # --- answers -----------------------------------------------------------------------------------------------
 
     def _answered(self, session: Session, tables: Mapping[str, str]) -> str:
-        """A query with the groups and their aggregates, from one version of the state."""
+        """Return a query for the groups and their aggregates, from one version of the state."""
         joins, columns, results = "", [], []
         sums: dict[str, str] = {}
         for number, each in enumerate(self.aggregates):

@@ -1,6 +1,6 @@
-"""What a query says of late records: ``/*+ LATE(IGNORE), LATENESS('7 days'), EMIT(FINAL) */`` after its last SELECT.
+"""Hints on late records: ``/*+ LATE(IGNORE), LATENESS('7 days'), EMIT(FINAL) */`` after the last SELECT of a query.
 
-It is in the query, and so in the chain: a replay does the same.
+They are part of the query, and so of the chain: a replay applies them as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MICROSECONDS: Final = {
 
 
 class Late(Enum):
-    """What becomes of records for what is closed."""
+    """What happens to records for closed keys."""
 
     CORRECT = "CORRECT"
     IGNORE = "IGNORE"
@@ -45,7 +45,7 @@ class Emit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """``lateness``  in microseconds after the watermark; None: nothing is ever closed."""
+    """Hints of a query; ``lateness`` is in microseconds after the watermark, None: nothing is ever closed."""
 
     late: Late = Late.CORRECT
     lateness: int | None = None
@@ -53,7 +53,7 @@ class Hints:
 
 
 def read_hints(query: str) -> Hints:
-    """Of the final query. Raises TransformInvalid."""
+    """Return the hints of the final query. Raises TransformInvalid."""
     data = query.encode()
     tokens = duckdb.tokenize(query)
     ends = [*(start for start, _ in tokens), len(data)][1:]
@@ -117,7 +117,7 @@ def _checked(said: dict[str, str]) -> Hints:
 
 
 def span(text: str, where: str) -> int:
-    """A length of time in microseconds, as '7 days' or '1 hour 30 minutes'. Raises TransformInvalid."""
+    """Parse a length of time, as '7 days' or '1 hour 30 minutes', to microseconds. Raises TransformInvalid."""
     total, position = 0, 0
     while position < len(text):
         if not (match := _SPAN.match(text, position)):

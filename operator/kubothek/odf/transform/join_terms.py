@@ -1,4 +1,4 @@
-"""What a condition of a join says: which columns are equal, and how far apart two times may be."""
+"""Terms of a join's condition: which columns are equal, and how far apart two times may be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two inputs: what it is called, and its columns in lower case."""
+    """One of the two inputs: its alias, and its columns in lower case."""
 
     alias: str
     columns: frozenset[str]
@@ -30,9 +30,11 @@ class Side:
 
 @dataclass(slots=True)
 class Terms:
-    """``equal``      pairs of expressions, of the left and of the right
+    """The terms of a condition.
+
+    ``equal``           pairs of expressions, of the left and of the right
     ``lower``, ``upper``  by two times, left and right, how many microseconds the left may be after the right
-    ``after``      times of which the left is not before the right
+    ``after``           pairs of times of which the left is not before the right
     """
 
     equal: list[tuple[Node, Node]] = field(default_factory=list)
@@ -42,7 +44,7 @@ class Terms:
 
     @property
     def bounds(self) -> tuple[tuple[str, str], int, int] | None:
-        """Two times that are never further apart, as SQL: the left minus the right is from … to …."""
+        """Two times, as SQL, with the least and the greatest of left minus right; None if no times are bounded."""
         for times in self.lower:
             if times in self.upper and self.lower[times] <= self.upper[times]:
                 return times, self.lower[times], self.upper[times]
@@ -50,7 +52,7 @@ class Terms:
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
-    """What has to hold, each on its own."""
+    """Yield the parts of a condition that must all hold."""
     if condition is None:
         return
     if condition["type"] == "CONJUNCTION_AND":
@@ -69,7 +71,7 @@ def terms(
     text: Callable[[Node], str],
     constant: Callable[[Node], Any],
 ) -> Terms:
-    """What is understood of some conditions; the rest is checked, and finds nothing faster."""
+    """Return the terms of some conditions; other conditions are still checked, but speed up no lookup."""
     found = Terms()
     for each in conditions:
         if each.get("class") != "COMPARISON":
@@ -90,7 +92,7 @@ def terms(
 
 
 def side_of(node: Node, both: tuple[Side, Side]) -> int | None:
-    """0 or 1 for an expression over the columns of one side; None if over both, none, or if it is not clear."""
+    """Return 0 or 1 for an expression over columns of one side; None if it uses both, none or ambiguous columns."""
     sides: set[int] = set()
     for names in column_names(node):
         folded = [name.casefold() for name in names]
@@ -108,7 +110,7 @@ def side_of(node: Node, both: tuple[Side, Side]) -> int | None:
 def _bound(
     found: Terms, kind: str, one: Node, other: Node, text: Callable[[Node], str], constant: Callable[[Node], Any]
 ) -> None:
-    """``one + x >= other + y`` for plain columns: one minus other is at least y - x."""
+    """Add the bound of ``one + x >= other + y`` for plain columns: one minus other is at least y - x."""
     left, right = _shifted(one, constant), _shifted(other, constant)
     if left is None or right is None:
         return
@@ -121,7 +123,7 @@ def _bound(
 
 
 def _shifted(node: Node, constant: Callable[[Node], Any]) -> tuple[Node, int] | None:
-    """A column and what is added to it, in microseconds."""
+    """Return a column and the interval that is added to it, in microseconds."""
     if node["class"] == "COLUMN_REF":
         return node, 0
     if node["class"] != "FUNCTION" or node["function_name"] not in ("+", "-") or len(node["arguments"]) != 2:
@@ -137,14 +139,14 @@ def _shifted(node: Node, constant: Callable[[Node], Any]) -> tuple[Node, int] | 
 
 
 def using(names: Sequence[str], left: str, right: str, column: Callable[[str, str], Node]) -> list[tuple[Node, Node]]:
-    """The pairs that USING means."""
+    """Return the pairs that USING equates."""
     return [(column(left, name), column(right, name)) for name in names]
 
 
 def require_key(
     tables: Mapping[str, Sequence[str]], table: str, equal: Sequence[tuple[Node, Node]], where: str
 ) -> None:
-    """Raises TransformInvalid unless the whole primary key of a temporal table is in the condition."""
+    """Raise TransformInvalid unless the condition has the whole primary key of a temporal table."""
     if (key := tables.get(table.casefold())) is None:
         return
     named = {right["column_names"][-1].casefold() for _, right in equal if right["class"] == "COLUMN_REF"}

@@ -1,7 +1,7 @@
-"""A join of two inputs: each remembers its rows by what has to be equal, and by stretches of time if times are bounded.
+"""A join of two inputs. Each stores its rows by the equated columns, and by intervals of time if times are bounded.
 
-What changes in A JOIN B is dA JOIN B before, and A after JOIN dB. The rows of the left that LEFT JOIN keeps without a
-partner are those that find none, before and after.
+The delta of A JOIN B is dA JOIN (B before), and (A after) JOIN dB. LEFT JOIN also keeps the rows of the left without
+a partner, before and after.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kubothek.sql.statement import Node
 
 @dataclass(slots=True)
 class Sought:
-    """How rows of a side are found: ``own`` is the key of a row itself, ``probes`` those of the rows that fit it.
+    """The lookup of a side's rows: ``own`` is the key of a row itself, ``probes`` those of the rows that match it.
 
-    ``reach``  the least and the greatest of the first of these, if they are several
+    ``reach``  the least and the greatest first probe, if there are several
     """
 
     names: list[str]
@@ -37,7 +37,7 @@ class Sought:
 
 
 def understood(where: str, session: Session, source: From, condition: Node | None) -> Terms:
-    """What the condition of a join of two says; of LEFT JOIN only ON finds partners."""
+    """Return the terms of the condition of a join of two; in a LEFT JOIN, only ON finds partners."""
     one, other = source.leaves
     sides = [
         Side(leaf.alias.casefold(), frozenset(name.casefold() for name in leaf.delta.columns)) for leaf in (one, other)
@@ -63,7 +63,7 @@ def understood(where: str, session: Session, source: From, condition: Node | Non
 class Joined:
     """A join of two; ``name`` is that of its state.
 
-    Of a part of the keys, it answers for the rows of the left that are in it, with all of the right that fit them.
+    For a part of the keys, it joins that part's rows of the left with all matching rows of the right.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Joined:
         self._outer = source.tree["join_type"] == "LEFT"
 
     def answer(self, found: Terms, items: list[str], condition: Node | None) -> Delta:
-        """What changes in ``SELECT items FROM … WHERE condition``. Raises TransformInvalid, TransformTooLarge."""
+        """Return the delta of ``SELECT items FROM … WHERE condition``. Raises TransformInvalid, TransformTooLarge."""
         bounds = found.bounds
         self._lateness.judge_sides(self._source, None if bounds is None else bounds[0])
         left, right = self._sought(found)
@@ -114,7 +114,7 @@ class Joined:
     def _sides(
         self, side: Remembered, asked: list[str], bounds: tuple[tuple[str, str], int, int] | None
     ) -> tuple[str, str]:
-        """The rows of a side under the keys that matter, before and after, as the query calls their columns."""
+        """Return the rows of a side under the requested keys, before and after, with the query's column names."""
         leaves = "false"
         if self._lateness.horizon.on and bounds is not None:
             _, lower, upper = bounds
@@ -154,7 +154,7 @@ class Joined:
         return left, right
 
     def _tree(self, pair: tuple[str, str], kind: str) -> str:
-        """The FROM clause over these relations."""
+        """Return the FROM clause over these relations."""
         tree = deepcopy(self._source.tree)
         for side, name in zip(("left", "right"), pair, strict=True):
             tree[side]["table_name"] = name

@@ -1,4 +1,4 @@
-"""What operators with a state have in common: the keys that a delta meets, and a table before and after."""
+"""Shared parts of stateful operators: the keys in a delta, and a table before and after the run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ COPIES = "copies"
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What of a state is closed after a run.
+    """What is closed after a run.
 
-    ``end``    of a key, as SQL over its columns, in microseconds
-    ``at``     what ends at or before this; None: nothing
-    ``final``  whether answers come then, and only then
+    ``end``    when a key ends, as SQL over its columns, in microseconds
+    ``at``     keys that end at or before this are closed; None: none
+    ``final``  whether an answer comes only when its key is closed
     """
 
     end: str
@@ -27,12 +27,12 @@ class Closing:
 
     @property
     def leaves(self) -> str:
-        """Which keys leave the state."""
+        """The keys that leave the state, as an SQL condition."""
         return "false" if self.at is None else f"{self.end} <= {self.at}"
 
 
 def met(session: Session, rows: str, keys: Sequence[str], also: str | None = None) -> tuple[str, str]:
-    """The rows with the ``__id`` of their key, and the keys that they, and the rows of ``also``, have."""
+    """Return the rows with the ``__id`` of their key, and the keys of these rows and of ``also``."""
     if not keys:
         there = f"SELECT 0::BIGINT AS {ID}" + ("" if also is not None else f" FROM (SELECT 1 FROM {rows} LIMIT 1)")
         found = session.keep("keys", there)
@@ -60,11 +60,11 @@ def both(
     remains: str,
     leaves: str = "false",
 ) -> tuple[str, str]:
-    """A table of the state before and after, with the ``__id`` of its key, and put into the state.
+    """Return a table of the state before and after the run, with the ``__id`` of its key; store the latter.
 
     ``change``   a query for ``__id``, the ``fixed`` columns and the ``sums``, which are added up
-    ``remains``  which rows there are
-    ``leaves``   which of them are closed: they are in the answer of this run, and in no other
+    ``remains``  which rows exist, as SQL
+    ``leaves``   which of them are closed: the answer of this run has them, later ones do not
     """
     old = state.old(shape, keys)
     total = [f"sum({column})::{shape.columns[column]} AS {column}" for column in sums]
@@ -82,7 +82,7 @@ def both(
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Answers that need the rows of a key themselves: these are remembered.
+    """An operator that stores the rows of each key, and computes its answers from all of them.
 
     ``columns``  of the rows, with their types; the ``keys`` are among them
     """
@@ -100,11 +100,11 @@ class Recompute:
         closing: Closing | None = None,
         left: Callable[[str], str] | None = None,
     ) -> str:
-        """What changes in the answers, as a relation: the answer's columns, ``__weight``, ``__key``.
+        """Return the delta of the answers, as a relation: the answer's columns, ``__weight``, ``__key``.
 
         ``rows``    a relation with the columns and ``__weight``
-        ``answer``  gives for a relation with rows and the ``__id`` of their key a query with the answer and ``__id``
-        ``left``    gives for the table after the run a query for the rows that stay; None: by the keys, see ``closing``
+        ``answer``  returns, for a relation of rows with the ``__id`` of their key, a query for the answer and ``__id``
+        ``left``    returns, for the table after the run, a query for the rows that stay; None: ``closing`` decides
         """
         others = [column for column in self.columns if column not in self.keys]
         ordered = {key: self.columns[key] for key in self.keys} | {name: self.columns[name] for name in others}

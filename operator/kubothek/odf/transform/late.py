@@ -1,8 +1,8 @@
-"""What is late, and what is closed.
+"""Which records are late, and which state is closed.
 
-A record is judged by the watermarks of the blocks before its own, in the order of their system times, so it does not
-matter in which run it comes. State may go when no record that can still come would need it: by the watermarks as they
-were when the input that is behind had its last block.
+A record is judged by the watermarks of the blocks before its own, in the order of their system times, so the run in
+which it comes does not matter. State is dropped when no later record can need it: by the watermarks as of the last
+block of the input that is furthest behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _Mark = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """``blocks``  for each input (first offset, horizon) of its blocks; a horizon is in microseconds, or None
+    """Horizons of the inputs in one run.
+
+    ``blocks``  for each input (first offset, horizon) of its blocks; a horizon is in microseconds, or None
     ``closed``  what ends at or before this is closed, None: nothing is
     ``header``  what the next run needs to know
     """
@@ -33,27 +35,27 @@ class Horizon:
 
     @property
     def on(self) -> bool:
-        """Whether anything is ever late."""
+        """Whether records can be late."""
         return self.hints.lateness is not None
 
     @property
     def final(self) -> bool:
-        """Whether answers come once, when they are closed."""
+        """Whether each answer comes once, when it is closed."""
         return self.hints.emit is Emit.FINAL
 
     @property
     def side(self) -> bool:
-        """Whether late records are what is asked for."""
+        """Whether the answer is the late records."""
         return self.hints.late is Late.SIDE
 
     def require(self, *, sound: bool, where: str, what: str) -> None:
-        """Raises TransformInvalid if records can be late in a query that cannot tell."""
+        """Raise TransformInvalid if records can be late in a query that is not ``sound`` for it."""
         if self.on and not sound:
             raise TransformInvalid(f"{where}: LATENESS {what}")
 
 
 def horizon_of(hints: Hints, inputs: Sequence[TransformInput], header: Mapping[str, Any]) -> Horizon:
-    """By the hints of the query and the timelines of its inputs."""
+    """Return the horizons by the hints of the query, the timelines of its inputs and the header of the state."""
     if hints.lateness is None:
         return Horizon(hints, [[] for _ in inputs], None, {})
     marks, seen = [], []
@@ -78,7 +80,7 @@ def horizon_of(hints: Hints, inputs: Sequence[TransformInput], header: Mapping[s
 
 
 def _left_before(header: Mapping[str, Any], name: str) -> tuple[list[_Mark], int | None]:
-    """The marks of an input and its last moment, as the run before left them. Raises FormatInvalid."""
+    """Return the marks of an input and its last system time, as the previous run left them. Raises FormatInvalid."""
     try:
         told = header.get("inputs", {}).get(name, {})
         marks = [(int(moment), int(mark)) for moment, mark in told.get("marks", ())]
@@ -88,12 +90,12 @@ def _left_before(header: Mapping[str, Any], name: str) -> tuple[list[_Mark], int
 
 
 def nothing_late(hints: Hints, inputs: int) -> Horizon:
-    """Before there is anything."""
+    """Return the horizons before the first run."""
     return Horizon(hints, [[] for _ in range(inputs)], None, {})
 
 
 def _horizon(marks: Sequence[Sequence[_Mark]], until: int, lateness: int) -> int | None:
-    """The least watermark of all inputs as it was then, less the lateness; in microseconds."""
+    """Return the least watermark of all inputs as of ``until``, less the lateness; in microseconds."""
     found = []
     for own in marks:
         known = [mark for moment, mark in own if moment <= until]
@@ -104,7 +106,7 @@ def _horizon(marks: Sequence[Sequence[_Mark]], until: int, lateness: int) -> int
 
 
 def _still(own: Sequence[_Mark], least: int | None) -> list[_Mark]:
-    """The marks that matter to blocks that can still come."""
+    """Return the marks that later blocks can need."""
     if least is None:
         return list(own)
     past = [mark for mark in own if mark[0] <= least]

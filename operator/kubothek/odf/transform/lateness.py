@@ -1,4 +1,4 @@
-"""How operators treat late records: rows that are late are left out, what is closed leaves the state."""
+"""Late records in operators: late rows are dropped, and closed rows leave the state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from kubothek.odf.transform.sources import From
 
 
 class Lateness:
-    """Of one run. ``records`` are those of the only input; ``late`` is what LATE(SIDE) asks for, once it is known."""
+    """Treatment of late records in one run.
+
+    ``records``  those of the only input
+    ``late``     the answer of LATE(SIDE), once it is known
+    """
 
     def __init__(self, session: Session, horizon: Horizon) -> None:
         self._session = session
@@ -26,7 +30,7 @@ class Lateness:
         self._judged = False
 
     def closing(self, end: str | None) -> Closing | None:
-        """For what ends then. Raises TransformInvalid if nothing ever does."""
+        """Return what closes keys that end at ``end``; None if records are never late. Raises TransformInvalid."""
         if not self.horizon.on:
             return None
         if end is None:
@@ -36,7 +40,7 @@ class Lateness:
         return Closing(end, self.horizon.closed, self.horizon.final)
 
     def judged(self, rows: Delta, end: str | None) -> str:
-        """The rows that are not late: those for what ends after their horizon. Raises TransformInvalid."""
+        """Return the rows that are not late: their keys end after the row's horizon. Raises TransformInvalid."""
         if not self.horizon.on:
             return rows.name
         self.closing(end)
@@ -46,7 +50,7 @@ class Lateness:
         return self._kept(rows.name, f"({end} <= {HORIZON}) IS TRUE")
 
     def judge_sides(self, source: From, times: Sequence[str] | None) -> None:
-        """Leave out of both sides of a join what is late by its own time. Raises TransformInvalid."""
+        """Drop the rows that are late by their own time from both sides of a join. Raises TransformInvalid."""
         if not self.horizon.on:
             return
         if times is None:
@@ -62,12 +66,12 @@ class Lateness:
             replace_rows(leaf, self._session.keep("side", query))
 
     def require_judged(self) -> None:
-        """Raises TransformInvalid if the query has nothing that closes."""
+        """Raise TransformInvalid if records can be late, but no operator judged them."""
         if not self._judged:
             self.refuse("says nothing of a query that treats each record alone: leave the hint out")
 
     def refuse(self, why: str) -> None:
-        """Raises TransformInvalid if records can be late."""
+        """Raise TransformInvalid if records can be late."""
         if self.horizon.on:
             raise TransformInvalid(f"{self.where}: LATENESS {why}")
 

@@ -1,4 +1,4 @@
-"""The operators that have a state, as a walk through the queries meets them."""
+"""The stateful operators, as a walk through the queries calls them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kubothek.sql.statement import Node
 
 
 class Operators:
-    """Of one run; each has a table or more of the state, called after its place in the queries.
+    """The stateful operators of one run; each has tables in the state, named by its position in the queries.
 
     ``tables``    temporal tables, in lower case, and their primary keys
-    ``exchange``  what becomes of rows that come together by a key; ``step`` counts how often they did
+    ``exchange``  exchanges rows by key; ``step`` counts the exchanges
     """
 
     beside: Mapping[str, str] = MappingProxyType({})
-    """Columns of the engine's own, with their types, that rows keep on their way into an operator."""
+    """Columns of the engine's own, with their types, that rows keep until an operator."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Operators:
         return self._passing(session, *inflows)
 
     def distinct(self, walk: Walk, rows: Delta) -> Delta:
-        """Each row once."""
+        """Return the delta of the distinct rows."""
         self.lateness.refuse("with DISTINCT, which closes nothing")
         names = {column: f"k{number}" for number, column in enumerate(rows.columns)}
         items = [f"{quoted(column)} AS {name}" for column, name in names.items()]
@@ -74,26 +74,26 @@ class Operators:
         return walk.answered(grouping.difference(self._session, self._state, given, answers))
 
     def grouped(self, walk: Walk, node: Node, source: From) -> Delta:
-        """A SELECT with GROUP BY."""
+        """Return the delta of a SELECT with GROUP BY."""
         name = self._next("group")
         select = GroupedSelect(walk, self._session, self._state, self.lateness, name, exchange=self._exchange)
         return select.answer(node, source)
 
     def windowed(self, walk: Walk, node: Node, source: From) -> Delta:
-        """A SELECT with OVER."""
+        """Return the delta of a SELECT with OVER."""
         name = self._next("rank")
         select = RankedSelect(walk, self._session, self._state, self.lateness, name, exchange=self._exchange)
         return select.answer(node, source)
 
     def prepare(self, walk: Walk, source: From) -> None:
-        """Of several inputs each has its own weights. Raises TransformInvalid for more than two."""
+        """Give each side of a join its own weights. Raises TransformInvalid unless it is a join of two inputs."""
         if len(source.leaves) > 2 or source.unfolds:
             what = "a join beside a list" if source.unfolds else "a join of more than two"
             raise TransformInvalid(f"{walk.where}: {what}: one after the other, in WITH or in steps")
         prepare(self._session, source, tuple(self.beside))
 
     def joined(self, walk: Walk, source: From, items: list[str], condition: Node | None) -> Delta:
-        """A join of two inputs."""
+        """Return the delta of a join of two inputs."""
         found = understood(walk.where, self._session, source, condition)
         if is_temporal(walk.where, source):
             name = self._next("temporal")
@@ -105,7 +105,7 @@ class Operators:
 
 
 def is_temporal(where: str, source: From) -> bool:
-    """Whether a join of two takes the version of the right that is valid at a time. Raises TransformInvalid."""
+    """Return whether a join of two takes the version of the right that is valid at a time. Raises TransformInvalid."""
     if source.leaves[0].moment:
         raise TransformInvalid(f"{where}: FOR SYSTEM_TIME AS OF stands at the right side of a join")
     return bool(source.leaves[1].moment) or source.tree["ref_type"] == "ASOF"

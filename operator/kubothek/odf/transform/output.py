@@ -1,4 +1,4 @@
-"""Changes as records: operations, their order, and the types that files have."""
+"""Records of a delta: operations, their order, and the types of files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kubothek.odf.validation.state import Vocabulary
 
 OP: Final = "__op"
 ORDER: Final = "__order"
-"""The column with bytes by which the records of keys are in their order; those of one key are so already."""
+"""A column of bytes that sort the records of different keys; records of one key are already in order."""
 BATCH_ROWS: Final = 65_536
-"""Of each batch of an output but the last: how a slice is encoded depends on it."""
+"""Rows of each batch of an output except the last; the encoding of a slice depends on it."""
 _ORIGIN: Final = [INPUT, RECORD]
 _MOMENT: Final = pa.timestamp("ms", "UTC")
 _CASTS: Final = {"HUGEINT": "BIGINT", "UHUGEINT": "UBIGINT", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP"}
 
 
 class Output:
-    """Of the last query: ``schema`` is [event_time, data…]. Raises TransformInvalid for what no ledger can hold."""
+    """The output of the last query; ``schema`` is [event_time, data…]. Raises TransformInvalid for invalid columns."""
 
     def __init__(self, session: Session, delta: Delta, vocabulary: Vocabulary) -> None:
         self._session = session
@@ -45,14 +45,14 @@ class Output:
         _check(self.schema, vocabulary)
 
     def rows(self, op: str) -> pa.RecordBatchReader:
-        """``[op, event_time, data…]`` in their order; read once."""
+        """Return ``[op, event_time, data…]`` in their order; read once."""
         schema = pa.schema([pa.field(op, pa.int32(), nullable=False), *self.schema])
         query = self._of_keys() if self._delta.keyed else self._of_records()
         shaped = self._shaped(self._session.rows(query), schema)
         return pa.RecordBatchReader.from_batches(schema, even(shaped, schema))
 
     def rows_with_order(self, op: str) -> pa.RecordBatchReader:
-        """The same of an answer by keys, with :data:`ORDER` as the last column: to be merged with those of others."""
+        """Return the rows of a keyed answer, to be merged with other parts' by the last column, :data:`ORDER`."""
         plain = pa.schema([pa.field(op, pa.int32(), nullable=False), *self.schema])
         schema = plain.append(pa.field(ORDER, pa.binary()))
         batches = self._session.rows(self._of_keys(f", {_MERGED} AS {ORDER}"))
@@ -66,10 +66,12 @@ class Output:
         return pa.RecordBatchReader.from_batches(schema, shaped())
 
     def origins(self, wanted: str, named: Mapping[str, str]) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
-        """``[event_time, data…]`` as :meth:`rows` has them, and where each row is from, in the order of that:
-        ``__input`` and ``__record``.
+        """Yield ``[event_time, data…]`` as in :meth:`rows`, with the origin of each row: ``__input``, ``__record``.
 
-        ``wanted``  a relation: only rows that are in it, by the columns that ``named`` calls otherwise there, come
+        Rows are in the order of their origin.
+
+        ``wanted``  a relation; only rows that are in it are yielded
+        ``named``   the columns that are compared, with their names in ``wanted``
         """
         alike = " AND ".join(
             f"{item} IS NOT DISTINCT FROM w.{named[name]}"
@@ -100,7 +102,7 @@ class Output:
     # --- records of records ------------------------------------------------------------------------------------
 
     def _of_records(self) -> str:
-        """In the order of the records: sorting by time could take back what is not there yet (OP-02)."""
+        """Return the query in record order: sorted by time, a retraction could precede its record (OP-02)."""
         names = [f"c{n}" for n in range(len(self._names))]
         items = [f"{item} AS {name}" for item, name in zip(self._items, names, strict=True)]
         kept = self._session.keep(
@@ -128,7 +130,7 @@ class Output:
     # --- records of keys ---------------------------------------------------------------------------------------
 
     def _of_keys(self, more: str = "") -> str:
-        """By event time, then key; the n-th that goes and the n-th that comes of a key are a correction."""
+        """Return the query by event time, then key; the n-th removed and n-th added row of a key are a correction."""
         names = [f"c{n}" for n in range(len(self._names))]
         items = [f"{item} AS {name}" for item, name in zip(self._items, names, strict=True)]
         net = (
@@ -165,7 +167,7 @@ _MERGED: Final = sort_key([f"NOT ({_NONE})", _TIME, KEY])
 
 
 def even(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of :data:`BATCH_ROWS`, whatever they were cut into."""
+    """Yield the same rows in batches of :data:`BATCH_ROWS`, whatever their batches were."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -197,7 +199,7 @@ def _sorted(names: Sequence[str]) -> list[str]:
 
 
 def _ordered(names: list[str], vocabulary: Vocabulary) -> list[str]:
-    """The event time first."""
+    """Return the names with the event time first. Raises TransformInvalid for reserved, duplicate and missing names."""
     folded = [name.casefold() for name in names]
     if vocabulary.event_time not in names:
         raise TransformInvalid(
@@ -235,7 +237,7 @@ def _cast(column: Any, wanted: pa.DataType) -> Any:
 
 
 def _check(schema: pa.Schema, vocabulary: Vocabulary) -> None:
-    """Raises TransformInvalid for columns that no slice may have."""
+    """Raise TransformInvalid for columns that no slice may have."""
     kind = schema.field(0).type
     if kind not in (_MOMENT, pa.date32()):
         raise TransformInvalid(

@@ -1,4 +1,4 @@
-"""Where checkpoints are read: a file of this machine, or an object of a store, of which parts are fetched."""
+"""Sources of checkpoints: a local file, or an object of a store, of which parts are fetched."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kubothek.errors import FormatInvalid
 
 
 class Bytes(Protocol):
-    """What is read here and there: ``size`` bytes."""
+    """Bytes with random access; ``size`` is their number."""
 
     size: int
 
     def read(self, at: int, length: int) -> memoryview:
-        """Some of them. Raises what the place raises where they are."""
+        """Read some of them. Raises the errors of the source."""
 
 
 class Mapped:
-    """A file of this machine. Raises FormatInvalid for an empty one."""
+    """A local file, mapped into memory. Raises FormatInvalid for an empty one."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -32,18 +32,18 @@ class Mapped:
         self.size = len(self._view)
 
     def read(self, at: int, length: int) -> memoryview:
-        """Without a copy."""
+        """Read bytes without a copy."""
         return self._view[at : at + length]
 
 
 class Opened:
-    """A seekable stream, as of an object of a store, of which no more is fetched than is read."""
+    """A seekable stream, such as an object of a store; only the bytes that are read are fetched."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream
         self.size = stream.seek(0, io.SEEK_END)
 
     def read(self, at: int, length: int) -> memoryview:
-        """As the stream has them."""
+        """Read bytes from the stream."""
         self._stream.seek(at)
         return memoryview(self._stream.read(length))

@@ -1,4 +1,4 @@
-"""The queries of a transformation: its steps, their hints, and what a state is of."""
+"""The queries of a transformation: steps, hints, and the fingerprint of their state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kubothek.odf.transform.session import ENGINES, Session
 from kubothek.sql.statement import Statement
 
 _STATE: Final = 2
-"""The version of what operators remember."""
+"""The version of the operators' state."""
 
 
 def hints_of(transform: TransformSql) -> Hints:
-    """Of the last query; no other may have any. Raises TransformInvalid."""
+    """Return the hints of the last query; no other may have any. Raises TransformInvalid."""
     *before, last = steps_of(transform)
     if any(read_hints(step.query) != Hints() for step in before):
         raise TransformInvalid("hints on late records stand in the last query, for all")
@@ -27,14 +27,14 @@ def hints_of(transform: TransformSql) -> Hints:
 
 
 def fingerprint(transform: TransformSql) -> str:
-    """What a state is of: another query has no use for it."""
+    """Return the fingerprint of a state; a query with another fingerprint cannot use it."""
     steps = [(step.alias, step.query) for step in steps_of(transform)]
     tables = [(table.name, table.primary_key) for table in transform.temporal_tables or ()]
     return sha256(orjson.dumps([_STATE, transform.engine.lower(), steps, tables])).hexdigest()
 
 
 def engine_of(transform: TransformSql) -> str:
-    """The engine of a transformation, in lower case. Raises TransformInvalid for one that is not known here."""
+    """Return the engine of a transformation, in lower case. Raises TransformInvalid for an unknown one."""
     engine = transform.engine.lower()
     if engine not in ENGINES:
         known = ", ".join(ENGINES)
@@ -43,7 +43,7 @@ def engine_of(transform: TransformSql) -> str:
 
 
 def steps_of(transform: TransformSql) -> Sequence[SqlQueryStep]:
-    """Its queries, the last one last. Raises TransformInvalid."""
+    """Return the queries in their order. Raises TransformInvalid."""
     steps = transform.queries or ((SqlQueryStep(query=transform.query),) if transform.query else ())
     if not steps:
         raise TransformInvalid("the transformation has no query")
@@ -53,7 +53,7 @@ def steps_of(transform: TransformSql) -> Sequence[SqlQueryStep]:
 
 
 def parsed(session: Session, steps: Sequence[SqlQueryStep]) -> list[Statement]:
-    """Each query, checked to be one SELECT of allowed parts. Raises TransformInvalid."""
+    """Parse each query and check that it is one SELECT of allowed parts. Raises TransformInvalid."""
     found = []
     for number, step in enumerate(steps, 1):
         try:

@@ -23,21 +23,21 @@ from kubothek.odf.transform.walk import Walk
 from kubothek.sql.statement import Node
 
 _PEERS_ALIKE: Final = frozenset({"rank", "dense_rank", "rank_dense", "percent_rank", "cume_dist"})
-"""Which give equal rows the same: their order is not completed."""
+"""Functions that give equal rows the same result: their order is not completed."""
 _ORDERED: Final = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
 _SUMS: Final = frozenset({"count", "count_star", "min", "max", "sum"})
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Such a SELECT, read.
+    """A compiled SELECT with OVER.
 
-    ``rows``     a relation with what changes in the rows that it looks at: its ``columns``, and what is kept ``beside``
+    ``rows``     a relation with the delta of the rows that it reads: its ``columns``, and the internal ones to keep
     ``keys``     those of the columns that are the PARTITION BY
-    ``windows``  their trees, with orders that leave nothing open
-    ``given``    gives for a relation of rows, with the ``__id`` of their key, the one that the SELECT names
-    ``items``    gives those of the SELECT, as SQL over that, whose stars leave out some more columns
-    ``qualify``  likewise, '' if there is none; ``condition`` is its tree
+    ``windows``  their trees, with total orders
+    ``given``    returns, for a relation of rows with the ``__id`` of their key, the FROM clause of the SELECT
+    ``items``    returns the SELECT list, as SQL over that clause; its stars leave out the columns that are passed
+    ``qualify``  the QUALIFY clause as SQL, '' if there is none; ``condition`` is its tree
     """
 
     rows: str
@@ -51,16 +51,16 @@ class Ranked:
     closing: Closing | None
 
     def answer(self, table: str) -> str:
-        """A query with the answer over all rows of some keys, and the ``__id`` of these."""
+        """Return a query for the answer over all rows of some keys, with the ``__id`` of these."""
         return self.over(self.given(table), [ID])
 
     def over(self, given: str, more: Sequence[str], hidden: Sequence[str] = ()) -> str:
-        """The same over what ``given`` gave and, beside it, ``hidden`` columns; with ``more`` behind the answer's."""
+        """Return the query over ``given``, which also has ``hidden`` columns; ``more`` columns follow the answer's."""
         return f"SELECT {listed([*self.items(hidden), *more])} FROM {given}{self.qualify}"
 
 
 class RankedSelect:
-    """One such SELECT; ``name`` is that of its state.
+    """A SELECT with OVER; ``name`` is that of its state.
 
     ``beside``  columns of the engine's own that rows keep
     """
@@ -82,14 +82,14 @@ class RankedSelect:
         self._beside = beside
 
     def answer(self, node: Node, source: From) -> Delta:
-        """What changes in its answer. Raises TransformInvalid, TransformTooLarge."""
+        """Return the delta of its answer. Raises TransformInvalid, TransformTooLarge."""
         found = self.read(node, source)
         operator = Recompute(self._name, found.keys, found.columns)
         changed = operator.difference(self._session, self._state, found.rows, found.answer, found.closing)
         return self._walk.answered(changed)
 
     def read(self, node: Node, source: From) -> Ranked:
-        """Raises TransformInvalid, TransformTooLarge."""
+        """Compile the SELECT. Raises TransformInvalid, TransformTooLarge."""
         if len(source.leaves) > 1 or source.unfolds:
             raise TransformInvalid(f"{self._where}: OVER beside a join or a list: join in an earlier query, or in WITH")
         (leaf,) = source.leaves
@@ -133,14 +133,14 @@ class RankedSelect:
         return partitions
 
     def _used(self, node: Node, delta: Delta) -> list[str]:
-        """The columns that the rows of the state need."""
+        """Return the columns that rows in the state need."""
         if any(item["class"] == "STAR" for item in node["select_list"]):
             return list(delta.columns)
         words = {name.casefold() for names in column_names([node["select_list"], node["qualify"]]) for name in names}
         return [column for column in delta.columns if column.casefold() in words]
 
     def _complete(self, window: Node, columns: list[str], source: From) -> None:
-        """An order that leaves nothing open: rows that are equal in it are equal in all that the query sees."""
+        """Make the order of a window total: rows that are equal in it are equal in all columns that the query uses."""
         name = function_of(window)
         frames = {window["start"], window["end"]}
         if name in _SUMS:

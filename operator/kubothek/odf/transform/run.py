@@ -1,4 +1,4 @@
-"""One run of a transformation, and the check before the first one."""
+"""One run of a transformation, and the check before the first run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kubothek.odf.transform.state import State
 from kubothek.odf.validation.state import Vocabulary
 
 ENGINE_VERSION: Final = f"kubothek-2+duckdb-{duckdb.__version__}"
-"""What a block names as the engine (EN-11): another version may give other bytes."""
+"""The engine in a block (EN-11); another version may give other bytes."""
 MEMORY: Final = "1GB"
-"""Of a run's database, which goes to the disk beyond it."""
+"""The memory limit of a run's database, which spills to disk beyond it."""
 
 
 def validate(
@@ -33,9 +33,9 @@ def validate(
     vocabularies: Mapping[str, Vocabulary],
     vocabulary: Vocabulary,
 ) -> pa.Schema:
-    """The columns of the output, [event_time, data…] (EN-05). Raises TransformInvalid, saying what to do.
+    """Return the columns of the output, [event_time, data…] (EN-05). Raises TransformInvalid, with a remedy.
 
-    ``inputs``, ``vocabularies``  by what queries call them
+    ``inputs``, ``vocabularies``  by their names in queries
     ``vocabulary``                that of the output
     """
     return _checked(transform, inputs, vocabularies, vocabulary)[0]
@@ -69,10 +69,12 @@ def _checked(
 
 
 def execute(request: TransformRequest, *, memory: str = MEMORY, threads: int | None = None) -> TransformResult:
-    """One run (EN-06, EN-07). Raises TransformInvalid, TransformTooLarge, FormatInvalid for a checkpoint of another
-    query, and what the records raise; so does the stream. The new checkpoint is written when this returns.
+    """Execute one run (EN-06, EN-07). The new checkpoint is written when this returns.
 
-    ``memory``, ``threads``  of the database; the result does not depend on them.
+    ``memory``, ``threads``  of the database; the result does not depend on them
+
+    Raises TransformInvalid, TransformTooLarge, FormatInvalid for a checkpoint of another query, and what reading the
+    records raises; so does the stream.
     """
     session = Session(engine_of(request.transform), request.scratch, memory, threads)
     try:
@@ -93,7 +95,7 @@ def execute(request: TransformRequest, *, memory: str = MEMORY, threads: int | N
 
 
 def checkpoint_before(request: TransformRequest) -> Reader | None:
-    """What the run before left. Raises FormatInvalid."""
+    """Return the checkpoint of the previous run. Raises FormatInvalid."""
     return None if request.checkpoint is None else Reader(Mapped(request.checkpoint))
 
 
@@ -105,7 +107,7 @@ def _closing(rows: pa.RecordBatchReader, session: Session) -> Iterator[pa.Record
 
 
 def watermark_after(inputs: Sequence[TransformInput], previous: Timestamp | None) -> Timestamp | None:
-    """The least of the inputs', never below the previous one (DT-07)."""
+    """Return the least watermark of the inputs, never below the previous one (DT-07)."""
     each = [one.watermarks[-1][1] if one.watermarks else one.previous_watermark for one in inputs]
     known = [one for one in each if one is not None]
     least = min(known) if known and len(known) == len(each) else None

@@ -1,4 +1,4 @@
-"""Records of the inputs as a weighted table: +1 what an input adds, -1 what it takes back."""
+"""Records of the inputs as a weighted table: +1 for what an input adds, -1 for what it retracts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ WEIGHT: Final = "__weight"
 INPUT: Final = "__input"
 RECORD: Final = "__record"
 HORIZON: Final = "__horizon"
-"""What ends at or before this is late for the row, in microseconds; NULL: nothing is."""
+"""In microseconds: what ends at or before this is late for the row; NULL: nothing is."""
 KEY: Final = "__key"
 
 
 def visible(schema: pa.Schema, vocabulary: Vocabulary) -> list[str]:
-    """The columns that queries see: what a record says, not when and where it was written."""
+    """Return the columns that queries see: all but offset, op and system time."""
     return [name for name in schema.names if name not in vocabulary.names[:3]]
 
 
 def check_input(alias: str, schema: pa.Schema, vocabulary: Vocabulary) -> None:
-    """Raises TransformInvalid if SQL could not tell its columns apart."""
+    """Raise TransformInvalid for columns that SQL cannot tell apart, reserved names or a missing event time."""
     names = visible(schema, vocabulary)
     folded = [name.casefold() for name in names]
     if alike := [name for name in names if folded.count(name.casefold()) > 1]:
@@ -50,11 +50,10 @@ def scan(
     *,
     again: bool,
 ) -> str:
-    """The records of one input as a relation.
+    """Return the records of one input as a relation.
 
     ``blocks``  (first offset, horizon), if records can be late
     ``again``   whether it is read more than once
-
     A correction is one record: -1 and +1 under the offset of its first half (OP-02).
     """
     inside = pa.schema([pa.field(field.name, for_duckdb(field.type)) for field in schema])
@@ -74,7 +73,7 @@ def scan(
 
 
 def _judged(session: Session, name: str, offset: str, blocks: Sequence[tuple[int, int | None]]) -> str:
-    """The records with what is late for them."""
+    """Join each record with the horizon of its block."""
     if not blocks:
         return name
     firsts, horizons = zip(*blocks, strict=True)

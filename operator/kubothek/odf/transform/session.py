@@ -1,4 +1,4 @@
-"""The database of one run: in memory, locked, spilling to the run's scratch; gone with the run."""
+"""The database of one run: in memory, locked, spilling to the run's scratch directory; deleted with the run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FROM: Final = "SELECT * FROM "
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 class Session:
-    """A database that nothing else uses. Close it when its rows are read."""
+    """A database of one run. Close it when its rows are read."""
 
     def __init__(self, engine: str, scratch: Path | None, memory: str, threads: int | None = None) -> None:
         config: dict[str, Any] = LOCKED | {
@@ -45,29 +45,29 @@ class Session:
         self._database = duckdb.connect(":memory:", config=config)
 
     def close(self) -> None:
-        """Nothing can be read afterwards."""
+        """Close the database; nothing can be read afterwards."""
         self._database.close()
 
     # --- SQL ---------------------------------------------------------------------------------------------------
 
     def parse(self, text: str) -> Statement:
-        """One SELECT of allowed parts. Raises TransformInvalid."""
+        """Parse one SELECT of allowed parts. Raises TransformInvalid."""
         try:
             return parse(self._database, respelled(text))
         except (duckdb.Error, QueryInvalid) as error:
             raise TransformInvalid(message_of(error)) from error
 
     def expression(self, text: str) -> Node:
-        """The tree of an expression of our own."""
+        """Return the tree of an expression that the engine wrote itself."""
         node: Node = parse(self._database, _SELECT + text).tree["statements"][0]["node"]["select_list"][0]
         return node
 
     def text(self, expression: Node) -> str:
-        """An expression as SQL, without its alias."""
+        """Return an expression as SQL, without its alias."""
         return self._rendered({"select_list": [expression | {"alias": ""}]}).removeprefix(_SELECT)
 
     def source_text(self, source: Node) -> str:
-        """What stands after FROM, as SQL."""
+        """Return a FROM clause as SQL, without the word."""
         star = self.expression("*")
         return self._rendered({"select_list": [star], "from_table": source}).removeprefix(_FROM)
 
@@ -80,64 +80,64 @@ class Session:
     # --- relations ---------------------------------------------------------------------------------------------
 
     def new_name(self, what: str) -> str:
-        """A name that nothing else has here, and that no query can have."""
+        """Return a name that is unique here, and that no query can use."""
         return f"__{what}_{next(self._numbers)}"
 
     def register(self, what: str, rows: pa.Table | pa.RecordBatchReader) -> str:
-        """Make rows a relation, of a reader one that is read once. Its name."""
+        """Register rows as a relation, and return its name; a reader can be read once."""
         name = self.new_name(what)
         self._database.register(name, rows)
         return name
 
     def forget(self, name: str) -> None:
-        """Rows that were registered are not needed any more."""
+        """Unregister rows."""
         self._database.unregister(name)
 
     def view(self, what: str, query: str) -> str:
-        """Name a query. Raises TransformInvalid if it cannot be."""
+        """Create a view of a query, and return its name. Raises TransformInvalid."""
         name = self.new_name(what)
         self.run(f"CREATE TEMP VIEW {name} AS {query}")
         return name
 
     def keep(self, what: str, query: str) -> str:
-        """Answer a query, and name the answer. Raises TransformInvalid, TransformTooLarge."""
+        """Store the answer of a query, and return its name. Raises TransformInvalid, TransformTooLarge."""
         name = self.new_name(what)
         self.run(f"CREATE TEMP TABLE {name} AS {query}")
         return name
 
     def drop(self, name: str) -> None:
-        """A kept answer is not needed any more."""
+        """Delete a stored answer."""
         self.run(f"DROP TABLE IF EXISTS {name}")
 
     def require_distinct(self, query: str, where: str) -> None:
-        """Raises TransformInvalid for two columns of one name: as relation, DuckDB would rename one."""
+        """Raise TransformInvalid for two columns of one name; in a relation, DuckDB would rename one."""
         names = [name.casefold() for name in self.relation(query).columns]
         if alike := [name for name in names if names.count(name) > 1]:
             raise TransformInvalid(f"{where}: column {alike[0]!r} is there twice; name one otherwise with AS")
 
     def columns(self, relation: str) -> dict[str, str]:
-        """The names of a relation's columns, and their types as DuckDB writes them."""
+        """Return the names of a relation's columns, and their types as DuckDB writes them."""
         found = self.relation(f"SELECT * FROM {relation} LIMIT 0")
         return dict(zip(found.columns, map(str, found.types), strict=True))
 
     # --- rows --------------------------------------------------------------------------------------------------
 
     def run(self, statement: str) -> None:
-        """Run a statement for what it does. Raises TransformInvalid, TransformTooLarge."""
+        """Execute a statement that returns no rows. Raises TransformInvalid, TransformTooLarge."""
         try:
             self._database.execute(statement).fetchall()
         except duckdb.Error as error:
             raise self._failure(error) from error
 
     def relation(self, query: str) -> duckdb.DuckDBPyRelation:
-        """A query that is bound, and not answered yet. Raises TransformInvalid."""
+        """Bind a query without executing it. Raises TransformInvalid."""
         try:
             return self._database.sql(query)
         except duckdb.Error as error:
             raise self._failure(error) from error
 
     def table(self, query: str) -> pa.Table:
-        """The rows of a query, which are few enough for memory. Raises TransformInvalid, TransformTooLarge."""
+        """Return the rows of a query; they must fit into memory. Raises TransformInvalid, TransformTooLarge."""
         try:
             found: pa.Table = self._database.sql(query).to_arrow_table()
         except duckdb.Error as error:
@@ -145,7 +145,7 @@ class Session:
         return found
 
     def first(self, query: str) -> tuple[Any, ...]:
-        """The row of a query that has one."""
+        """Return the only row of a query."""
         try:
             (row,) = self._database.execute(query).fetchall()
         except duckdb.Error as error:
@@ -154,14 +154,14 @@ class Session:
         return found
 
     def rows(self, query: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a query as they come; nothing else may be asked meanwhile."""
+        """Yield the rows of a query; execute nothing else meanwhile."""
         try:
             yield from self._database.sql(query).to_arrow_reader(_BATCH_ROWS)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._failure(error) from error
 
     def watched(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; what goes wrong in them is told as it is, not as DuckDB would."""
+        """Yield the same batches; record their error, so that it is raised in place of DuckDB's."""
         try:
             yield from rows
         except Exception as error:
@@ -180,10 +180,10 @@ class Session:
 
 
 def message_of(error: Exception) -> str:
-    """What DuckDB says, without the drawing of where."""
+    """Return DuckDB's message without the excerpt of the query."""
     return str(error).partition("\n\nLINE ")[0]
 
 
 def listed(items: Sequence[str]) -> str:
-    """For a SELECT."""
+    """Join items with commas, for a SELECT."""
     return ", ".join(items)

@@ -1,4 +1,4 @@
-"""The rows of one side of a join, remembered by what the other side looks for."""
+"""The rows of one side of a join, stored by the keys under which the other side looks them up."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from kubothek.sql.statement import Node
 
 
 def weight_of(number: int) -> str:
-    """The weights of the rows of one side."""
+    """Return the column with the weights of one side."""
     return f"{WEIGHT}_{number}"
 
 
 def horizon_of(number: int) -> str:
-    """What is late for the rows of one side."""
+    """Return the column with the horizons of one side."""
     return f"{HORIZON}_{number}"
 
 
 def replace_rows(leaf: Leaf, name: str) -> None:
-    """Another relation with the same columns stands for a side."""
+    """Replace the relation of a side by another one with the same columns."""
     leaf.delta = replace(leaf.delta, name=name)
     leaf.node["table_name"] = name
     leaf.node["qualified_name"] = {"path": [name]}
 
 
 def compared(session: Session, source: From, pair: tuple[Node, Node]) -> list[str]:
-    """What has to be equal, of the left and of the right, in the type in which it is compared; as SQL."""
+    """Return the equated expressions of left and right as SQL, cast to the type in which they are compared."""
     texts = [session.text(each) for each in pair]
     both_sides = listed([f"{leaf.delta.name} AS {quoted(leaf.alias)}" for leaf in source.leaves])
     kind = session.columns(f"(SELECT [{listed(texts)}][1] AS x FROM {both_sides})")["x"]
@@ -47,7 +47,7 @@ def come_together(
     keys: tuple[Sequence[str], Sequence[str]],
     reach: tuple[str, str] | None = None,
 ) -> None:
-    """What changes in both sides, by keys; ``reach`` is that of the right (see :class:`~.exchange.Inflow`)."""
+    """Exchange the deltas of both sides by keys; ``reach`` is that of the right (see :class:`~.exchange.Inflow`)."""
     left, right = source.leaves
     inflows = [
         Inflow(left.delta.name, keys[0], left.alias),
@@ -58,7 +58,7 @@ def come_together(
 
 
 def prepare(session: Session, source: From, beside: Sequence[str] = ()) -> None:
-    """Keep what changes in each side, with a weight of its own name, and so for the columns ``beside`` it."""
+    """Store the delta of each side; weights, horizons and the columns ``beside`` get names of their own."""
     for number, leaf in enumerate(source.leaves):
         columns = [quoted(column) for column in leaf.delta.columns]
         horizon = "NULL::BIGINT" if leaf.delta.keyed else HORIZON
@@ -74,7 +74,7 @@ def prepare(session: Session, source: From, beside: Sequence[str] = ()) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One side: its rows have the columns ``names``, whose ``values`` are SQL over the side, then ``c0``, ``c1`` …
+    """One stored side: its rows have the columns ``names``, given by ``values`` in SQL, then ``c0``, ``c1`` …
 
     ``state``   the name of its table
     ``number``  0 for the left, 1 for the right
@@ -87,36 +87,36 @@ class Remembered:
     values: Sequence[str]
 
     def keys(self, session: Session, asked: Sequence[str], names: Sequence[str]) -> str:
-        """Those that some queries ask for, each once, with ``__id``."""
+        """Return the distinct keys of some queries, with ``__id``."""
         union = " UNION ALL ".join(asked)
         query = f"SELECT DISTINCT {listed(names)} FROM ({union})"
         return session.keep("keys", f"SELECT *, row_number() OVER () AS {ID} FROM ({query})")
 
     def own(self, names: Sequence[str]) -> str:
-        """A query for the keys of what changes in this side."""
+        """Return a query for the keys of this side's delta."""
         given = dict(zip(self.names, self.values, strict=True))
         return self.ask([given[name] for name in names], names, self.leaf.delta.name)
 
     def ask(self, values: Sequence[str], names: Sequence[str], rows: str) -> str:
-        """A query for keys, which are SQL over rows of this side."""
+        """Return a query for keys that are SQL over rows of this side."""
         items = [f"{value} AS {name}" for value, name in zip(values, names, strict=True)]
         return f"SELECT {listed(items)} FROM {rows} AS {quoted(self.leaf.alias)}"
 
     def shape(self, session: Session, keys: int) -> Shape:
-        """Its table, of which the first columns are the key."""
+        """Return the shape of its table, whose first ``keys`` columns are the key."""
         found = session.columns(f"({self.changed()})")
         found.pop(weight_of(self.number))
         return Shape(self.state, found | {COPIES: "BIGINT"}, keys)
 
     def changed(self) -> str:
-        """A query for what changes."""
+        """Return a query for the delta."""
         own = [f"{value} AS {name}" for value, name in zip(self.values, self.names, strict=True)]
         alias = quoted(self.leaf.alias)
         given = [f"{alias}.{quoted(column)} AS c{n}" for n, column in enumerate(self.leaf.delta.columns)]
         return f"SELECT {listed([*own, *given, weight_of(self.number)])} FROM {self.leaf.delta.name} AS {alias}"
 
     def both(self, session: Session, state: State, keys: str, count: int, leaves: str = "false") -> tuple[str, str]:
-        """The rows under some keys before and after, which are put into the state but for those that leave it."""
+        """Return the rows of some keys before and after the run; store the latter, without those that leave."""
         shape = self.shape(session, count)
         others = [column for column in shape.columns if column not in (*shape.key, COPIES)]
         weight = weight_of(self.number)
@@ -127,6 +127,6 @@ class Remembered:
         return both(session, state, shape, keys, change, others, [COPIES], f"{COPIES} <> 0", leaves)
 
     def named(self, session: Session, table: str) -> str:
-        """A relation with the columns as the query calls them, and the weights of this side."""
+        """Return a relation with the query's names of the columns, and the weights of this side."""
         items = [f"c{n} AS {quoted(column)}" for n, column in enumerate(self.leaf.delta.columns)]
         return session.view("side", f"SELECT {listed([*items, f'{COPIES} AS {weight_of(self.number)}'])} FROM {table}")

@@ -1,4 +1,4 @@
-"""What stands after FROM: one input or several, and what is unfolded beside them."""
+"""The FROM clause: one input or several, and the lists that are unnested beside them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kubothek.odf.transform.dialect import temporal
 from kubothek.sql.statement import Node, base_tables, nodes
 
 Compile = Callable[[Node], Delta]
-"""What a subquery in FROM gives."""
+"""Compiles a subquery in FROM."""
 _JOINS: Final = ("INNER", "LEFT")
 
 
 @dataclass(slots=True)
 class Leaf:
-    """An input, or what a query made of one, in a FROM clause.
+    """An input, or the answer of a query, in a FROM clause.
 
-    ``node``    its place in the tree, which is a plain table
-    ``alias``   what the query calls it
-    ``table``   which input or earlier query it is; '' for a subquery
-    ``moment``  of FOR SYSTEM_TIME AS OF; '' without
+    ``node``    its node in the tree, which is a plain table
+    ``alias``   its name in the query
+    ``table``   the name of the input or earlier query; '' for a subquery
+    ``moment``  the column of FOR SYSTEM_TIME AS OF; '' without
     """
 
     node: Node
@@ -39,7 +39,7 @@ class Leaf:
 class From:
     """A FROM clause whose leaves are relations of the session.
 
-    ``unfolds``  whether lists, or constants, stand beside the leaves
+    ``unfolds``  whether there are lists, or constants, beside the leaves
     """
 
     tree: Node
@@ -48,14 +48,14 @@ class From:
 
 
 def read_from(source: Node, scope: Mapping[str, Delta], compile_: Compile, where: str) -> From:
-    """The clause with its leaves compiled. Raises TransformInvalid."""
+    """Return the clause with its leaves compiled. Raises TransformInvalid."""
     found = From(deepcopy(source))
     _visit(found.tree, found, scope, compile_, where)
     return found
 
 
 def joins(tree: Node) -> Iterator[Node]:
-    """All joins of a FROM clause, without those inside of subqueries."""
+    """Yield all joins of a FROM clause, without those inside of subqueries."""
     if tree["type"] == "JOIN":
         yield tree
         yield from joins(tree["left"])
@@ -94,7 +94,7 @@ def _visit(node: Node, found: From, scope: Mapping[str, Delta], compile_: Compil
 
 
 def _become(node: Node, found: From, leaf: Leaf) -> None:
-    """A leaf is a plain table under its alias."""
+    """Replace a node by a plain table with the alias of the leaf."""
     names = node.get("column_name_alias", [])
     query_location = node["query_location"]
     node.clear()
@@ -126,7 +126,7 @@ def _check_join(node: Node, where: str) -> None:
 
 
 def _check_constant(inner: Node, scope: Mapping[str, Delta], where: str) -> None:
-    """A subquery without inputs unfolds what its row has: it may not sum up."""
+    """Raise TransformInvalid for a subquery without inputs that aggregates; it may only unnest values."""
     for table in base_tables(inner):
         raise unknown(table["table_name"], scope, where)
     for node in nodes(inner):
@@ -137,12 +137,12 @@ def _check_constant(inner: Node, scope: Mapping[str, Delta], where: str) -> None
 
 
 def has_unnest(items: object) -> bool:
-    """Whether a SELECT makes several rows of one."""
+    """Return whether a SELECT makes several rows of one."""
     return any(function_of(node) == "unnest" for node in own_nodes(items))
 
 
 def unknown(name: str, scope: Mapping[str, Delta], where: str) -> TransformInvalid:
-    """For a table that is none."""
+    """Return the error for an unknown table."""
     return TransformInvalid(
         f"{where}: there is no input or earlier query {name!r}; there are {', '.join(sorted(scope))}"
     )

@@ -1,4 +1,4 @@
-"""The state of a run's operators: tables by key, of which a run reads and changes those rows whose keys it meets."""
+"""The state of a run's operators: tables by key. A run reads and changes only the rows of the keys that it meets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SORT: Final = "__sort"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A table of the state: ``columns`` with DuckDB's types, by which its rows are sorted, the first ``keys`` first."""
+    """A table of the state: ``columns`` with DuckDB's types, in sort order; the first ``keys`` are the key."""
 
     name: str
     columns: Mapping[str, str]
@@ -36,13 +36,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A half-open range of keys, as the bytes by which they are sorted; None: without a bound."""
+    """A half-open range of keys, as the bytes by which they are sorted; None: unbounded."""
 
     first: bytes | None = None
     end: bytes | None = None
 
     def holds(self, key: str) -> str:
-        """Whether a key, or what begins with it, is in it; as SQL."""
+        """Return SQL that tests whether a key, or a sort key that begins with it, is in the range."""
         bounds = (
             f"{key} {sign} {_blob(cut)}" for sign, cut in ((">=", self.first), ("<", self.end)) if cut is not None
         )
@@ -54,9 +54,9 @@ ALL: Final = Span()
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A table of the state that a run changes: its columns, and the numbers of the segments that it meets.
+    """A table of the state that a run changes: its columns, and the numbers of the segments with the keys of the run.
 
-    ``given``  those whose rows there will be, of a span as far as they are in it
+    ``given``  the segments whose new rows the run gives, as far as they are in its span
     """
 
     name: str
@@ -67,7 +67,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Of a table: what there was of it, the segments in which keys are, those of them that are the span's, and rows."""
+    """A loaded table: what was stored, the segments with the keys, those of the span to write, and the rows."""
 
     stored: Stored | None = None
     segments: Sequence[int] = ()
@@ -84,9 +84,9 @@ class _Change:
 
 
 class State:
-    """What the previous run left, and what this one will leave; of a part of the keys, if there is a ``span``.
+    """What the previous run left, and what this one will leave; with a ``span``, for a part of the keys.
 
-    ``here``  whether it is there for whoever asks now; if not, there is nothing of it, and nothing is put
+    ``here``  whether the current operator has its state here; if not, nothing is stored and :meth:`put` does nothing
     """
 
     def __init__(self, session: Session, reader: Reader | None, fingerprint: str, span: Span = ALL) -> None:
@@ -106,9 +106,9 @@ class State:
         return bool(self._changes)
 
     def old(self, shape: Shape, keys: str) -> str:
-        """The rows under some keys, as a relation: its columns and the ``__id`` of their key.
+        """Return the rows of some keys, as a relation: its columns and the ``__id`` of their key.
 
-        ``keys``  a relation with the columns of the key, no two rows alike, and ``__id``
+        ``keys``  a relation with the columns of the key, without duplicates, and ``__id``
         """
         stored = self._stored(shape)
         if stored is None:
@@ -127,7 +127,7 @@ class State:
         )
 
     def keys(self, shape: Shape) -> str:
-        """All keys that there are, as a relation."""
+        """Return all stored keys, as a relation."""
         stored = self._stored(shape)
         if stored is None:
             columns = [f"NULL::{shape.columns[name]} AS {name}" for name in shape.key]
@@ -138,18 +138,16 @@ class State:
         )
 
     def holds(self, key: Sequence[str]) -> str:
-        """Whether a key is of the span; as SQL."""
+        """Return SQL that tests whether a key is in the span."""
         return self._span.holds(sort_key(key))
 
     def put(self, shape: Shape, keys: str, rows: str) -> None:
-        """What there will be under the keys for which :meth:`old` was asked, instead of what there was; of keys that
-        are not of the span nothing is put.
-        """
+        """Replace the rows of the keys that :meth:`old` was called with; rows outside of the span are ignored."""
         if self.here:
             self._changes[shape.name] = _Change(shape, self._loaded[shape.name], keys, rows)
 
     def write(self, path: Path, header: Mapping[str, Any]) -> None:
-        """Leave the new state."""
+        """Write the new state to a file."""
         with Writer(path) as writer:
             for changed, rows in self.changes():
                 table = writer.table(changed.name, changed.columns)
@@ -157,8 +155,9 @@ class State:
             writer.finish({**header, "fingerprint": self._fingerprint})
 
     def changes(self) -> Iterator[tuple[Changed, Iterator[tuple[int, pa.RecordBatch]]]]:
-        """What becomes of each table: the rows that there will be, with the number of the segment whose place they
-        take, in order. Of a span these are its own, and those of segments at its ends that it may not change itself.
+        """Yield each changed table and its new rows, in order, with the number of the segment that they replace.
+
+        With a span, these are its own rows, also those in the segments at its ends, which it shares with other spans.
         """
         for change in self._changes.values():
             loaded = change.loaded
@@ -175,7 +174,7 @@ class State:
         return stored
 
     def _find(self, shape: Shape, stored: Stored, keys: str) -> list[int]:
-        """Where rows with these keys can be: the last segment that begins before a key, those that begin with it."""
+        """Return the segments that can hold these keys: the last one before a key, and those that begin with it."""
         index = self._indexed(shape, stored)
         key = sort_key([f"i.{name}" for name in shape.key])
         wanted = sort_key([f"k.{name}" for name in shape.key])
@@ -213,8 +212,9 @@ class State:
         return loaded
 
     def _own(self, shape: Shape, stored: Stored) -> range:
-        """The segments that can have rows of the span: to the last that begins before its end. The first of them and
-        the last can have rows of others as well.
+        """Return the segments that can hold rows of the span, up to the last that begins before its end.
+
+        The first and the last of them can hold rows of other spans as well.
         """
         cuts, count = (self._span.first, self._span.end), stored.index.num_rows
         if self._span == ALL:
@@ -232,7 +232,7 @@ class State:
     # --- writing -----------------------------------------------------------------------------------------------
 
     def _rows(self, change: _Change) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """What there will be in the segments that change, and in those at the ends of the span, in order."""
+        """Yield the new rows of the segments that change, and of those at the ends of the span, in order."""
         shape, columns = change.shape, list(change.shape.columns)
         stored = change.loaded.stored
         order = sort_key([f"r.{column}" for column in columns])
@@ -264,19 +264,19 @@ class State:
 
 
 def require_same(before: Reader | None, fingerprint: str) -> None:
-    """Raises FormatInvalid for a checkpoint of another query."""
+    """Raise FormatInvalid for a checkpoint of another query."""
     if before is not None:
         require_query(before.header.get("fingerprint"), fingerprint)
 
 
 def require_query(before: object, fingerprint: str) -> None:
-    """Raises FormatInvalid unless this is the fingerprint of the query that left a checkpoint."""
+    """Raise FormatInvalid unless ``before``, the fingerprint in a checkpoint, is that of the query."""
     if before != fingerprint:
         raise FormatInvalid("the checkpoint is of another query: a derivative with a new query is built anew")
 
 
 def by_segment(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows whose last column is the number of a segment, one segment after the other, without that column."""
+    """Yield rows by segment, without their last column, which is the number of the segment."""
     *columns, last = batch.schema.names
     numbers = batch.column(last).to_numpy()
     cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]
@@ -291,7 +291,7 @@ def _blob(value: bytes) -> str:
 
 
 def sort_key(columns: Sequence[str]) -> str:
-    """Bytes that sort as the columns do, and begin with those of the first columns."""
+    """Return SQL for bytes that sort as the columns do, and begin with those of the first columns."""
     if not columns:
         return "''::BLOB"
     return f"create_sort_key({listed([part for column in (_TEXT, *columns) for part in (column, _ORDER)])})"
@@ -299,10 +299,10 @@ def sort_key(columns: Sequence[str]) -> str:
 
 _ORDER: Final = "'ASC NULLS FIRST'"
 _TEXT: Final = "''"
-"""Before all columns: of few and short numbers alone, DuckDB makes a number and not bytes."""
+"""Precedes all columns: for a few short numbers alone, DuckDB returns a number instead of bytes."""
 
 
 def same(one: str, other: str, columns: Sequence[str]) -> str:
-    """That two rows have one key."""
+    """Return SQL that tests whether two rows have the same key."""
     parts = [f"{one}.{column} IS NOT DISTINCT FROM {other}.{column}" for column in columns]
     return " AND ".join(parts) or "true"

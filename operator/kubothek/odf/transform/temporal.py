@@ -1,4 +1,4 @@
-"""A temporal join: to each row of the left the version of its key that is valid at its time."""
+"""A temporal join: each row on the left gets the version of its key that is valid at its time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIME = "t"
 class Temporal:
     """``left JOIN right FOR SYSTEM_TIME AS OF left.time``, or DuckDB's ASOF JOIN; ``name`` is that of its state.
 
-    Of versions of one key and one time, the greatest by all columns counts.
+    Of several versions of one key and time, the greatest by all columns counts.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Temporal:
     def answer(
         self, found: Terms, items: list[str], condition: Node | None, tables: Mapping[str, Sequence[str]]
     ) -> Delta:
-        """What changes in ``SELECT items FROM … WHERE condition``. Raises TransformInvalid, TransformTooLarge."""
+        """Return the delta of ``SELECT items FROM … WHERE condition``. Raises TransformInvalid, TransformTooLarge."""
         require_key(tables, self._right.table, found.equal, self._where)
         moments = self.moments(found)
         names = [f"e{number}" for number in range(len(found.equal))]
@@ -73,7 +73,7 @@ class Temporal:
         return self._walk.answered(self._session.keep("joined", " UNION ALL ".join(parts)))
 
     def _asked(self, asked: list[str], side: Remembered, names: Sequence[str]) -> list[str]:
-        """All keys that there are as well, if some can leave."""
+        """Add the query for all keys of the state, if rows can leave it."""
         if not self._lateness.horizon.on:
             return asked
         return [*asked, f"SELECT * FROM {self._state.keys(side.shape(self._session, len(names)))}"]
@@ -85,7 +85,7 @@ class Temporal:
         left.both(self._session, self._state, keys, len(left.names), leaves)
 
     def _forget_versions(self, right: Remembered, names: Sequence[str], keys: str, table: str) -> None:
-        """Of the versions that are closed, the last is valid still."""
+        """Remove closed versions from the state, except the last one, which is still valid."""
         if (closed := self._lateness.horizon.closed) is None:
             return
         past = f"epoch_us(CAST({_TIME} AS TIMESTAMP)) <= {closed}"
@@ -94,7 +94,7 @@ class Temporal:
         self._state.put(right.shape(self._session, len(names)), keys, self._session.keep("versions", query))
 
     def moments(self, found: Terms) -> tuple[str, str]:
-        """The times of both sides as SQL, by which late rows are left out. Raises TransformInvalid."""
+        """Return the times of both sides as SQL, and drop rows that are late by them. Raises TransformInvalid."""
         found_moments = self._moments(found)
         self._lateness.judge_sides(self._source, found_moments)
         return found_moments
@@ -114,7 +114,7 @@ class Temporal:
         return self._session.text(one), self._session.text(other)
 
     def _versions(self, right: Remembered, names: Sequence[str], table: str) -> str:
-        """One row for each key and time."""
+        """Return a relation with one row for each key and time."""
         order = [f"c{n} DESC NULLS LAST" for n in range(len(self._right.delta.columns))]
         part = listed([*names, _TIME])
         query = (
@@ -124,7 +124,7 @@ class Temporal:
         return right.named(self._session, f"({query})")
 
     def _touched(self, left: Remembered, right: Remembered, names: Sequence[str]) -> str:
-        """The rows of the left that were there and can see another version now."""
+        """Return the stored rows of the left that may now get another version."""
         keys = left.keys(self._session, [right.own(names)], names)
         old = self._state.old(left.shape(self._session, len(names)), keys)
         first = f"SELECT {listed(names)}, min({_TIME}) AS first FROM ({right.changed()}) GROUP BY ALL"
@@ -150,7 +150,7 @@ class Temporal:
     def of_versions(
         self, found: Terms, moments: tuple[str, str], items: list[str], condition: Node | None, pair: tuple[str, str]
     ) -> str:
-        """``SELECT items`` over these relations for the sides, of which the right has each version once."""
+        """Return ``SELECT items`` over these relations for the sides; the right one has each version once."""
         tree = deepcopy(self._source.tree)
         for side, name in zip(("left", "right"), pair, strict=True):
             tree[side]["table_name"] = name

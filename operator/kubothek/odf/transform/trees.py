@@ -1,4 +1,4 @@
-"""Expressions as trees: which are the same, and how one stands in for another."""
+"""Expressions as trees: canonical form, replacement of nodes, and names of columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDING = frozenset({"alias", "query_location", "query_location_length"})
 
 
 def canon(node: Node, alias: str | None = None) -> str:
-    """What two spellings of one expression have in common; ``alias`` is of the only input, which may be left out."""
+    """Return the canonical form of an expression; ``alias`` is that of the only input, and is left out."""
     return orjson.dumps(_plain(node, alias), option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -34,7 +34,7 @@ def _plain(node: Any, alias: str | None) -> Any:
 
 
 def rewrite(node: Any, change: Callable[[Node], Node | None]) -> Any:
-    """The tree with what ``change`` gives instead of a node, from the top; None leaves it and goes on inside."""
+    """Replace nodes, from the top, by what ``change`` returns; None keeps a node, and the search goes on inside."""
     if isinstance(node, list):
         return [rewrite(each, change) for each in node]
     if not isinstance(node, dict):
@@ -47,7 +47,7 @@ def rewrite(node: Any, change: Callable[[Node], Node | None]) -> Any:
 
 
 def column_names(node: object) -> list[list[str]]:
-    """Of all columns in an expression that are none of its lambdas' parameters."""
+    """Return the names of all columns in an expression, without parameters of lambdas."""
     found: list[list[str]] = []
     _collect(node, frozenset(), found)
     return found

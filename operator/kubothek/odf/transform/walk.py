@@ -1,7 +1,7 @@
-"""From queries to what changes in their answers: each part of a query is a function from weighted rows to such rows.
+"""From queries to the deltas of their answers: each part of a query maps weighted rows to weighted rows.
 
-Rows of an input have the weight 1 or -1. What treats each row alone passes weights through; what has a state gives the
-difference between its answers now and before. So parts compose, and how the inputs were cut into runs cannot matter.
+Rows of an input have the weight 1 or -1. A part that treats each row alone passes weights on; a part with a state gives
+the difference between its answers after and before. So parts compose, and it is irrelevant how runs divide the inputs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StatefulOperators(Protocol):
 
 
 class Walk:
-    """Through the queries of one transformation. ``where`` tells in messages which query it is."""
+    """A walk through the queries of one transformation; ``where`` names the current query in messages."""
 
     def __init__(self, session: Session, operators: StatefulOperators) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class Walk:
         self.where = "query"
 
     def query(self, node: Node, scope: Scope) -> Delta:
-        """What changes in the answer of a query. Raises TransformInvalid, TransformTooLarge."""
+        """Return the delta of a query's answer. Raises TransformInvalid, TransformTooLarge."""
         self.operators.lateness.where = self.where
         scope = self._with(node, scope)
         distinct = self._modifiers(node)
@@ -73,7 +73,7 @@ class Walk:
         return scope
 
     def _modifiers(self, node: Node) -> bool:
-        """Whether rows are wanted once."""
+        """Return whether duplicates are removed. Raises TransformInvalid for modifiers other than DISTINCT."""
         distinct = False
         for each in node["modifiers"]:
             if each["type"] == "DISTINCT_MODIFIER" and not each["distinct_on_targets"]:
@@ -136,7 +136,7 @@ class Walk:
         return self.project(source, self.items(node["select_list"], source), node["where_clause"], node["select_list"])
 
     def items(self, select_list: list[Node], source: From) -> list[str]:
-        """The SELECT list as SQL, its stars without the engine's own columns."""
+        """Return the SELECT list as SQL; stars leave out the engine's own columns."""
         return [self._item(item, source) for item in select_list]
 
     def _item(self, item: Node, source: From) -> str:
@@ -155,7 +155,7 @@ class Walk:
         return f"{text} AS {quoted(item['alias'])}" if item["alias"] else text
 
     def project(self, source: From, items: list[str], condition: Node | None, parts: object) -> Delta:
-        """``SELECT items FROM source WHERE condition``; ``parts`` is the tree of the items."""
+        """Return the delta of ``SELECT items FROM source WHERE condition``; ``parts`` is the tree of the items."""
         if len(source.leaves) > 1:
             return self.operators.joined(self, source, items, condition)
         (leaf,) = source.leaves
@@ -168,18 +168,18 @@ class Walk:
         return self.delta(name, keyed=leaf.delta.keyed, whole=whole, step=leaf.delta.step)
 
     def answered(self, name: str) -> Delta:
-        """A relation that an operator with a state made, of rows that came together last. Raises as :meth:`delta`."""
+        """Return the delta that a stateful operator made of the rows exchanged last. Raises as :meth:`delta`."""
         return self.delta(name, keyed=True, step=self.operators.step)
 
     def delta(self, name: str, *, keyed: bool, whole: bool = False, step: int | None = 0) -> Delta:
-        """A relation that a part of the query made. Raises TransformInvalid for columns that are not told apart."""
+        """Return the delta that a part of the query made. Raises TransformInvalid for ambiguous columns."""
         found = Delta(name, {}, keyed, whole, step=step)
         columns = {column: kind for column, kind in self._session.columns(name).items() if column not in found.hidden}
         return replace(found, columns=columns)
 
 
 def is_grouped(node: Node) -> bool:
-    """Whether a SELECT makes one row of many."""
+    """Return whether a SELECT aggregates rows."""
     if node["group_expressions"] or node["group_sets"] or node["having"] is not None:
         return True
     if node["aggregate_handling"] == "FORCE_AGGREGATES":
@@ -190,6 +190,6 @@ def is_grouped(node: Node) -> bool:
 
 
 def has_windows(node: Node) -> bool:
-    """Whether a SELECT looks at the neighbours of a row."""
+    """Return whether a SELECT has window functions."""
     parts = (node["select_list"], node["qualify"])
     return any(each.get("class") == "WINDOW" for each in own_nodes(parts))

@@ -1,4 +1,4 @@
-"""Windows of time as keys of groups: window(), TUMBLE, HOP and what Spark and Flink call their parts."""
+"""Time windows as keys of groups: window(), TUMBLE, HOP, and their parts as Spark and Flink name them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Lengths in microseconds; windows begin at whole multiples of ``slide`` from 1970, plus ``shift``.
+    """A time window. Lengths are in microseconds; windows begin at multiples of ``slide`` from 1970, plus ``shift``.
 
-    ``gap``  of a session; then there is no size
+    ``gap``  of a session window, which has no size
     """
 
     time: Node
@@ -31,11 +31,11 @@ class Window:
 
     @property
     def sliding(self) -> bool:
-        """Whether a row is in several."""
+        """Whether a row is in several windows."""
         return self.slide < self.size
 
     def sql(self, time: str) -> str:
-        """The window of a moment as a struct; of a sliding one, each of its windows on a row of its own."""
+        """Return the window of a time as a struct, in SQL; a sliding window gives one row for each of its windows."""
         moment = f"epoch_us(CAST({time} AS TIMESTAMP))"
         start = f"({moment} - ((({moment} - {self.shift}) % {self.slide}) + {self.slide}) % {self.slide})"
         if not self.sliding:
@@ -53,7 +53,7 @@ def _struct(start: str, size: int) -> str:
 
 
 def window_of(node: Node, constant: Callable[[Node], Any], where: str) -> Window | None:
-    """The window that a call means, if it means one. Raises TransformInvalid."""
+    """Return the window that a call defines; None for other calls. Raises TransformInvalid."""
     name = function_of(node)
     if name not in ("window", "tumble", "hop", "session", "session_window"):
         return None
@@ -80,7 +80,7 @@ def window_of(node: Node, constant: Callable[[Node], Any], where: str) -> Window
 
 
 def part_of(node: Node) -> tuple[Node, str, bool] | None:
-    """For Flink's TUMBLE_START(…) and its like: the window's call, its part, and whether its last moment is meant."""
+    """Read Flink's TUMBLE_START(…) and the like: the window's call, its part, and whether its last moment is meant."""
     name = function_of(node)
     for ending, part in _ENDS.items():
         if name.endswith(ending) and name.removesuffix(ending) in ("tumble", "hop", "session"):
