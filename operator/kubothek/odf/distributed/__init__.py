@@ -1,12 +1,12 @@
-"""An ingest of many rows as work for many processes: what each of them does, and how it fits together. No Spark here.
+"""A large ingest as work for many processes: what each of them does, and how the results fit together. No Spark here.
 
-1. *Pieces* (:mod:`.pieces`): what is read at a time, of files in stores.
-2. *Blobs* (:mod:`.blobs`): the rows of a piece as every ledger has them, with their place in the input. With a Ledger
-   strategy those whose key was never seen (:mod:`.unseen`).
-3. *Ranges* (:mod:`.ranges`): where the order of event times is cut, and how many rows lie between the cuts. So each
-   range knows its offsets before a row of it is written.
-4. *Slices* (:mod:`.work`): the rows of a range, in order, numbered, hashed and stored; and the same rows on their way
-   into the files of the table.
+1. *Pieces* (:mod:`.pieces`): the unit of reading, of files in stores.
+2. *Blobs* (:mod:`.blobs`): the rows of a piece as every ledger has them, with their position in the input. With a
+   Ledger strategy, those whose key was never seen (:mod:`.unseen`).
+3. *Ranges* (:mod:`.ranges`): cuts in the order of event times, and the number of rows between them. So the offsets of
+   each range are known before its rows are written.
+4. *Slices* (:mod:`.work`): the rows of a range, in order, numbered, hashed and stored. The same rows also go into the
+   files of the table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Many rows as one: a compressed Arrow batch (IPC without its schema, which both sides know), and what is known of it.
+"""Many rows as one value: a compressed Arrow batch (IPC without its schema, which both sides know), with a summary.
 
-The first column says where in the input a row was: the number of its piece and its number in it, so that rows can be
-put in their order again wherever they have been. The second one is the event time.
+The first column is the position of a row in the input: the number of its piece, and its number in the piece. By it rows
+can be put in their order again after any shuffle. The second column is the event time.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import zstandard
 
 AT: Final = "__at"
 BLOB_BYTES: Final = 8 << 20
-"""Uncompressed size of a blob, about."""
+"""The approximate uncompressed size of a blob."""
 _ROW_BITS: Final = 40
 _NO_TIME: Final = np.iinfo(np.int64).min
-"""Stands for no event time: those come first."""
+"""Represents a missing event time, which sorts first."""
 _SAMPLE: Final = 32
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Place: TypeAlias = tuple[int, int]
-"""Of a row in the order of a ledger: its event time in its own unit, and where in the input it was."""
+"""The place of a row in the order of a ledger: its event time in its own unit, and its position in the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What is known of a blob without a look into it.
+    """The summary of a blob, which is known without unpacking it.
 
-    ``ordered``        its rows are in their order
+    ``ordered``        whether its rows are in order
     ``first``,``last`` the least and the greatest place
-    ``sample``         some places, evenly spread, in their order
+    ``sample``         some places, evenly spread, in order
     """
 
     rows: int
@@ -48,14 +48,14 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob, and what is known of it."""
+    """A blob and its summary."""
 
     summary: Summary
     payload: bytes
 
 
 def with_places(batches: Iterable[pa.RecordBatch], schema: pa.Schema, piece: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece with the column :data:`AT` before all others; ``schema`` has it as well."""
+    """Yield the rows of a piece with :data:`AT` as the first column; ``schema`` has it as well."""
     start = piece << _ROW_BITS
     for batch in batches:
         at = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
@@ -64,7 +64,7 @@ def with_places(batches: Iterable[pa.RecordBatch], schema: pa.Schema, piece: int
 
 
 def blobs_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[Blob]:
-    """The same rows in blobs, in the order in which they come."""
+    """Yield the same rows in blobs, in the order in which they come."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -80,18 +80,18 @@ def blobs_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[B
 
 
 def pack(batch: pa.RecordBatch) -> bytes:
-    """Rows on their way."""
+    """Pack rows for transport."""
     return zstandard.ZstdCompressor(level=1).compress(memoryview(batch.serialize()))
 
 
 def unpack(payload: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """The inverse of :func:`pack`, of rows of this schema."""
+    """Unpack the rows of :func:`pack`, which have this schema."""
     data = zstandard.ZstdDecompressor().decompress(memoryview(payload))
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
 def places_of(batch: pa.RecordBatch | pa.Table) -> tuple[Integers, Integers]:
-    """Event times as numbers, and where in the input the rows were."""
+    """Return event times as numbers, and the positions of the rows in the input."""
     times: Any = batch.column(1)
     if isinstance(times, pa.ChunkedArray):
         times = times.combine_chunks()
@@ -100,13 +100,13 @@ def places_of(batch: pa.RecordBatch | pa.Table) -> tuple[Integers, Integers]:
 
 
 def is_ordered(times: Integers, at: Integers) -> bool:
-    """Whether rows are in their order: by event time, then as they came."""
+    """Return whether rows are in order: by event time, then by position in the input."""
     later = times[1:] > times[:-1]
     return bool(np.all(later | ((times[1:] == times[:-1]) & (at[1:] > at[:-1]))))
 
 
 def order_of(times: Integers, at: Integers) -> npt.NDArray[np.intp]:
-    """What puts rows into their order."""
+    """Return the indices that sort rows into order."""
     return np.lexsort((at, times))
 
 

@@ -1,7 +1,7 @@
-"""What is read at a time: whole files of a store, or parts of those that are large and can be cut.
+"""The units of reading: whole files of a store, or parts of large files that can be cut.
 
-Text is cut at line ends where nothing but the read step says what its columns are, Parquet at its row groups. A CSV
-file may be cut inside of a quoted value, which shows when the part is read: its quotes do not come in pairs.
+Text is cut at line ends if the read step alone decides its columns, Parquet at its row groups. A CSV file may be cut
+inside of a quoted value. This shows when the part is read: its quotes do not come in pairs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from kubothek.odf.spec.sources import ReadStep, ReadStepCsv, ReadStepNdJson, Rea
 from kubothek.storage import ObjectInfo, StoreConfig, open_store
 
 PIECE_BYTES: Final = 64 << 20
-"""Stored bytes that are read at a time, if files can be cut so."""
+"""Stored bytes of a piece, if files can be cut accordingly."""
 _UNPACKED: Final = 64 << 30
-"""Bytes that a compressed file may have."""
+"""The most bytes that a compressed file may unpack to."""
 _MARK: Final = codecs.BOM_UTF8
 
 
@@ -42,12 +42,12 @@ class StoredFile:
     compression: Compression = Compression.NONE
 
     def content(self) -> Content:
-        """Its bytes, unpacked."""
+        """Return the unpacked content."""
         return unpacked(ObjectContent(self.name, open_store(self.store), self.info), self.compression)
 
 
 def unpacked(content: Content, compression: Compression) -> Content:
-    """What is in a compressed file."""
+    """Return the unpacked content of a compressed file."""
     if compression is Compression.NONE:
         return content
     return DerivedContent(content.name, lambda: TextStream(content.name, content.file(), compression), _UNPACKED)
@@ -58,7 +58,7 @@ class Part:
     """A file, or a part of it.
 
     ``lines``       those that begin in this half-open range of bytes; None: all
-    ``header``      what a part of a CSV file is read with before its lines
+    ``header``      the bytes that precede the lines when a part of a CSV file is read
     ``row_groups``  of a Parquet file; None: all
     """
 
@@ -69,10 +69,10 @@ class Part:
     row_groups: tuple[int, ...] | None = None
 
     def rows(self, step: ReadStep) -> pa.RecordBatchReader | None:
-        """As the read step gives them; None if it has none at all.
+        """Return the rows as the read step gives them; None if there are none at all.
 
-        Raises what reading a file raises, and so does the stream; of a part, the number of a row is not that in the
-        file, and that it was cut inside of a value is SourceCorrupt as well.
+        Raises what reading a file raises, and so does the stream. In a part, row numbers are not those of the file, and
+        SourceCorrupt also means that it was cut inside of a value.
         """
         if self.lines is None:
             return read(step, self.file.content(), row_groups=self.row_groups)
@@ -83,13 +83,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Parts that follow each other."""
+    """Consecutive parts."""
 
     parts: tuple[Part, ...]
 
     @property
     def cut(self) -> bool:
-        """Whether a part of it may have been cut where it should not, or does not know the numbers of its rows."""
+        """Whether a part may have been cut inside of a value, or does not know the numbers of its rows in the file."""
         return any(part.lines is not None for part in self.parts)
 
     @property
@@ -101,9 +101,9 @@ class Piece:
 def plan_pieces(
     step: ReadStep, files: Sequence[StoredFile], *, size: int = PIECE_BYTES, whole: frozenset[str] = frozenset()
 ) -> tuple[Piece, ...]:
-    """The files in their order, cut and put together to pieces of about ``size`` stored bytes.
+    """Divide the files, in their order, into pieces of about ``size`` stored bytes.
 
-    ``whole``  names of files that are not to be cut. Raises SourceCorrupt, SourceChanged.
+    ``whole``  names of files that must not be cut. Raises SourceCorrupt, SourceChanged.
     """
     pieces: list[list[Part]] = []
     held = 0
@@ -141,13 +141,13 @@ def _parts(step: ReadStep, file: StoredFile, size: int) -> list[Part]:
 
 
 def _is_lines(step: ReadStep) -> bool:
-    """Whether any lines of a file are read as they are in the whole of it."""
+    """Return whether lines of a file are read in the same way in any part of it."""
     if not isinstance(step, ReadStepCsv | ReadStepNdJson):
         return False
     try:
         as_it_is = codecs.lookup(step.encoding or "utf8").name in ("utf-8", "ascii")
     except LookupError:
-        return False  # what is wrong with it, reading says
+        return False  # reading reports the unknown encoding
     declared = step.schema is not None
     return as_it_is and (declared or (isinstance(step, ReadStepCsv) and not step.infer_schema))
 
@@ -158,7 +158,7 @@ def _starts(file: StoredFile) -> bytes:
 
 
 def _signs(step: ReadStep) -> tuple[bytes, bytes]:
-    """The quote and the escape of a CSV file; none of others."""
+    """Return the quote and the escape of a CSV file; empty for other formats."""
     if not isinstance(step, ReadStepCsv):
         return b"", b""
     quote = '"' if step.quote is None else step.quote
@@ -167,8 +167,9 @@ def _signs(step: ReadStep) -> tuple[bytes, bytes]:
 
 
 class _Lines(Content):
-    """Some lines of a file, after its header. Watches whether quotes come in pairs, and that none of them is escaped:
-    whether those count depends on where they stand.
+    """Some lines of a file, after its header.
+
+    It checks that quotes come in pairs and that none is escaped: whether such a quote counts depends on its position.
     """
 
     def __init__(self, file: StoredFile, header: bytes, lines: tuple[int, int], signs: tuple[bytes, bytes]) -> None:
@@ -184,12 +185,12 @@ class _Lines(Content):
         return io.BufferedReader(self._watched, 1 << 20)
 
     def is_empty(self) -> bool:
-        """Whether there is not one line."""
+        """Return whether there are no lines."""
         with LineRange(self._content.open(), *self._lines) as lines:
             return not lines.read(1)
 
     def checked(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """The same rows. Raises SourceCorrupt after the last if this part may have been cut inside of a value."""
+        """Yield the same rows. Raises SourceCorrupt after the last if this part may have been cut inside of a value."""
         yield from rows
         if self._watched is not None and self._watched.doubtful:
             raise SourceCorrupt(f"{self.name!r} was cut inside of a quoted value, or a quote is never closed")
@@ -207,7 +208,7 @@ class _Watched(io.RawIOBase):
 
     @property
     def doubtful(self) -> bool:
-        """Of what was read so far."""
+        """Whether what was read so far may have been cut inside of a value."""
         return self._doubtful or self._quotes % 2 == 1
 
     def readable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where the order of an ingest is cut, so that each part can be written on its own: pure functions over summaries."""
+"""Cuts in the order of an ingest, so that each range can be written on its own: pure functions over summaries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kubothek.odf.distributed.blobs import Integers, Place, Summary, places_of
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Parts of the order of event times.
+    """Consecutive ranges in the order of event times.
 
     ``cuts``    the least place of each range but the first, ascending
-    ``counts``  rows of each range; None: nobody has counted
+    ``counts``  rows of each range; None: not counted
     """
 
     cuts: tuple[Place, ...]
@@ -29,16 +29,16 @@ class Ranges:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The number of the first row of each range, from 0, and that of all rows."""
+        """The number of the first row of each range, from 0, and the number of all rows."""
         assert self.counts is not None, "somebody has counted"
         return tuple(accumulate(self.counts, initial=0))
 
     def counted(self, counts: Sequence[int]) -> Self:
-        """The same, of so many rows each."""
+        """Return the same ranges with these numbers of rows."""
         return replace(self, counts=tuple(counts))
 
     def numbers(self, times: Integers, at: Integers) -> Integers:
-        """The range of each of these rows: how many cuts are not behind it."""
+        """Return the range of each of these rows: the number of cuts at or before it."""
         moments = np.array([cut[0] for cut in self.cuts], np.int64)
         places = np.array([cut[1] for cut in self.cuts], np.int64)
         least = np.searchsorted(moments, times, "left")
@@ -51,7 +51,7 @@ class Ranges:
         return found
 
     def divided(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of each range, in the order in which they are here."""
+        """Yield the rows of each range, in their present order."""
         numbers = self.numbers(*places_of(batch))
         first = int(numbers[0]) if len(numbers) else 0
         if np.all(numbers == first):
@@ -64,12 +64,12 @@ class Ranges:
             yield int(numbers[order[start]]), moved.slice(start, end - start)
 
     def counts_of(self, batch: pa.RecordBatch) -> Integers:
-        """How many of these rows each range has."""
+        """Return how many of these rows each range has."""
         return np.bincount(self.numbers(*places_of(batch)), minlength=len(self)).astype(np.int64)
 
 
 def plan_ranges(blobs: Sequence[Summary], size: int) -> Ranges:
-    """Ranges of about ``size`` bytes in memory. They are counted where the blobs follow each other as they are."""
+    """Return ranges of about ``size`` bytes in memory, with counts if the blobs are ordered and do not overlap."""
     in_order = sorted(blobs, key=lambda blob: blob.first)
     follows = all(one.last < other.first for one, other in pairwise(in_order))
     if not follows or not all(blob.ordered for blob in blobs):

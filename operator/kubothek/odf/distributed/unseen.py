@@ -1,6 +1,4 @@
-"""A Ledger strategy among many: rows with the same key come together, and the first of them stays if the key was never
-seen.
-"""
+"""A Ledger strategy in many processes: rows with the same key meet, and the first stays if its key was never seen."""
 
 from __future__ import annotations
 
@@ -29,17 +27,17 @@ _BUCKET: Final = "bucket"
 
 
 class Buckets:
-    """Which rows have to come together. Not thread-safe: its database is one connection."""
+    """Assigns rows to buckets in which equal keys meet. Not thread-safe: its database is one connection."""
 
     def __init__(self, schema: pa.Schema, key: tuple[str, ...], count: int) -> None:
-        """``schema``  of the rows; equal keys have one bucket of ``count``, also -0.0 and 0.0, and all NaN."""
+        """``schema``  of the rows; equal keys are in one bucket of ``count``, also -0.0 and 0.0, and all NaN."""
         self._carrier = Carrier(pa.schema([schema.field(column) for column in key]))
         self._key = list(key)
         self._query = f"SELECT hash({', '.join(self._carrier.inside.names)}) % {count} AS {_BUCKET} FROM rows"  # noqa: S608
         self._database = duckdb.connect(":memory:", config={"enable_external_access": False, "threads": 1})
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of each bucket, in the order in which they are here."""
+        """Yield the rows of each bucket, in their present order."""
         self._database.register("rows", pa.Table.from_batches([self._carrier.carry(batch.select(self._key))]))
         found: Any = self._database.sql(self._query).to_arrow_table().column(_BUCKET).to_numpy().astype("int64")
         self._database.unregister("rows")
@@ -53,7 +51,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """What was seen: a version and its chain; plain data."""
+    """A version of a dataset and its chain, in which keys are looked up; plain data."""
 
     uuid: str
     snapshot: Snapshot
@@ -62,7 +60,7 @@ class Unseen:
     key: tuple[str, ...]
 
     def of(self, store: Store, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Of all rows with some keys, in the order in which they came: those that are new, in the same order.
+        """Yield the new ones of all rows with some keys; both are in the order in which the rows came.
 
         Raises MergeTooLarge, StoreError.
         """

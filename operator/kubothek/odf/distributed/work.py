@@ -1,4 +1,4 @@
-"""What there is to do in an ingest of many processes, and the parts of it that one of them does."""
+"""The work of an ingest in many processes, and the parts of it that one process does."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ _PIECE: Final = 1 << 19
 
 
 def can_spread(merge: MergeStrategy) -> bool:
-    """Whether records of this strategy can be merged apart from each other. Those of a Snapshot are compared with all
-    that there is, in one process.
+    """Return whether records of this strategy can be merged independently of each other.
+
+    Those of a Snapshot cannot: they are compared with the whole state, in one process.
     """
     return isinstance(merge, MergeStrategyAppend | MergeStrategyLedger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One ingest; plain data, which travels to whoever does a part of it.
+    """One ingest; plain data, which is sent to the processes that do parts of it.
 
     ``named``       the first file that has rows; all have its columns, ``read``
     ``before``      the schema of slices so far, if there are any
-    ``event_time``  of rows that say none
-    ``rows``        the columns of rows on their way: their place, the event time, and what the source gives
+    ``event_time``  of rows without one
+    ``rows``        the columns of rows in transit: their position, the event time, and what the source gives
     ``slices``      those of slices
     ``first``       the offset of the first record
-    ``key``         of a Ledger strategy; empty: everything is new
-    ``row_wise``    what files come to does not depend on how they are cut
+    ``key``         of a Ledger strategy; empty: all rows are new
+    ``row_wise``    whether the result is independent of how files are cut
     ``view``        the table, if there is one
     """
 
@@ -87,7 +88,7 @@ class Work:
         transform: Transform | None,
         limits: Limits = LIMITS,
     ) -> Self:
-        """Decide what can be decided by a look at one file.
+        """Prepare an ingest, as far as one file decides it.
 
         Raises InputError if no file has rows or columns, SchemaMismatch, MergeInvalid, QueryInvalid, DataTypeMismatch.
         """
@@ -102,7 +103,7 @@ class Work:
         list(new)
         if key:
             check_key(new.schema, key, what.merge.kind)
-        Carrier(new.schema)  # what cannot be merged in one process is not merged in many either
+        Carrier(new.schema)  # refuses types that a merge in one process refuses as well
         slices = next_schema(ground.chain, pa.schema([pa.field(state.vocabulary.op, _OP, nullable=False), *new.schema]))
         view = None
         if ground.chain.table:
@@ -132,7 +133,7 @@ class Work:
     # --- reading ---
 
     def rows_of(self, piece: Piece, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece, which is the one of this number, as the ledger has them, with their places.
+        """Yield the rows of the piece with this number, as the ledger has them, with their positions.
 
         Raises what reading and preprocessing raise; SchemaMismatch for a file of other columns.
         """
@@ -158,23 +159,21 @@ class Work:
     # --- writing ---
 
     def in_order(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All these rows by their event times, those without one first, then as they came; in pieces that are written
-        at a time.
-        """
+        """Yield all rows by event time, those without one first, then by position; in batches to be written."""
         table = pa.Table.from_batches(batches, self.rows).combine_chunks()
         if not is_ordered(*places_of(table)):
             table = table.take(order_of(*places_of(table)))
         yield from table.to_batches(max_chunksize=_PIECE)
 
     def record(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Operation, event time and data of rows on their way: all are additions."""
+        """Return operation, event time and data of rows in transit: all are additions."""
         _, times, *others = rows.columns
         op: Any = pa.repeat(_ADDED, rows.num_rows)
         names = [self.vocabulary.op, *self.rows.names[1:]]
         return pa.RecordBatch.from_arrays([op, fill(times, moment(self.event_time)), *others], names=names)
 
     def slice_writer(self, store: Store, row: int) -> SliceWriter:
-        """Of slices that begin with the row of this number, in their order."""
+        """Return a writer of the slices that begin with the row of this number."""
         return SliceWriter(
             store,
             Layout(keys.chain(self.uuid)),

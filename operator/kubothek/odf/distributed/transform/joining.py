@@ -1,4 +1,4 @@
-"""What parts of a run left, put together: to the bytes that one process leaves."""
+"""Joining of the results of a run's parts, to the same bytes as in one process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from kubothek.odf.transform.state import by_segment
 
 
 def rows_of(file: Path, table: str = ROWS) -> Iterator[pa.RecordBatch]:
-    """All rows of a table that a part left, in their order."""
+    """Yield all rows of a table in the file of a part, in their order."""
     reader = Reader(Mapped(file))
     if (stored := reader.tables.get(table)) is not None:
         yield from (batch for _, batch in reader.segments(table, range(stored.index.num_rows)))
 
 
 Parts = Sequence[tuple[Left, Path]]
-"""Of one step, in the order of their keys, each with its file on this machine."""
+"""The results of one step, in the order of their keys, each with its local file."""
 
 
 def join_states(steps: Sequence[Parts], before: Reader | None, path: Path, header: Mapping[str, Any]) -> None:
-    """The new checkpoint, of the parts of all steps in their order."""
+    """Write the new checkpoint from the parts of all steps, in their order."""
     with Writer(path) as writer:
         for parts in steps:
             for number in range(len(parts[0][0].tables)):
@@ -40,7 +40,7 @@ def join_states(steps: Sequence[Parts], before: Reader | None, path: Path, heade
 
 
 def _join_table(writer: Writer, before: Reader | None, parts: Parts, number: int) -> None:
-    """A table of a step. What a part has met of another's keys, which did not meet it itself, is as it was before."""
+    """Write a table of a step. Changed segments of which no part gives the rows keep the rows of ``before``."""
     tables = [left.tables[number] for left, _ in parts]
     name, columns = tables[0].name, tables[0].columns
     changed = {segment for table in tables for segment in table.segments}
@@ -54,14 +54,15 @@ def _join_table(writer: Writer, before: Reader | None, parts: Parts, number: int
 
 
 def _in_place(parts: Parts, table: str, changed: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of all parts, without those of segments that no part changes; None: there were none before."""
+    """Yield the rows of all parts, without those of segments that no part changes; None: the table is new."""
     for _, file in parts:
         for batch in rows_of(file, STATE + table):
             yield from (each for each in by_segment(batch) if changed is None or each[0] in changed)
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Rows that are in the order of :data:`~..output.ORDER` in each stream, in that order all together, without it.
+    """Merge streams that are in the order of :data:`~..output.ORDER`, and drop that column.
+
     Rows of one key are in one stream, in their order already.
     """
     heads = [head for stream in streams if (head := _Head(stream)).there]
@@ -94,7 +95,7 @@ class _Head:
 
     @property
     def last(self) -> bytes:
-        """What the last of them is ordered by."""
+        """The sort key of the last of them."""
         return self._at(-1)
 
     def _at(self, number: int) -> bytes:
@@ -104,7 +105,7 @@ class _Head:
         return found
 
     def take(self, until: bytes) -> pa.RecordBatch:
-        """Those of them that come no later."""
+        """Remove and return those with sort keys up to ``until``."""
         assert self._rows is not None, "it is asked before"
         rows = self._rows
         count = bisect_right(range(rows.num_rows), until, key=self._at)

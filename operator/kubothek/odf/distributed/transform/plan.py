@@ -1,4 +1,4 @@
-"""Whether a transformation can be divided, and how: asked of the queries themselves, before there are records."""
+"""Whether and how a transformation can be divided: decided by the queries alone, before there are records."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ class Division(Enum):
     """What is divided."""
 
     RECORDS = auto()
-    """Each record is looked at alone."""
+    """The queries treat each record alone."""
     KEYS = auto()
-    """Records come together by keys, in one place or in several that follow each other."""
+    """Rows are exchanged by keys, once or several times in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``division``  what can be divided, None: nothing, one process does it all
+    """The division of a run.
+
+    ``division``  what can be divided, None: nothing, one process does it all
     ``schema``    of the output, ``[op, event_time, data…]``
-    ``steps``     the places where rows come together, with the one before the output, if there is one
-    ``output``    of these the one after which rows are those of the output
-    ``gathers``   whether there is one before the output, where rows of several places come together by what halves of
-                  a correction have in common
+    ``steps``     the number of exchanges, with the one before the output, if there is one
+    ``output``    the number of the exchange after which rows are those of the output
+    ``gathers``   whether there is an exchange before the output, where rows of several exchanges meet by the key
+                  that the halves of a correction share
     """
 
     division: Division | None
@@ -45,10 +47,10 @@ class Plan:
 
 
 def plan_of(request: TransformRequest) -> Plan:
-    """How a run can be divided. Raises TransformInvalid.
+    """Return how a run can be divided. Raises TransformInvalid.
 
-    Not divided is what has an aggregate, OVER or a session window without a key: there all rows meet. Nor what gives
-    records that went past a state, as LATE(SIDE) does.
+    Not divided are queries in which all rows meet: an aggregate, OVER or a session window without a key. Nor are those
+    that return records which bypass a state, as LATE(SIDE) does.
     """
     session = Session(engine_of(request.transform), None, MEMORY)
     try:

@@ -1,4 +1,4 @@
-"""Where records and keys are cut. Pure."""
+"""Cuts of records and of keys: pure functions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from kubothek.odf.validation.state import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Records of one input, by its place among the inputs; both offsets are inclusive. A correction is one record: it
-    is where its first half is (OP-02).
+    """Records of one input, by its position among the inputs; both offsets are inclusive.
 
-    ``first``  None: from the first one on that the run takes
+    A correction is one record, at the offset of its first half (OP-02).
+
+    ``first``  None: from the first record of the run
     """
 
     input: int
@@ -31,7 +32,7 @@ class Range:
 
 
 def ranges_of(inputs: Sequence[TransformInput], records: int) -> list[Range]:
-    """All new records, in parts of about so many; in the order of inputs and offsets."""
+    """Divide all new records into ranges of about ``records`` each, in the order of inputs and offsets."""
     found = []
     for number, each in enumerate(inputs):
         if not each.blocks or each.rows is None:
@@ -44,7 +45,7 @@ def ranges_of(inputs: Sequence[TransformInput], records: int) -> list[Range]:
 
 
 def within(range_: Range, batches: Iterable[pa.RecordBatch], vocabulary: Vocabulary) -> Iterator[pa.RecordBatch]:
-    """Of records from ``first`` to one after ``last`` those of the range."""
+    """Yield the records of the range, given those from ``first`` to one after ``last``."""
     for batch in batches:
         offsets: Any = batch.column(vocabulary.offset)
         second: Any = pc.equal(batch.column(vocabulary.op), pa.scalar(CORRECT_TO, pa.int32()))
@@ -56,9 +57,9 @@ def within(range_: Range, batches: Iterable[pa.RecordBatch], vocabulary: Vocabul
 
 
 def spans_of(keys: Iterable[bytes], parts: int) -> list[Span]:
-    """Ranges of keys, at most so many, that together are all.
+    """Divide all keys into at most ``parts`` ranges.
 
-    ``keys``  some that are evenly spread over the rows; a key with many rows is one part, however many it has
+    ``keys``  a sample that is evenly spread over the rows; a key is in one part, however many rows it has
     """
     ordered = sorted(keys)
     cuts = sorted({ordered[len(ordered) * part // parts] for part in range(1, parts)} if ordered else ())
@@ -66,8 +67,9 @@ def spans_of(keys: Iterable[bytes], parts: int) -> list[Span]:
 
 
 def segments_of(span: Span, firsts: Sequence[bytes]) -> list[int]:
-    """The numbers of the segments that can have rows of a range of keys; ``firsts`` is what each begins with. One goes
-    up to where the next begins.
+    """Return the numbers of the segments that can have rows of a range of keys; ``firsts`` has the first key of each.
+
+    A segment reaches up to the first key of the next one.
     """
     ends = [*firsts[1:], None] if firsts else []
     return [
@@ -78,9 +80,7 @@ def segments_of(span: Span, firsts: Sequence[bytes]) -> list[int]:
 
 
 def of_span(span: Span, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with a key in a range of keys, each once: one that is sent under several is there under the first that
-    is in it.
-    """
+    """Return the rows with a key in a range, each once: a row with several keys is under the first of these in it."""
     for cut, holds in ((span.first, pc.greater_equal), (span.end, pc.less)):
         if cut is not None:
             keys: Any = batch.column(SORT)

@@ -1,4 +1,4 @@
-"""The run as a whole: parts of the records, parts of the keys, and what they left put together."""
+"""A divided run as a whole: parts of the records, parts of the keys, and the joining of their results."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from kubothek.storage import Store
 from kubothek.storage.parallel import Spread, spread_here
 
 PART_RECORDS: Final = 500_000
-"""Records that a part takes, about."""
+"""The approximate number of records of a part."""
 PART_MEMORY: Final = "512MB"
-"""Of a part's database, which goes to the disk beyond it."""
+"""The memory limit of a part's database, which spills to disk beyond it."""
 _RECORDS_TITLE: Final = "transform parts of the records"
 _KEYS_TITLE: Final = "transform parts of the keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
-    """Who does the parts, and where they leave what they made.
+    """How parts run, and where they leave their results.
 
-    ``spread``     does work to many parts at once
-    ``store``      where they leave it, under names that begin with ``directory``
-    ``records``    that a part takes, about; what comes of a run does not depend on it
+    ``spread``     runs work on many parts at once
+    ``store``      the store of the results, under keys that begin with ``directory``
+    ``records``    of a part, about; the result of a run does not depend on it
     ``memory``, ``threads``  of the database of a part
     """
 
@@ -55,9 +55,9 @@ class Crew:
 
 
 def execute_divided(request: TransformRequest, plan: Plan, reads: Reads, crew: Crew) -> TransformResult:
-    """One run, as :func:`~kubothek.odf.transform.execute` does it, of a transformation that can be divided.
+    """Execute a run as :func:`~kubothek.odf.transform.execute` does, of a transformation that can be divided.
 
-    ``reads``  gives the records that the inputs of the request have
+    ``reads``  reads the records of the request's inputs
 
     Raises what ``execute`` raises and what the spread raises, StoreError.
     """
@@ -81,7 +81,7 @@ def execute_divided(request: TransformRequest, plan: Plan, reads: Reads, crew: C
     try:
         steps = _steps(request, work, ranges, crew)
     finally:
-        with suppress(StoreError):  # what is left is garbage, which the collector knows
+        with suppress(StoreError):  # leftovers are garbage, which the collector deletes
             crew.store.delete([info.key for info in crew.store.list(work.directory)])
     keyed = plan.division is Division.KEYS
     if keyed:
@@ -96,7 +96,7 @@ def execute_divided(request: TransformRequest, plan: Plan, reads: Reads, crew: C
 
 
 def _steps(request: TransformRequest, work: Work, ranges: Sequence[Range], crew: Crew) -> list[Parts]:
-    """What the parts left, of the records and then of each place where rows come together."""
+    """Run the parts of the records and then those of each exchange; return their results."""
     left = [crew.spread(partial(of_records, work), ranges, _RECORDS_TITLE)]
     if work.plan.steps and request.checkpoint is not None:
         work = replace(work, state=f"{work.directory}state")
@@ -108,7 +108,7 @@ def _steps(request: TransformRequest, work: Work, ranges: Sequence[Range], crew:
         spans = spans_of(chain.from_iterable(samples.values()), max(1, len(ranges)))
         left.append(crew.spread(partial(of_keys, replace(work, step=step, sent=sent)), spans, _KEYS_TITLE))
     return [_at_hand(request, crew, parts, f"part-{number}") for number, parts in enumerate(left)]
-
+# Fetch the results of the parts that have one; return each with its local file.
 
 def _at_hand(request: TransformRequest, crew: Crew, parts: Sequence[Left], name: str) -> Parts:
     """Those that made something, each with its file on this machine."""

@@ -1,4 +1,4 @@
-"""The places where rows come together by keys, as a part passes them: it begins at one, and ends at those after it."""
+"""Exchanges of rows by keys in a part: it begins at one, and sends rows to those after it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from kubothek.odf.transform.session import Session, listed, quoted
 from kubothek.odf.transform.state import State, sort_key
 
 SORT: Final = "__sort"
-"""The column with a key as bytes that sort as it does."""
+"""The column with a key, as bytes that sort as it does."""
 BEFORE: Final = "__before"
-"""If a row is sent under several keys: the one before :data:`SORT` of these, NULL for the first."""
+"""For a row that is sent under several keys: the one before :data:`SORT` of these, NULL for the first."""
 Received = Callable[[str], Iterator[pa.RecordBatch]]
-"""Gives the rows of a part, by the name of their table, with :data:`SORT`."""
+"""Returns the rows of a part, by the name of their table, with :data:`SORT`."""
 
 
 def table_of(stage: int, inflow: int) -> str:
-    """The name of the table with rows on their way to a place, which are counted from 1."""
+    """Return the name of the table with rows for an inflow of an exchange; exchanges are counted from 1."""
     return f"to:{stage}.{inflow}"
 
 
 def step_of(table: str) -> int:
-    """The place to which the rows of a table are on their way."""
+    """Return the exchange that the rows of a table are sent to."""
     return int(table.removeprefix("to:").partition(".")[0])
 
 
 class Stage:
-    """An exchange: of the part that begins at place ``number``, 0 for one of the records. The state is that of its
-    operator, and there for no other.
+    """The exchanges of a part that begins at exchange ``number``, 0 for a part of the records.
 
-    ``sent``  after the queries: tables, and queries for what is in them, in the order of their keys
+    The state is that of the operator at this exchange, and absent for all others.
+
+    ``sent``  after the queries: tables, and queries for their rows, in the order of their keys
     """
 
     def __init__(self, number: int, state: State, received: Received) -> None:
@@ -48,7 +49,7 @@ class Stage:
         return [self._passed(session, each, table_of(self._at, number)) for number, each in enumerate(inflows)]
 
     def _passed(self, session: Session, inflow: Inflow, table: str) -> str:
-        if self._at < self._number:  # nothing comes from where nothing began
+        if self._at < self._number:  # there are no rows before the exchange where the part begins
             return inflow.rows
         if self._at == self._number:
             return _kept(session, inflow.rows, self._received(table))
@@ -57,7 +58,7 @@ class Stage:
 
 
 def _kept(session: Session, rows: str, batches: Iterator[pa.RecordBatch]) -> str:
-    """What is received, with the columns of a relation that has no rows."""
+    """Store the received rows, with the columns of an empty relation."""
     first = next(batches, None)
     if first is None:
         return rows

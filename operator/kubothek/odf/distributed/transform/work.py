@@ -1,4 +1,4 @@
-"""What is done apart from each other: to a part of the records, and to a part of the keys."""
+"""The work of one process: on a part of the records, or on a part of the keys."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from kubothek.storage import Store
 ROWS: Final = "rows"
 """The table with the rows of a part's output."""
 STATE: Final = "state:"
-"""How the names of the tables begin that a part has of the state."""
+"""The prefix of the tables with a part of the state."""
 
 
 class Reads(Protocol):
-    """Reads records of an input, by its place, from one offset to another; plain data that travels."""
+    """Reads records of an input, by its position, from one offset to another; can be sent to other processes."""
 
     def __call__(self, store: Store, number: int, first: int, last: int) -> pa.RecordBatchReader: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One run; plain data that travels to whoever does a part of it.
+    """One run; plain data that is sent to the processes of its parts.
 
     ``inputs``     without their rows, which ``reads`` gives
-    ``directory``  the prefix of what parts leave in the store
-    ``step``       at which place parts of keys begin, counted from 1
-    ``sent``       the keys of files with rows that come together there
-    ``state``      that of the checkpoint before, None if there is none
+    ``directory``  the prefix of the results of parts in the store
+    ``step``       the number of the exchange at which parts of keys begin, counted from 1
+    ``sent``       the keys of files with rows for this exchange
+    ``state``      that of the previous checkpoint, None if there is none
     """
 
     transform: TransformSql
@@ -70,10 +70,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a part left.
+    """The result of a part.
 
     ``made``    the key of the file with its part of the output, and of the state, whose ``tables`` it has
-    ``sent``    that of the file with tables of rows on their way, and some keys of these
+    ``sent``    that of the file with tables of rows for other exchanges, with a sample of their ``keys``
     """
 
     made: str | None
@@ -82,12 +82,12 @@ class Left:
     keys: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
 
     def sample(self, step: int) -> list[bytes]:
-        """Some keys of the rows that come together at a place; empty if there are none."""
+        """Return some keys of the rows for an exchange; empty if there are none."""
         return [key for table, keys in self.keys.items() if step_of(table) == step for key in keys]
 
 
 def of_records(work: Work, store: Store, part: Range) -> Left:
-    """The queries on a part of the records: to the end, or up to where rows come together by a key.
+    """Run the queries on a part of the records: to the end, or up to the first exchange.
 
     Raises what the engine and the records raise.
     """
@@ -104,8 +104,9 @@ def of_records(work: Work, store: Store, part: Range) -> Left:
 
 
 def of_keys(work: Work, store: Store, span: Span) -> Left:
-    """The queries on all rows of a range of keys, from where they come together: to the end, or up to where they come
-    together next. Raises what the engine raises, StoreError.
+    """Run the queries on all rows of a range of keys, from one exchange to the end or to the next exchanges.
+
+    Raises what the engine raises, StoreError.
     """
     with _running(work) as (session, room), ExitStack() as stack:
         before = None if work.state is None else Reader(Opened(stack.enter_context(store.open(work.state))))
@@ -136,7 +137,7 @@ def _running(work: Work) -> Iterator[tuple[Session, Path]]:
 
 
 def _answered(work: Work, session: Session, state: State, stage: Stage, store: Store, part: Range | None) -> Delta:
-    """Of a part of the records, or of none."""
+    """Return the delta for a part of the records, or for none."""
 
     def given(number: int, each: TransformInput) -> Given:
         if part is None or part.input != number:
@@ -158,7 +159,7 @@ def _answered(work: Work, session: Session, state: State, stage: Stage, store: S
 
 
 def _received(work: Work, store: Store, span: Span, table: str) -> Iterator[pa.RecordBatch]:
-    """All rows of a range of keys that other parts sent."""
+    """Yield all rows of a range of keys that other parts sent."""
     for key in work.sent:
         with store.open(key) as stream:
             reader = Reader(Opened(stream))
@@ -167,7 +168,7 @@ def _received(work: Work, store: Store, span: Span, table: str) -> Iterator[pa.R
 
 
 def _firsts(reader: Reader, table: str) -> list[bytes]:
-    """What each segment of the rows that a part sent begins with."""
+    """Return the first key of each segment of the rows that a part sent."""
     stored = reader.tables.get(table)
     found: list[Any] = [] if stored is None else stored.index.column(SORT).to_pylist()
     return found
@@ -186,7 +187,7 @@ def _table(writer: Writer, name: str, batches: Iterable[pa.RecordBatch]) -> None
 
 
 def _sent(work: Work, store: Store, left: Left, session: Session, stage: Stage, room: Path) -> Left:
-    """What a part left, with its rows that go on to others."""
+    """Store the rows for other exchanges, and return the result with them."""
     file = room / "sent"
     with Writer(file) as writer:
         for table, query in stage.sent.items():
@@ -198,7 +199,7 @@ def _sent(work: Work, store: Store, left: Left, session: Session, stage: Stage, 
 
 
 def _stored(work: Work, store: Store, file: Path) -> str:
-    """Under a name that nobody else has: a part may be done twice, also at the same time."""
+    """Store a file under a unique name: a part may run twice, also at the same time."""
     key = work.directory + uuid4().hex
     with file.open("rb") as content:
         store.upload(key, content)
