@@ -1,4 +1,4 @@
-"""Merge strategies of sources: which records a ledger gets of what a source says now. See docs/odf.md, MS.
+"""Merge strategies of sources: which records a ledger gets from the rows of a source. See docs/odf.md, MS.
 
 with Scratch() as scratch:
     merged = merge(strategy, new, seen, vocabulary=vocabulary, source_event_time=now, scratch=scratch)

@@ -10,11 +10,11 @@ from kubothek.odf.spec.sources import MergeStrategyAppend
 
 
 def append(strategy: MergeStrategyAppend, new: New, seen: Seen, output: Output) -> Merged:
-    """All records, in the order of their event times, those without one first.
+    """Return all records in the order of their event times, those without one first.
 
-    Most sources give them in this order already: then they are looked at once, and pass by the second time.
+    Most sources are in this order already: then the first read checks it, and the second passes the records on.
     """
     order, rows = Order(), new()
-    Carrier(rows.schema)  # what cannot be sorted is refused whatever the order
+    Carrier(rows.schema)  # refuses types that cannot be sorted, whatever the order
     count = sum(batch.num_rows for batch in order.watched(rows))
     return output.passed(new(), count) if order.kept else output.appended(Rows.of(new(), output.scratch))

@@ -15,18 +15,18 @@ from kubothek.odf.merge.carried import Carrier, name_of
 from kubothek.odf.merge.scratch import Scratch
 
 New: TypeAlias = Callable[[], pa.RecordBatchReader]
-"""Gives the new records from the first on, each time."""
+"""Returns a new reader of the new records at each call."""
 OP: Final = "op"
 RETRACTS: Final = "__retracts"
-"""The column with the offset of the record that a retraction or the first half of a correction takes back."""
+"""The column with the offset of the record that a retraction or the first half of a correction retracts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records that are held, inside of which columns are as :class:`Carrier` names them; ``n`` numbers them.
+    """Buffered records, with columns named by :class:`Carrier`; ``n`` numbers them.
 
     ``table``    its name in the database
-    ``ordered``  they came in the order of their event times, those without one first
+    ``ordered``  whether they came in the order of their event times, those without one first
     """
 
     carrier: Carrier
@@ -36,7 +36,7 @@ class Rows:
 
     @classmethod
     def of(cls, reader: pa.RecordBatchReader, scratch: Scratch) -> Self:
-        """Hold what a reader gives; its first column is the event time."""
+        """Buffer the rows of a reader; its first column is the event time."""
         carrier = Carrier(reader.schema)
         order = Order()
         held = scratch.hold(order.watched(map(carrier.carry, reader)), carrier.inside)
@@ -44,32 +44,32 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of records."""
         return int(self.held.num_rows)
 
     @property
     def columns(self) -> str:
-        """All but ``n``, for a SELECT."""
+        """All columns but ``n``, for a SELECT."""
         return ", ".join(self.carrier.inside.names)
 
     def inside(self, column: str) -> str:
-        """What a column is called inside."""
+        """Return the internal name of a column."""
         return name_of(self.carrier.schema.get_field_index(column))
 
     def each_inside(self, columns: Sequence[str]) -> list[str]:
-        """What columns are called inside."""
+        """Return the internal names of columns."""
         return [self.inside(column) for column in columns]
 
 
 class Order:
-    """Watches whether event times, the first column, come in their order: ``kept`` tells afterwards."""
+    """A check whether event times, the first column, are in order; ``kept`` is the result."""
 
     def __init__(self) -> None:
         self.kept = True
         self._last: Any = None
 
     def watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches."""
+        """Yield the same batches."""
         for batch in batches:
             if batch.num_rows and self.kept:
                 self._look(batch.column(0))
@@ -89,7 +89,7 @@ class Order:
 
 
 def check_columns(new: pa.Schema, event_time: str, before: pa.Schema | None) -> None:
-    """Raises SchemaMismatch unless records of these columns may follow those with the columns ``before``."""
+    """Raise SchemaMismatch unless records of these columns may follow those with the columns ``before``."""
     if twice := [name for name in new.names if new.names.count(name) > 1]:
         raise SchemaMismatch(f"column {twice[0]!r} occurs more than once; rename or drop the duplicates")
     if event_time not in new.names:
@@ -105,7 +105,7 @@ def check_columns(new: pa.Schema, event_time: str, before: pa.Schema | None) -> 
 
 
 def check_key(new: pa.Schema, primary_key: Sequence[str], strategy: str) -> None:
-    """Raises MergeInvalid unless these are columns with plain values, each named once."""
+    """Raise MergeInvalid unless these are columns with plain values, each named once."""
     if not primary_key:
         raise MergeInvalid(f"merge strategy {strategy}: the primary key names no column")
     for column in primary_key:
@@ -119,13 +119,13 @@ def check_key(new: pa.Schema, primary_key: Sequence[str], strategy: str) -> None
 
 
 def check_column(new: pa.Schema, column: str, where: str) -> None:
-    """Raises MergeInvalid if there is no such column."""
+    """Raise MergeInvalid if there is no such column."""
     if column not in new.names:
         raise MergeInvalid(f"{where} names column {column!r}; the new records have {', '.join(map(repr, new.names))}")
 
 
 def fill(column: Any, moment: datetime) -> Any:
-    """Event times, with this one where there is none: its day where they are days."""
+    """Fill missing event times with this moment, or with its day in a column of days."""
     if not column.null_count:
         return column
     moment = moment.astimezone(UTC)
@@ -136,7 +136,7 @@ def fill(column: Any, moment: datetime) -> Any:
 
 
 def filled(reader: pa.RecordBatchReader, event_time: str, moment: datetime) -> pa.RecordBatchReader:
-    """The records with :func:`fill` done to them already."""
+    """Return the records with :func:`fill` applied."""
     position = reader.schema.get_field_index(event_time)
     field = reader.schema.field(position)
     batches = (batch.set_column(position, field, fill(batch.column(position), moment)) for batch in reader)

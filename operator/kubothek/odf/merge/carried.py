@@ -1,8 +1,8 @@
-"""Rows on their way through DuckDB and back: numbered columns, types that it holds exactly.
+"""Conversion of rows for DuckDB and back: numbered columns, and types that it holds exactly.
 
-Columns are called ``c0``, ``c1``, … there: its names know no case, and no name of a user's can mean anything. Times are
-whole numbers, since its timestamps are microseconds, which do not reach as far as milliseconds do. What comes back has
-the types that went in, bit for bit but for NaN, which has one form.
+Columns are called ``c0``, ``c1``, …: DuckDB ignores the case of names, and no name of a user can be misread. Times are
+whole numbers, since DuckDB's timestamps in microseconds have a smaller range than milliseconds. Rows return in their
+original types, bit for bit except NaN, which has one form.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _DECIMAL256_BYTES: Final = 32
 
 
 def name_of(position: int) -> str:
-    """The column of this position, inside."""
+    """Return the internal name of the column at this position."""
     return f"c{position}"
 
 
 class Carrier:
-    """For rows of one schema."""
+    """The conversion of rows of one schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.inside = pa.schema([(name_of(n), _inside(field)) for n, field in enumerate(schema)])
 
     def carry(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """As DuckDB gets it."""
+        """Convert a batch for DuckDB."""
         columns = [_carried(column, field.type) for column, field in zip(batch.columns, self.inside, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.inside)
 
     def restore(self, columns: list[pa.Array[Any]]) -> list[pa.Array[Any]]:
-        """What came back, in the order of the schema, in its types."""
+        """Convert columns, in the order of the schema, back to its types."""
         return [
             _restored(column, inside.type, field.type)
             for column, inside, field in zip(columns, self.inside, self.schema, strict=True)
         ]
 
     def restored(self, columns: Sequence[str], found: pa.Table) -> pa.Table:
-        """The first columns of a result, which stand for these."""
+        """Convert the first columns of a result back to the types of these columns."""
         arrays = [
             _restored(found.column(n).combine_chunks(), self.inside.field(at).type, self.schema.field(at).type)
             for n, at in enumerate(map(self.schema.get_field_index, columns))
@@ -77,7 +77,7 @@ def _inside(field: pa.Field[Any]) -> pa.DataType:
 
 
 def _unfit(found: pa.DataType) -> pa.DataType | None:
-    """A type inside of a nested one that DuckDB has none for."""
+    """Return a type inside of a nested one that DuckDB lacks, if any."""
     if not pa.types.is_nested(found):
         unfit = pa.types.is_float16(found) or pa.types.is_decimal256(found) or pa.types.is_duration(found)
         return found if unfit else None

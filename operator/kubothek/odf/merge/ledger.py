@@ -1,7 +1,7 @@
-"""Ledger: new is what has a key that was never seen, and the first of several with one key (MS-02, MS-03).
+"""Ledger: records with a key that was never seen are new, of several with one key the first (MS-02, MS-03).
 
-The reference appends all records of a batch that share a new key, so that what a ledger holds depends on how its
-source was cut into batches. Here it does not.
+The reference appends all records of a batch that share a new key, so its ledger depends on how the source was cut into
+batches. This one does not.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kubothek.odf.merge.seen import Seen
 from kubothek.odf.spec.sources import MergeStrategyLedger
 
 _KEYS_AT_ONCE: Final = 1 << 20
-"""Keys that are looked up together; what they take is all that is in memory of them."""
+"""Keys that are looked up together; only these are in memory."""
 
 
 def ledger(strategy: MergeStrategyLedger, new: New, seen: Seen, output: Output) -> Merged:
-    """The records that come first with a key that was never seen, in the order of their event times."""
+    """Return the first record of each key that was never seen, in the order of their event times."""
     key, scratch = strategy.primary_key, output.scratch
     given = new()
     check_key(given.schema, key, strategy.kind)
@@ -36,12 +36,12 @@ def ledger(strategy: MergeStrategyLedger, new: New, seen: Seen, output: Output) 
 
 
 def keyed_by(key: tuple[str, ...], seen: Seen) -> tuple[str, ...] | None:
-    """Of which columns it is known, with such records, that those that stand are the last ones of their keys."""
+    """Return the columns for which :meth:`~.seen.Seen.keyed_by` also holds with such records; None: not known."""
     return tuple(sorted(key)) if seen.keyed_by(key) else None
 
 
 def unseen(rows: Rows, key: tuple[str, ...], seen: Seen, scratch: Scratch) -> tuple[str, int]:
-    """A table with ``n`` of the records that come first with a key that was never seen; and how many these are."""
+    """Return a table with ``n`` of the first record of each key that was never seen, and their number."""
     firsts, count = _firsts(rows, key, scratch, in_order=not seen.empty)
     if seen.empty:
         return firsts, count
@@ -52,9 +52,9 @@ def unseen(rows: Rows, key: tuple[str, ...], seen: Seen, scratch: Scratch) -> tu
 
 
 def _firsts(rows: Rows, key: tuple[str, ...], scratch: Scratch, *, in_order: bool) -> tuple[str, int]:
-    """A table of the keys, each once, with ``n`` of its first record; and how many there are.
+    """Return a table of the distinct keys, with ``n`` of the first record of each, and their number.
 
-    ``in_order``  by key, so that those which are looked up together lie near each other
+    ``in_order``  by key, so that keys which are looked up together are close to each other
     """
     columns = ", ".join(rows.each_inside(key))
     name, order = scratch.new_name("firsts"), f"ORDER BY {columns}" if in_order else ""
@@ -69,7 +69,7 @@ def _firsts(rows: Rows, key: tuple[str, ...], scratch: Scratch, *, in_order: boo
 def _unseen(
     rows: Rows, key: tuple[str, ...], firsts: str, start: int, seen: Seen, scratch: Scratch
 ) -> npt.NDArray[np.int64]:
-    """Of the keys from this place on, those that were never seen: the numbers of their first records."""
+    """Return the numbers of the first records of keys that were never seen, for the keys from ``start`` on."""
     inside = rows.each_inside(key)
     found = scratch.table(
         f"SELECT {', '.join(inside)}, {ROW} FROM {firsts} "  # noqa: S608

@@ -1,4 +1,4 @@
-"""What comes out of a merge: records in their order, not numbered yet."""
+"""The output of a merge: records in their order, not numbered yet."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _OP_TYPE: Final = pa.int32()
 _OFFSET_TYPE: Final = pa.int64()
 OFFSETS: Final = "r"
 OPS: Final = "op"
-"""What the columns are called in queries for rows with operations of their own."""
+"""Names of the columns in queries for rows with operations of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """``[op, event_time, data…, __retracts]``, once.
+    """The records ``[op, event_time, data…, __retracts]``, to be read once.
 
-    ``counts``    says how many there are of each operation
-    ``keyed_by``  columns, ascending, that :meth:`Seen.keyed_by` holds for with these records; None: not known
+    ``counts``    the number of records of each operation
+    ``keyed_by``  columns, ascending, for which :meth:`Seen.keyed_by` holds with these records; None: not known
     """
 
     rows: pa.RecordBatchReader
@@ -34,18 +34,18 @@ class Merged:
 
     @property
     def rows_in_all(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return sum(self.counts.values())
 
     @property
     def retracts(self) -> bool:
-        """Whether any of them takes a record back."""
+        """Whether any of them retracts a record."""
         return bool(self.counts.get(RETRACT) or self.counts.get(CORRECT_FROM))
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How records of a batch come out.
+    """Conversion of the records of a batch to output.
 
     ``op``      the name of the operation's column
     ``moment``  the event time of records that have none
@@ -56,10 +56,10 @@ class Output:
     scratch: Scratch
 
     def appended(self, rows: Rows, chosen: str | None = None, count: int | None = None) -> Merged:
-        """Records of the batch as additions, in the order of their event times.
+        """Return records of the batch as additions, in the order of their event times.
 
-        ``chosen``  a table with the numbers ``n`` of those that come; None = all do
-        ``count``   how many these are
+        ``chosen``  a table with the numbers ``n`` of the records to return; None = all
+        ``count``   their number
         """
         number = rows.count if chosen is None or count is None else count
         batches: Iterable[pa.RecordBatch]
@@ -72,7 +72,7 @@ class Output:
         return self._merged(rows, batches, _additions, {APPEND: number})
 
     def passed(self, rows: pa.RecordBatchReader, count: int) -> Merged:
-        """All these records as additions, as they come."""
+        """Return all these records as additions, in their present order."""
         schema = self._schema(rows.schema)
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -84,7 +84,7 @@ class Output:
         return Merged(pa.RecordBatchReader.from_batches(schema, batches()), {APPEND: count} if count else {})
 
     def mixed(self, rows: Rows, query: str, counts: Mapping[int, int]) -> Merged:
-        """The rows of a query: the batch's columns, then ``op``, then the offset that is taken back."""
+        """Return the rows of a query: the batch's columns, then ``op``, then the offset of the retracted record."""
         return self._merged(rows, self.scratch.rows(query), _given, counts)
 
     def _merged(

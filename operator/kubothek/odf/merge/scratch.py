@@ -1,4 +1,4 @@
-"""Room for a merge: a database with a limit of memory, and a directory for what does not fit into it."""
+"""Working space of a merge: a database with a memory limit, and a directory for what does not fit into it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MIB: Final = 1 << 20
 ROW: Final = "n"
 """The column with the number of a row, in the order in which it came."""
 MEMORY: Final = "1GB"
-"""Of the database, if nothing else is said."""
+"""The default memory limit of the database."""
 _BATCH_ROWS: Final = 1 << 16
 _IN_MEMORY: Final = 256 * MIB
 
 
 class Scratch:
-    """Use it as a context manager; nothing that came out of it can be read afterwards.
+    """The working space. Use it as a context manager; its rows cannot be read afterwards.
 
     ``memory``     of the database, as DuckDB writes it
-    ``in_memory``  bytes of rows that are held outside of it; more go to the disk
-    ``directory``  where the disk is used; None = the system's directory for temporary files
+    ``in_memory``  bytes of rows that are held outside of it; more go to disk
+    ``directory``  for files; None = the system's directory for temporary files
     """
 
     def __init__(self, memory: str = MEMORY, in_memory: int = _IN_MEMORY, directory: str | None = None) -> None:
@@ -50,13 +50,13 @@ class Scratch:
         self._room.cleanup()
 
     def new_name(self, what: str) -> str:
-        """A name for a table or a file that nothing else has here."""
+        """Return a name for a table or a file that is unique here."""
         return f"{what}_{next(self._numbers)}"
 
     # --- rows --------------------------------------------------------------------------------------------------
 
     def hold(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-        """All rows, with a column ``n`` that numbers them; in memory, or on the disk and mapped."""
+        """Buffer all rows, with a column ``n`` that numbers them; in memory, or on disk and mapped."""
         numbered = schema.append(pa.field(ROW, pa.int64()))
         held: list[pa.RecordBatch] = []
         size = 0
@@ -81,36 +81,36 @@ class Scratch:
     # --- the database --------------------------------------------------------------------------------------------
 
     def register(self, what: str, rows: pa.Table | pa.RecordBatchReader) -> str:
-        """Make rows a table of the database, of a reader one that is read once; nothing is copied. Its name."""
+        """Register rows as a table, without a copy, and return its name; a reader can be read once."""
         name = self.new_name(what)
         self._opened().register(name, rows)
         return name
 
     def forget(self, name: str) -> None:
-        """Rows that were registered are not needed any more."""
+        """Unregister rows."""
         self._opened().unregister(name)
 
     def run(self, statement: str) -> None:
-        """Run a statement for what it does. Raises MergeTooLarge."""
+        """Execute a statement that returns no rows. Raises MergeTooLarge."""
         try:
             self._opened().execute(statement)
         except duckdb.Error as error:
             raise self._failure(error) from error
 
     def first(self, query: str) -> tuple[Any, ...] | None:
-        """The first row of a query, which has few. Raises MergeTooLarge."""
+        """Return the first row of a query, which has few. Raises MergeTooLarge."""
         rows = self.table(query).slice(0, 1).to_pylist()
         return tuple(rows[0].values()) if rows else None
 
     def rows(self, query: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a query as they come; nothing else may be asked meanwhile. Raises MergeTooLarge on the way."""
+        """Yield the rows of a query; execute nothing else meanwhile. Raises MergeTooLarge, also between rows."""
         try:
             yield from self._opened().sql(query).to_arrow_reader(_BATCH_ROWS)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._failure(error) from error
 
     def table(self, query: str) -> pa.Table:
-        """The rows of a query, which are few enough for memory. Raises MergeTooLarge."""
+        """Return the rows of a query; they must fit into memory. Raises MergeTooLarge."""
         try:
             found: pa.Table = self._opened().sql(query).to_arrow_table()
         except duckdb.Error as error:
@@ -124,7 +124,7 @@ class Scratch:
                 config={
                     "memory_limit": self._memory,
                     "temp_directory": str(Path(self._room.name) / "database"),
-                    "preserve_insertion_order": False,  # which would be kept in memory; what matters is in ``n``
+                    "preserve_insertion_order": False,  # it would need memory; ``n`` has the order
                     "python_enable_replacements": False,
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
@@ -140,7 +140,7 @@ class Scratch:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth the work for each."""
+    """Combine batches to larger ones, to amortise the work for each."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

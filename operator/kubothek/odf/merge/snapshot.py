@@ -1,7 +1,7 @@
-"""Snapshot: each batch is the whole state; how it differs from the last one is what happened (MS-04 … MS-07).
+"""Snapshot: each batch is the whole state; its difference to the last state gives the records (MS-04 … MS-07).
 
-Whether a record is missing on one side is told by its number, not by a key or a column that happens to be NULL, and
-columns are compared as IS DISTINCT FROM does: NULL is NULL, NaN is NaN, 0.0 is -0.0.
+Whether a record is missing on one side is decided by its number, not by a key or a column that may be NULL. Columns are
+compared as IS DISTINCT FROM does: NULL is NULL, NaN is NaN, 0.0 is -0.0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OP_FIELD: Final[Any] = pa.field(_OP, pa.int32())
 
 
 def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Output) -> Merged:
-    """What has to happen to the state for it to be the new records; ordered by key, a -C right before its +C."""
+    """Return the records that turn the state into the new records, ordered by key, a -C right before its +C."""
     key, compared, scratch = strategy.primary_key, strategy.compare_columns, output.scratch
     given = new()
     check_key(given.schema, key, strategy.kind)
@@ -42,7 +42,7 @@ def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Outp
     changed = rows.each_inside([c for c in (compared or given.schema.names) if c not in key])
     old, keyed = _state(rows, key, seen, scratch)
     diff = scratch.new_name("diff")
-    # The order is settled here, once for both halves of a correction, whose keys are equal but may not be the same.
+    # The order is fixed here, once for both halves of a correction: their keys are equal, but may be 0.0 and -0.0.
     order = ", ".join(f"coalesce(n.{c}, o.{c})" for c in inside)
     scratch.run(
         f"CREATE TABLE {diff} AS SELECT o.{ROW} AS o, n.{ROW} AS n, row_number() OVER (ORDER BY {order}) AS place "  # noqa: S608
@@ -54,13 +54,13 @@ def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Outp
 
 
 def _differs(column: str) -> str:
-    """Whether a column was changed; an event time only where the input says one (MS-05)."""
+    """Return SQL that tests whether a column changed; an event time only where the input has one (MS-05)."""
     differs = f"o.{column} IS DISTINCT FROM n.{column}"
     return f"(n.{column} IS NOT NULL AND {differs})" if column == _EVENT_TIME else differs
 
 
 def _events(rows: Rows, old: str, diff: str) -> str:
-    """A query for the records that come of the differences."""
+    """Return a query for the records that result from the differences."""
     after = ", ".join(f"x.{column}" for column in rows.carrier.inside.names)
     return (
         f"SELECT {rows.columns}, {OPS}, {OFFSETS} FROM ("  # noqa: S608
@@ -83,11 +83,11 @@ def _counts(diff: str, scratch: Scratch) -> dict[int, int]:
 
 
 def _state(rows: Rows, key: Sequence[str], seen: Seen, scratch: Scratch) -> tuple[str, bool]:
-    """The state as a table with the columns of the batch, ``o`` for the offset, and ``n``: a record for each key; and
-    whether these are all records that stand.
+    """Return the state as a table, and whether it has all records that are not retracted.
 
-    It is the last record of each key that was ever there, if that one was not to take it away (MS-04). Where other
-    strategies have left several records of one key, that is known from all records only.
+    The table has the columns of the batch, ``o`` for the offset, and ``n``: a record for each key. This is the last
+    record of the key, unless that one is a retraction (MS-04). If other strategies have left several records of one
+    key, all records must be read.
     """
     schema = rows.carrier.inside.append(_OFFSET_FIELD)
     if seen.keyed_by(key):
@@ -96,7 +96,7 @@ def _state(rows: Rows, key: Sequence[str], seen: Seen, scratch: Scratch) -> tupl
     schema = schema.append(_OP_FIELD)
     records = scratch.register("records", scratch.hold(_as_batch(seen.records(), rows, schema), schema))
     name, columns = scratch.new_name("last"), ", ".join(rows.each_inside(key))
-    # Not by QUALIFY row_number(): that makes 0.0 of -0.0, which is another record when it is taken back.
+    # Not by QUALIFY row_number(): it turns -0.0 into 0.0, and a retraction has to carry the same record.
     scratch.run(
         f"CREATE TABLE {name} AS SELECT * FROM {records} "  # noqa: S608  # names of our own
         f"SEMI JOIN (SELECT max({_OFFSET}) AS {_OFFSET} FROM {records} GROUP BY {columns}) USING ({_OFFSET}) "
@@ -107,7 +107,7 @@ def _state(rows: Rows, key: Sequence[str], seen: Seen, scratch: Scratch) -> tupl
 
 
 def _as_batch(found: pa.RecordBatchReader, rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Records ``[offset, op?, event_time, data…]`` in the columns of the batch, then their offset, and operation.
+    """Yield records ``[offset, op?, event_time, data…]`` as columns of the batch, then their offset, and operation.
 
     Columns that only the batch has are NULL.
     """
@@ -125,7 +125,7 @@ def _as_batch(found: pa.RecordBatchReader, rows: Rows, schema: pa.Schema) -> Ite
 
 
 def _require_distinct(rows: Rows, key: Sequence[str], scratch: Scratch) -> None:
-    """Raises MergeInvalid if two records of the batch have one key."""
+    """Raise MergeInvalid if two records of the batch have one key."""
     columns = ", ".join(rows.each_inside(key))
     found = scratch.table(
         f"SELECT {columns}, min({ROW}) AS {ROW}, count(*) AS times FROM {rows.table} "  # noqa: S608

@@ -1,7 +1,7 @@
-"""Merge strategies: from a batch of new records, and what was seen, to the records that a ledger gets (MS-01 … MS-07).
+"""Merge strategies: from new and existing records to the records that a ledger gets (MS-01 … MS-07).
 
-A strategy is one function, known by the class of its manifest; further ones (ChangelogStream and UpsertStream of
-0.37) come in by a line in ``STRATEGIES``. What can be wrong with a batch is raised before the first record comes out.
+A strategy is one function, chosen by the class of its manifest; further ones (ChangelogStream and UpsertStream of
+0.37) need a line in ``STRATEGIES``. Errors in a batch are raised before the first record is returned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Merge(Protocol):
     """One strategy."""
 
     def __call__(self, strategy: Any, new: New, seen: Seen, output: Output) -> Merged:
-        """Merge records ``[event_time, data…]``, whose event time is NULL where the input says none."""
+        """Merge records ``[event_time, data…]``, whose event time is NULL where the input has none."""
 
 
 STRATEGIES: Final[Mapping[type, Merge]] = {
@@ -54,15 +54,15 @@ def merge(
     source_event_time: datetime,
     scratch: Scratch,
 ) -> Merged:
-    """What the new records come to, given those that are there.
+    """Merge new records with the existing ones.
 
-    ``new``                gives ``[event_time, data…]`` in the types of slices; event times are NULL where the input
-                           has none. May be asked twice
-    ``source_event_time``  what those get in the end
-    ``scratch``            stays open until the rows were read
+    ``new``                returns ``[event_time, data…]`` in the types of slices; event times are NULL where the input
+                           has none. May be called twice
+    ``source_event_time``  replaces these NULLs in the end
+    ``scratch``            must stay open until the rows are read
 
-    Raises SchemaMismatch, MergeInvalid, DataTypeMismatch, InputError for a strategy that nobody here knows, all before
-    there are rows; MergeTooLarge.
+    Raises SchemaMismatch, MergeInvalid, DataTypeMismatch, InputError for an unknown strategy, all before there are
+    rows; MergeTooLarge.
     """
     found = STRATEGIES.get(type(strategy))
     if found is None:
@@ -76,7 +76,7 @@ def merge(
 
 
 def shaped(new: pa.RecordBatchReader, vocabulary: Vocabulary, before: pa.Schema | None) -> pa.RecordBatchReader:
-    """The new records with the event time first.
+    """Return the new records with the event time first.
 
     Raises SchemaMismatch unless they may follow those with the columns ``before``.
     """
