@@ -1,4 +1,4 @@
-"""The table as the view of a ledger's chain: kept up by the commits of the ledger, made anew, and looked back at.
+"""The table as the view of a ledger's chain: updates by the ledger's commits, rebuilds, and earlier states.
 
 with Scratch() as scratch, ViewWriter(store, snapshot, schema=schema, vocabulary=vocabulary) as view:
 merged = merge(strategy, new, seen_of(store, snapshot, history, scratch), …)

@@ -1,8 +1,7 @@
-"""The table takes in records that came with blocks of others, and that take other records back.
+"""Updates of the table with records from foreign blocks, which may retract other records.
 
-A slice does not say which record a retraction takes back, only what that said (OP-02). Rows that said so are looked for
-in the files that may hold them, by their partitions and by the ranges of their columns; only files that do are written
-once more.
+A slice does not name the record that a retraction retracts, only its content (OP-02). Rows with this content are looked
+up in the files that may hold them, by partitions and column ranges. Only files that hold such rows are rewritten.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from kubothek.table.log import Snapshot
 from kubothek.table.scan.read import scan
 
 _MOST: Final = 1 << 20
-"""Records that are taken back, of which all are in memory; where there are more, the table is made anew."""
+"""The most retractions, which are all held in memory; beyond this number the table is rebuilt."""
 _MOST_VALUES: Final = 1000
-"""Values of a partition column that are looked for one by one."""
+"""The most values of a partition column that are looked up one by one."""
 _Numbers = npt.NDArray[np.int64]
 
 
 def taking_in(store: Store, snapshot: Snapshot, history: History, scratch: Scratch) -> ViewChange | None:
-    """The change that takes records into the table which follow all that it was made from.
+    """Return the change that adds records to the table which follow all that it was made from.
 
     ``history``  these records only
 
-    None: the table does not tell, as it has not all records that are taken back, or there are too many; so it has to be
-    made anew. Raises what :class:`~.writer.ViewWriter` raises.
+    None: the table must be rebuilt, as it lacks retracted records, or there are too many of them. Raises what
+    :class:`~.writer.ViewWriter` raises.
     """
     assert history.schema is not None, "a slice comes after a schema"
     back = _taken_back(history)
@@ -70,7 +69,7 @@ def taking_in(store: Store, snapshot: Snapshot, history: History, scratch: Scrat
 
 
 def _taken_back(history: History) -> pa.Table | None:
-    """What the retractions say; None if they are too many."""
+    """Return the content of the retractions; None if there are too many."""
     names = history.vocabulary
     wanted = [name for name in (history.schema or pa.schema([])).names if name != names.op]
     found: list[pa.RecordBatch] = []
@@ -86,7 +85,7 @@ def _taken_back(history: History) -> pa.Table | None:
 def _in_table(
     store: Store, snapshot: Snapshot, history: History, back: pa.Table, known: Any
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the table that say the same as one of these, as slices have records that were added."""
+    """Yield the rows of the table with the content of one of these, as slices have records that were added."""
     schema = back.schema
     where = _where(snapshot, history, back)
     for batch in scan(store, snapshot, common_to(schema.names, snapshot.schema), where):
@@ -97,7 +96,7 @@ def _in_table(
 
 
 def _where(snapshot: Snapshot, history: History, back: pa.Table) -> Predicate | None:
-    """What all rows satisfy that say the same as one of these."""
+    """Return a filter that holds for all rows with the content of one of these."""
     assert snapshot.schema is not None, "there is a table"
     partition_on = Layout.of(snapshot.head).partition_on
     terms: list[Term] = []
@@ -113,7 +112,7 @@ def _where(snapshot: Snapshot, history: History, back: pa.Table) -> Predicate | 
 
 
 def _as_retraction(rows: pa.RecordBatch, op: str, offset: str) -> pa.RecordBatch:
-    """Rows of the table as a writer is told that they are taken back."""
+    """Return rows of the table as retractions for a writer."""
     offsets: Any = rows.column(offset)
     return _with_op(rows.drop_columns([op]), op, RETRACT).append_column(RETRACTS, offsets.cast(pa.int64()))
 

@@ -1,4 +1,4 @@
-"""What a commit of a ledger does to the table."""
+"""The change of the table by a commit of a ledger."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kubothek.table.skipping.change import SkippingChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewChange:
-    """The fields of a :class:`~kubothek.table.log.Change` that are about the table.
+    """The fields of a :class:`~kubothek.table.log.Change` that concern the table.
 
-    It reads nothing, as to the protocol: that records came meanwhile shows in the chain, and files that were compacted
-    meanwhile in ``removed``.
+    To the protocol it reads nothing: concurrently added records show in the chain, concurrently compacted files in
+    ``removed``.
     """
 
     added: tuple[PartitionFile, ...]
@@ -32,5 +32,5 @@ class ViewChange:
     replaces_schema: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """As arguments of a change."""
+        """Return the fields as arguments of a change."""
         return {name: getattr(self, name) for name in self.__slots__}

@@ -1,4 +1,4 @@
-"""The slices of a chain as one stream of records, with the names and columns that the chain has now."""
+"""The slices of a chain as one stream of records, with the current names and columns of the chain."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Part:
 class History:
     """All records of a chain, or of its first blocks.
 
-    ``parts``       the slices, oldest first; they may be looked for when they are asked for
-    ``vocabulary``  the names that columns have now, in whatever comes out of here
+    ``parts``       the slices, oldest first; may be found lazily
+    ``vocabulary``  the current names of columns, which all results have
     ``schema``      of slices, as the last SetDataSchema says; None before the first
-    ``records``     how many there are
+    ``records``     their number
     """
 
     store: Store = field(repr=False)
@@ -62,20 +62,20 @@ class History:
         return pa.schema([f for f in (self.schema or ()) if f.name not in ours])
 
     def until_block(self, block: Multihash, blocks: Sequence[Multihash]) -> Self:
-        """As it was after this block; ``blocks`` are all of the chain, oldest first. Raises VersionNotFound."""
+        """Return the history up to this block; ``blocks`` are the whole chain, oldest first. Raises VersionNotFound."""
         if block not in blocks:
             raise VersionNotFound(f"block {block} is not one of this chain")
         known = frozenset(blocks[: blocks.index(block) + 1])
         return self._of(part for part in self.parts if part.block in known)
 
     def until_time(self, moment: datetime) -> Self:
-        """As it was known at this system time."""
+        """Return the history as it was known at this system time."""
         return self._of(part for part in self.parts if part.system_time <= moment)
 
     def scan(self, columns: Sequence[str], where: pc.Expression | None = None) -> Iterator[pa.RecordBatch]:
-        """Columns of all records in the order of their offsets; columns that came later are NULL before.
+        """Yield columns of all records in the order of their offsets; a column is NULL before it was added.
 
-        ``where``  in the names of now. Raises VersionIncomplete if a slice is gone, StoreError
+        ``where``  in the current names. Raises VersionIncomplete if a slice is gone, StoreError
         """
         wanted = self.as_read(columns)
         filesystem = arrow_filesystem(self.store)
@@ -88,7 +88,7 @@ class History:
                 yield from self._read(filesystem, keys, names, wanted, where)
 
     def last(self, limit: int, skip: int = 0) -> pa.RecordBatchReader:
-        """The last records in the order of their offsets, but for so many at the very end; there must be a schema."""
+        """Return the ``limit`` records before the last ``skip``, in the order of offsets; there must be a schema."""
         assert self.schema is not None, "a slice comes after a schema"
         stop = max(0, self.records - skip)
         start = max(0, stop - limit)
@@ -99,18 +99,18 @@ class History:
         )
 
     def as_read(self, columns: Sequence[str]) -> pa.Schema:
-        """The types of these columns, whatever types of offsets and operations slices have."""
+        """Return the types of these columns, whatever types of offsets and operations slices have."""
         types = {self.vocabulary.offset: OFFSET_TYPE, self.vocabulary.op: OP_TYPE}
         schema = self.schema or pa.schema([])
         return pa.schema([pa.field(name, types.get(name) or schema.field(name).type) for name in columns])
 
     def retracting(self) -> bool:
-        """Whether any record takes another one back; reads one column."""
+        """Return whether any record retracts another one; reads one column."""
         op = self.vocabulary.op
         return any(batch.num_rows for batch in self.scan([op], self.takes_back()))
 
     def takes_back(self) -> pc.Expression:
-        """Whether a record is a retraction or the first half of a correction."""
+        """Return the condition for a retraction or the first half of a correction."""
         return pc.field(self.vocabulary.op).isin(pa.array([RETRACT, CORRECT_FROM], OP_TYPE))
 
     def _of(self, parts: Iterable[Part]) -> Self:
@@ -124,7 +124,7 @@ class History:
         inside = pa.schema([field.with_name(names.get(field.name, field.name)) for field in everything])
         form = ds.ParquetFileFormat()
         dataset = ds.FileSystemDataset([form.make_fragment(key, filesystem) for key in keys], inside, form, filesystem)
-        # The names of now, which a filter has too, are given by a projection under the one that was asked for.
+        # The filter uses current names, so a projection below the requested one renames the columns.
         renamed = {new: pc.field(old) for new, old in ((f.name, names.get(f.name, f.name)) for f in everything)}
         try:
             source: Any = dataset

@@ -1,8 +1,8 @@
-"""Which of some keys are there: what a Ledger merge asks.
+"""Lookup of keys for Ledger merges.
 
-An index on the first key column names the files that may hold a key; ranges of the other columns and what planning
-knows leave out more. Of the files that are left, the key columns are read and compared. A key of one column needs not
-even that: the index itself has all its values.
+An index on the first key column names the files that may hold a key; ranges of the other columns and statistics exclude
+more. Of the remaining files, the key columns are read and compared. For a key of one column no file is read: the index
+has all its values.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from kubothek.table.scan.read import open_files, read_failure
 from kubothek.table.schema import conform
 
 _MOST_LISTED: Final = 1 << 17
-"""Values that an index is asked about at once for the files of each; of more, all files are read."""
+"""The most values of one index lookup for the files of each; with more, all files are read."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
 _NUMBER: Final = "n"
 
 
 class KeySearch:
-    """Keys that are looked for; ``found`` says of each whether it was there."""
+    """A search for keys; ``found`` says for each key whether it exists."""
 
     def __init__(self, keys: pa.Table, scratch: Scratch) -> None:
         self.keys = keys
@@ -45,15 +45,15 @@ class KeySearch:
 
     @property
     def missing(self) -> npt.NDArray[np.int64]:
-        """The numbers of those that were not found yet."""
+        """The numbers of the keys that are not found yet."""
         return np.flatnonzero(~self.found)
 
     def part(self, numbers: npt.NDArray[np.int64]) -> KeySearch:
-        """For some of the keys, by their numbers."""
+        """Return a search for some of the keys, by their numbers."""
         return KeySearch(self.keys.take(numbers), self._scratch)
 
     def look_through(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-        """Find those that are among these rows; ``schema`` is theirs, the key columns in the order of the keys."""
+        """Find the keys that are among these rows; ``schema`` is theirs, the key columns in the order of the keys."""
         missing = self.missing
         if not len(missing) or not self.keys.num_columns:
             return
@@ -75,7 +75,7 @@ class KeySearch:
 
 
 def in_table(store: Store, snapshot: Snapshot, search: KeySearch) -> None:
-    """Find the keys that rows of the table have; those that begin with NULL or NaN, which no index knows, apart."""
+    """Find the keys that rows of the table have; those that begin with NULL or NaN, which no index has, separately."""
     if snapshot.schema is None or not snapshot.head.partitions:
         return
     strange = _is_strange(search.keys.column(0))
@@ -115,9 +115,9 @@ def _in_table(store: Store, snapshot: Snapshot, schema: pa.Schema, search: KeySe
 def _by_index(
     store: Store, snapshot: Snapshot, schema: pa.Schema, key: Sequence[Stored], search: KeySearch
 ) -> set[str] | None:
-    """The labels of the files that may hold keys which are still missing; None = any may.
+    """Return the labels of the files that may hold keys which are still missing; None = any may.
 
-    What an index alone can tell is found already.
+    Marks the keys as found that the index alone decides.
     """
     head, first = snapshot.head, key[0]
     if first.strange:
@@ -135,11 +135,11 @@ def _by_index(
 
 
 class Stored:
-    """A column of keys, or of records that are looked for, in the stored type of the table.
+    """A column of keys, or of records to look up, in the stored type of the table.
 
     ``column``   a value for each key
-    ``values``   the different ones, without NULL
-    ``strange``  there are NULLs or NaNs, which no index knows and no range holds
+    ``values``   the distinct ones, without NULL
+    ``strange``  whether there are NULLs or NaNs, which no index and no range has
     """
 
     def __init__(self, name: str, column: Any) -> None:
@@ -150,12 +150,12 @@ class Stored:
 
     @classmethod
     def of(cls, keys: pa.Table, name: str, schema: pa.Schema) -> Stored:
-        """The column of this name."""
+        """Return the column of this name."""
         field = schema.field(name)
         return cls(name, conform(keys.select([name]), pa.schema([field])).column(0).combine_chunks())
 
     def range(self) -> list[Term]:
-        """What all values satisfy."""
+        """Return terms that hold for all values."""
         if self.column.null_count == len(self.column):
             return [Term(self.name, Op.IS_NULL)]
         if self.strange or not len(self.values) or not _has_range(self.values.type):
@@ -165,7 +165,7 @@ class Stored:
 
 
 def _is_strange(column: Any) -> npt.NDArray[np.bool_]:
-    """Which values are NULL or NaN."""
+    """Return which values are NULL or NaN."""
     found = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
     return np.asarray(found.to_numpy(zero_copy_only=False)) if isinstance(found, pa.Array) else found.to_numpy()
 

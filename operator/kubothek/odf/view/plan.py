@@ -1,4 +1,4 @@
-"""How new records get into the table of a ledger: plain data, which travels to whoever writes them."""
+"""How new records get into the table of a ledger: plain data, which is sent to the processes that write them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kubothek.table.skipping.change import SkippingChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPlan:
-    """What the files of the table are to be.
+    """The target state of the table's files.
 
     ``schema``  the stored schema of the table with the new records
     ``names``   of the ledger's own columns
-    ``given``   the layout, if it is another than the head says
-    ``wanted``  indices that the table gets, by column
+    ``given``   the layout, if it differs from that of the head
+    ``wanted``  indexes to create, by column
     """
 
     uuid: str
@@ -54,7 +54,7 @@ class ViewPlan:
         wanted: Mapping[str, IndexKind] | None = None,
         dialect: Dialect | None = None,
     ) -> Self:
-        """For records with these columns of slices. Raises SchemaMismatch for types that a table cannot hold."""
+        """Build the plan for records with these columns. Raises SchemaMismatch for types that a table cannot hold."""
         head = snapshot.head
         decided = Layout.of(head, layout)
         stored = stored_after(storable(in_table(schema, vocabulary)), snapshot.schema, decided, evolve=True)
@@ -73,11 +73,11 @@ class ViewPlan:
         )
 
     def gatherer(self, store: Store) -> Gatherer:
-        """What observes the rows that are written."""
+        """Return the observer of the rows that are written."""
         return self.gathering.gatherer(store, self.uuid, self.table, self.schema, self.layout.partition_on)
 
     def writer(self, store: Store, gatherer: Gatherer) -> PartitionedWriter:
-        """A writer of the table's files; offsets grow, and event times where rows stay in the chain's order."""
+        """Return a writer of the table's files; offsets ascend, and event times if rows keep the chain's order."""
         ascending = (self.names.offset,) if self.layout.sort_by else (self.names.offset, self.names.event_time)
         return PartitionedWriter(
             store,
@@ -90,12 +90,12 @@ class ViewPlan:
         )
 
     def shown(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Records as slices have them, in the columns of the table but not yet in its types."""
+        """Return records of slices with the columns of the table, but not yet in its types."""
         columns = [name for name in records.schema.names if name != self.names.op]
         return with_nulls(records.select(columns), self.schema)
 
     def change(self, added: Iterable[PartitionFile], gathered: Gathered, removed: Iterable[str] = ()) -> ViewChange:
-        """What there is to commit of these files."""
+        """Return the change that commits these files."""
         new, gone = tuple(added), tuple(removed)
         return ViewChange(
             added=new,
@@ -109,6 +109,6 @@ class ViewPlan:
 
 
 def in_table(schema: pa.Schema, names: Vocabulary) -> pa.Schema:
-    """The columns of slices that the table has; offsets of either type are of one there."""
+    """Return the columns of slices that the table has; offsets of either type become one type."""
     fields = (field for field in schema if field.name != names.op)
     return pa.schema([field.with_type(OFFSET_TYPE) if field.name == names.offset else field for field in fields])

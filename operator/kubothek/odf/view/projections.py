@@ -1,11 +1,11 @@
-"""What a ledger held along its two axes of time (PJ-01).
+"""The states of a ledger along its two axes of time (PJ-01).
 
 ``as_of``  what was known then: after a block, at a system time, in a version of the table. The glossary of Open Data
            Fabric calls this AS AT; here AS OF names versions, as everywhere in SQL.
-``as_at``  what had happened by then, by event time, with all corrections that are known: in the glossary, AS OF. Both
-           together: what was known then to have happened by then.
+``as_at``  what had happened by then, by event time, with all known corrections: in the glossary, AS OF. Both together:
+           what was known then to have happened by then.
 
-The table of that version answers if it is still retained, else the slices do: then all up to the block are read.
+If the table of that version is still retained, it is read; otherwise, all slices up to the block are.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from kubothek.table.scan.read import scan
 
 
 def as_of(history: History, scratch: Scratch, *, table: Snapshot | None = None) -> pa.RecordBatchReader:
-    """``[offset, system_time, event_time, data…]`` of the records that stood at the end of this history.
+    """Return ``[offset, system_time, event_time, data…]`` of the records that are current at the end of this history.
 
     ``history``  cut at a block or a system time, see :meth:`History.until_block` and :meth:`History.until_time`
     ``table``    the version of the table that the commit of its last block made; None = it is not retained
-    ``scratch``  stays open while rows are read
+    ``scratch``  must stay open while rows are read
 
     Raises NotALedger before the first slice's schema.
     """
@@ -42,9 +42,9 @@ def as_of(history: History, scratch: Scratch, *, table: Snapshot | None = None) 
 def as_at(
     history: History, moment: datetime | date, scratch: Scratch, *, table: Snapshot | None = None
 ) -> pa.RecordBatchReader:
-    """Of the records of :func:`as_of`, those whose event time is not after ``moment`` (naive = UTC).
+    """Return those records of :func:`as_of` whose event time is not after ``moment`` (naive = UTC).
 
-    What was retracted is not among them; what was corrected is as it was corrected to, wherever that is in time.
+    Retracted records are left out. A corrected record is included by its corrected event time.
     """
     return _projected(history, scratch, table, moment)
 
@@ -87,7 +87,7 @@ def _from_slices(
 
 
 def _bound(moment: datetime | date, kind: pa.DataType) -> datetime | date:
-    """The last value of the column that is not after the moment, as the table has it: without a zone."""
+    """Return the last value of the column that is not after the moment, as the table has it: without a zone."""
     at = moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day)
     at = at.astimezone(UTC).replace(tzinfo=None) if at.tzinfo else at
     return at.date() if pa.types.is_date(kind) else at.replace(microsecond=at.microsecond // 1000 * 1000)

@@ -1,4 +1,4 @@
-"""The table made anew from the chain: for a chain that was written elsewhere, and one whose table was damaged."""
+"""Rebuild of the table from the chain: for a chain that was written elsewhere, or a damaged table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rebuild(
     wanted: Mapping[str, IndexKind] | None = None,
     dialect: Dialect | None = None,
 ) -> ViewChange:
-    """The change that puts the records which stand into the place of all that the table has.
+    """Return the change that replaces all rows of the table by the current records.
 
     Streams, in the order of offsets. Raises what :class:`~.writer.ViewWriter` raises; NotALedger without a schema.
     """
@@ -40,7 +40,7 @@ def rebuild(
     blank = replace(snapshot, head=replace(snapshot.head, partitions={}), schema=None)
     names = history.vocabulary
     shown = [name for name in history.schema.names if name != names.op]
-    # The op column is as the writer wants records; each that stands was added.
+    # The writer needs an op column; each current record was added.
     with ViewWriter(
         store,
         blank,

@@ -1,7 +1,7 @@
-"""Which files hold records that are taken back, and the rest of their rows.
+"""Files that hold retracted records, and the rest of their rows.
 
-A record is found by its offset, which no other has. Planning narrows the files down by partitions and by the range of
-offsets; of the rest, only the column of offsets is read, of several files at a time.
+A record is found by its offset, which is unique. Planning narrows the files down by partitions and by the range of
+offsets. Of the rest, only the column of offsets is read, of several files at a time.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kubothek.table.schema import conform
 
 _Numbers = npt.NDArray[np.int64]
 _MOST_VALUES: Final = 1000
-"""Values of a partition column that are looked for one by one."""
+"""The most values of a partition column that are looked up one by one."""
 _BATCHES_AHEAD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A file: how many rows it has, and how many of them are taken back."""
+    """A file with the number of its rows, and of those that are retracted."""
 
     label: str
     key: str
@@ -44,7 +44,7 @@ class Holder:
 
 
 class Hints:
-    """What is known of the records that are taken back: their offsets, and in which partitions they are."""
+    """What is known of the retracted records: their offsets, and their partitions."""
 
     def __init__(self, vocabulary: Vocabulary, partition_on: Sequence[str]) -> None:
         self._offset = vocabulary.offset
@@ -53,7 +53,7 @@ class Hints:
         self._values: dict[str, pa.Table | None] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Retractions and first halves of corrections, with the column ``RETRACTS``."""
+        """Add retractions and first halves of corrections, with the column ``RETRACTS``. Raises RowsLost without it."""
         if RETRACTS not in batch.schema.names or batch.column(RETRACTS).null_count:
             raise RowsLost("a record is taken back without a word on which; the view is rebuilt from the chain instead")
         self._offsets.append(batch.column(RETRACTS).to_numpy(zero_copy_only=False).astype(np.int64))
@@ -66,11 +66,11 @@ class Hints:
 
     @property
     def offsets(self) -> _Numbers:
-        """Ascending."""
+        """The offsets, ascending."""
         return np.sort(np.concatenate(self._offsets)) if self._offsets else np.zeros(0, np.int64)
 
     def where(self) -> Predicate:
-        """A condition on the table that all of them satisfy."""
+        """Return a filter on the table that holds for all of them."""
         offsets = self.offsets
         terms = [
             Term(self._offset, Op.GE, int(offsets[0])),
@@ -84,7 +84,7 @@ class Hints:
 
 
 def holders(store: Store, snapshot: Snapshot, hints: Hints) -> list[Holder]:
-    """The files of the table that hold some of the records."""
+    """Return the files of the table that hold some of the records."""
     if snapshot.schema is None:
         return []
     wanted, schema = hints.offsets, snapshot.schema
@@ -98,7 +98,7 @@ def holders(store: Store, snapshot: Snapshot, hints: Hints) -> list[Holder]:
 def kept_rows(
     store: Store, holder: Holder, schema: pa.Schema, offset: str, taken: _Numbers
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file that stay, in the stored types of the table after the commit."""
+    """Yield the rows of a file that stay, in the stored types of the table after the commit."""
     if holder.hits == holder.rows:
         return
     position = schema.get_field_index(offset)

@@ -1,7 +1,7 @@
-"""What merge strategies ask of a ledger's records, answered from its table where that knows, else from the slices.
+"""Lookups of merge strategies in a ledger's records: in its table if that suffices, else in the slices.
 
-The table holds what was not taken back; a chain of which nothing was ever taken back is all in there. What a look-up
-costs is in proportion to the keys that are looked up, not to the records that are there: see :mod:`.keys`.
+The table holds the records that are not retracted; if none was ever retracted, it holds the whole chain. The cost of a
+lookup is proportional to the keys looked up, not to the existing records: see :mod:`.keys`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubothek.table.scan.read import scan
 
 
 class ChainSeen:
-    """Answers from the slices alone: for a ledger without a table. A look-up reads the key columns of all records."""
+    """Lookups in the slices alone, for a ledger without a table. A lookup reads the key columns of all records."""
 
     def __init__(self, history: History, scratch: Scratch, keyed_by: tuple[str, ...] | None = None) -> None:
         self._history = history
@@ -68,7 +68,7 @@ class ChainSeen:
 
 
 class TableSeen(ChainSeen):
-    """Answers from the table of this snapshot, which is the view of this chain."""
+    """Lookups in the table of this snapshot, which is the view of this chain."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class TableSeen(ChainSeen):
         search = KeySearch(keys, self._scratch)
         in_table(self._store, self._snapshot, search)
         if not self._whole:
-            # What was taken back was seen as well (MS-03), and is in slices only.
+            # Retracted records count as seen (MS-03), and are in slices only.
             names = keys.schema.names
             search.look_through(self._history.scan(names, self._history.takes_back()), self._history.as_read(names))
         return pa.array(search.found)
@@ -111,7 +111,7 @@ class TableSeen(ChainSeen):
 
     @property
     def _whole(self) -> bool:
-        """Whether the table has a row for each record, so that none was ever taken back."""
+        """Whether the table has a row for each record, so that none was ever retracted."""
         return self.standing == self._history.records
 
 
@@ -124,7 +124,7 @@ def seen_of(
     table: bool = True,
     keyed_by: tuple[str, ...] | None = None,
 ) -> ChainSeen:
-    """What there is to ask; ``table`` says whether the ledger has one, ``keyed_by`` what is known of the keys in it."""
+    """Return the lookups; ``table`` says whether the ledger has one, ``keyed_by`` what is known of the keys in it."""
     if not table or snapshot.schema is None:
         return ChainSeen(history, scratch, keyed_by)
     return TableSeen(store, snapshot, history, scratch, keyed_by)

@@ -1,8 +1,8 @@
-"""The records of a chain that stand: added, and not taken back since. What the table shows, from the slices alone.
+"""The current records of a chain: added, and not retracted since. The content of the table, from the slices alone.
 
-A retraction, and the first half of a correction, carries the record that it takes back (OP-02): of several that are
-equal, the last that stands. So does the table, where a merge knows the very record; both are the same, as a merge
-retracts the last of its key. In memory are only offsets; what is looked at otherwise can go to the disk.
+A retraction, and the first half of a correction, carries the content of its record (OP-02). Of several equal records,
+it retracts the last current one. A merge by the table knows the exact record, with the same result: it retracts the
+last of its key. Only offsets are in memory; everything else can go to disk.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _EVENTS: Final = pa.schema([(_RECORD, pa.large_binary()), ("o", OFFSET_TYPE), ("
 def standing(
     history: History, columns: Sequence[str], scratch: Scratch, where: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of the records that stand, in the order of their offsets; of those for which ``where``, a condition on
-    what they say, holds.
+    """Yield columns of the current records, in the order of their offsets.
+
+    ``where``  a condition on the content of records, which has to hold
     """
     names = history.vocabulary
     gone = taken_back(history, scratch, where) if history.retracting() else np.zeros(0, np.int64)
@@ -46,7 +47,7 @@ def standing(
 
 
 def taken_back(history: History, scratch: Scratch, where: pc.Expression | None = None) -> _Numbers:
-    """The offsets of the additions that were taken back, ascending; of those for which ``where`` holds."""
+    """Return the offsets of the retracted additions for which ``where`` holds, ascending."""
     taken = scratch.new_name("taken")
     scratch.run(f"CREATE TABLE {taken} ({_RECORD} BLOB)")
     back = history.takes_back()
@@ -64,11 +65,11 @@ def taken_back(history: History, scratch: Scratch, where: pc.Expression | None =
 
 
 def gone_among(scratch: Scratch, events: str) -> _Numbers:
-    """The offsets of the additions that are taken back by what follows them, ascending.
+    """Return the offsets of the additions that later events retract, ascending.
 
-    ``events``  the name of a table of such rows as :func:`events_of` gives
+    ``events``  the name of a table with rows of :func:`events_of`
     """
-    # An addition is gone once there were fewer of its kind than when it came.
+    # An addition is retracted once there are fewer equal records than when it was added.
     found = scratch.table(
         "SELECT o FROM (SELECT o, s, b, min(b) OVER (PARTITION BY k ORDER BY o "  # noqa: S608
         "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS later "
@@ -85,7 +86,7 @@ def _events(history: History, where: pc.Expression | None) -> Iterator[pa.Record
 
 
 def events_of(batch: pa.RecordBatch, columns: pa.Schema, names: Vocabulary) -> pa.RecordBatch:
-    """Of each record: bytes that equal ones share, its offset, 1 if it was added, -1 if it takes one back."""
+    """Return for each record bytes that equal ones share, its offset, and 1 for an addition, -1 for a retraction."""
     signs = pc.if_else(is_back(batch.column(names.op)), pa.scalar(-1, OP_TYPE), pa.scalar(1, OP_TYPE))
     offsets: Any = batch.column(names.offset)
     keys = record_keys(batch, columns, names)
@@ -93,5 +94,5 @@ def events_of(batch: pa.RecordBatch, columns: pa.Schema, names: Vocabulary) -> p
 
 
 def is_back(op: Any) -> Any:
-    """Which records are a retraction, or the first half of a correction."""
+    """Return which operations are a retraction, or the first half of a correction."""
     return pc.is_in(op.cast(OP_TYPE), value_set=pa.array([RETRACT, CORRECT_FROM], OP_TYPE))

@@ -1,4 +1,4 @@
-"""Columns of a ledger's table and of its slices: the same names, and types that go either way exactly.
+"""Columns of a ledger's table and of its slices: the same names, and types that convert exactly both ways.
 
 The table has Kartothek's stored types (:mod:`kubothek.table.schema`): wider numbers, and times in UTC without a zone.
 """
@@ -14,16 +14,16 @@ from kubothek.errors import RowsChanged
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
-    """Columns of slices as a table can be told to hold them: times inside of lists and structs as those outside."""
+    """Return columns of slices with types for a table: times inside of lists and structs as those outside."""
     return pa.schema(
         [field.with_type(_storable(field.type)) if pa.types.is_nested(field.type) else field for field in schema]
     )
 
 
 def as_in_slices(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of the table in the types of slices, the columns of ``schema``; what the table does not have is NULL.
+    """Return rows of the table in the types of slices, with the columns of ``schema``; missing columns are NULL.
 
-    Raises RowsChanged for a value that no slice can have brought.
+    Raises RowsChanged for a value that no slice can have.
     """
     arrays: list[Any] = []
     for field in schema:
@@ -42,7 +42,7 @@ def as_in_slices(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def common_to(columns: Sequence[str], schema: pa.Schema | None) -> list[str]:
-    """Those of the columns that the table has."""
+    """Return those of the columns that the table has."""
     return [name for name in columns if schema is not None and name in schema.names]
 
 
@@ -65,5 +65,5 @@ def _back(column: Any, wanted: pa.DataType) -> Any:
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp(wanted.unit)).cast(wanted)
     if pa.types.is_float32(wanted) or pa.types.is_float16(wanted):
-        return column.cast(wanted, safe=False)  # it was as narrow before
+        return column.cast(wanted, safe=False)  # exact: the value came from this type
     return column.cast(wanted)

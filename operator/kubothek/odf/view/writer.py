@@ -1,5 +1,7 @@
-"""The table follows the chain: new records go into files of the table's layout, in the pass that makes the slices, and
-the files that hold records which were taken back are written once more without these.
+"""Updates of the table with the chain.
+
+New records go into files of the table's layout, in the pass that makes the slices. Files that hold retracted records
+are rewritten without these.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _OPS: Final = pa.array([APPEND, CORRECT_TO], pa.int32())
 
 
 def wanted_indices(strategy: MergeStrategy, schema: pa.Schema, partition_on: tuple[str, ...]) -> dict[str, IndexKind]:
-    """The index that merges look keys up in: of a Ledger's first key column, unless it partitions the table."""
+    """Return the index for key lookups of merges: on a Ledger's first key column, unless it partitions the table."""
     if not isinstance(strategy, MergeStrategyLedger):
         return {}
     first = strategy.primary_key[0]
@@ -43,16 +45,16 @@ def wanted_indices(strategy: MergeStrategy, schema: pa.Schema, partition_on: tup
 
 
 class ViewWriter:
-    """Writes what new records do to the table; nothing is visible before a commit. Use it as a context manager.
+    """Writes the changes of the table for new records; nothing is visible before a commit. Use it as a context manager.
 
     ``schema``   of the slices
     ``layout``   of the table's files; None = as the head says
-    ``wanted``   indices that the table gets, by column, where it has none on the column yet
+    ``wanted``   indexes to create, by column, where the column has none yet
 
-    Afterwards ``schema`` is the stored schema of the table.
+    The attribute ``schema`` is the stored schema of the table.
 
     Raises what :class:`~kubothek.table.files.PartitionedWriter` raises, SchemaMismatch for types that a table
-    cannot hold, RowsLost if a record that is taken back is not in the table.
+    cannot hold, RowsLost if a retracted record is not in the table.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class ViewWriter:
         self._writer.__exit__(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Records that follow, as slices have them, and with the column ``RETRACTS`` if any takes another one back."""
+        """Write the next records, as slices have them, with the column ``RETRACTS`` if any retracts another one."""
         op: Any = batch.column(self._names.op).cast(pa.int32())
         comes = pc.is_in(op, value_set=_OPS)
         here = pc.all(comes).as_py() is not False
@@ -101,7 +103,7 @@ class ViewWriter:
             self._writer.write(with_nulls(new, self.schema))
 
     def finish(self) -> ViewChange:
-        """All files are stored; what there is to commit."""
+        """Store all files, and return the change to commit."""
         taken = self._hints.offsets
         found: list[Holder] = holders(self._store, self._snapshot, self._hints) if len(taken) else []
         if (hits := sum(holder.hits for holder in found)) != len(taken):
@@ -117,7 +119,7 @@ class ViewWriter:
         return self._plan.change(added, self._gatherer.finish(), (holder.label for holder in found))
 
     def _require_all(self, added: tuple[PartitionFile, ...], kept: int) -> None:
-        """Raises RowsLost unless the new files have the new records and what was kept of others."""
+        """Raise RowsLost unless the new files have the new records and the kept rows of others."""
         if (written := sum(file.rows for file in added)) != self._rows + kept:
             raise RowsLost(
                 f"{self._rows + kept} rows of {self._snapshot.head.uuid!r} were to be written, but {written} were; try "
