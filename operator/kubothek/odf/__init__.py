@@ -1,7 +1,7 @@
 """The ledger: Open Data Fabric chains. See docs/odf.md.
 
 verdict = verify(store, Layout("flights/"))     # a dataset in the layout of the simple transfer protocol
-verdict.first                                   # the first thing that is wrong with it, or None
+verdict.first                                   # the first problem, or None
 """
 
 from __future__ import annotations

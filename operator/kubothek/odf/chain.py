@@ -1,8 +1,8 @@
-"""Reading a chain out of a store: every block is checked against its hash, and none is read twice from the store.
+"""Reading of a chain from a store: every block is checked against its hash, and none is fetched twice.
 
-A block names the one before it, so the way back is a walk. Where it is long, all blocks are listed and fetched in
-parallel first, and the walk costs no round trip; or, where somebody knows the names of blocks in about their order,
-as commits do, those that come next are fetched ahead.
+A block names the one before it, so the chain is walked backwards. For a long chain, all blocks are listed and fetched
+in parallel first, and the walk costs no round trip. If the caller knows the names of blocks in about their order, as
+commits do, the next ones are prefetched.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from kubothek.storage import Store
 
 _THREADS: Final = 16
 _WALKED: Final = 32
-"""So many blocks are fetched one after the other."""
+"""Blocks that are fetched one by one."""
 _WALKED_BACK: Final = 512
-"""As many where the way is only back to a known block, as it is short as a rule."""
+"""The same for a walk back to a known block, which is usually short."""
 
 
 _SINGLY: Final = 2
-"""So many are fetched one after the other, although names of blocks are known: most look at the last few only."""
+"""Blocks that are fetched one by one although names are known: most callers need the last few only."""
 _FIRST_WINDOW: Final = 16
 _LARGEST_WINDOW: Final = 1024
 
 _REMEMBERED: Final = 1024
 _SMALL: Final = 4096
-"""Blocks of so many bytes or fewer, nearly all, are decoded once, if they are asked again soon."""
+"""Blocks of at most this many bytes, nearly all, are cached once decoded."""
 
 ADVICE: Final = "put it back from a copy: whatever has the bytes that the hash names is it"
-"""What to do about an object that is missing or damaged."""
+"""The remedy for a missing or damaged object."""
 
 
 class BrokenChain(ChainCorrupt):
-    """The chain cannot be followed to its seed: a block or the reference is missing, damaged or another one."""
+    """A chain that cannot be followed to its seed: a block or the reference is missing, damaged or another one."""
 
     reason = "Corrupt"
 
@@ -56,13 +56,13 @@ _decoded = lru_cache(_REMEMBERED)(Block.decode)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A block's bytes and their hash, which is checked."""
+    """A block's bytes and their verified hash."""
 
     hash: Multihash
     data: bytes
 
     def decode(self) -> Block:
-        """What it says. Raises FormatInvalid, UnsupportedVersion."""
+        """Decode the block. Raises FormatInvalid, UnsupportedVersion."""
         try:
             return _decoded(self.data) if len(self.data) <= _SMALL else Block.decode(self.data)
         except UnsupportedVersion as error:
@@ -70,7 +70,7 @@ class Stored:
 
 
 def read_head(store: Store, layout: Layout) -> Multihash:
-    """The last block's hash. Raises BrokenChain if there is no readable reference."""
+    """Return the hash of the last block. Raises BrokenChain if there is no readable reference."""
     try:
         return parse_head(store.get(layout.head))
     except ObjectNotFound:
@@ -82,7 +82,7 @@ def read_head(store: Store, layout: Layout) -> Multihash:
 def read_chain(
     store: Store, layout: Layout, head: Multihash | None = None, until: Multihash | None = None
 ) -> list[Stored]:
-    """The chain's blocks, oldest first, from the seed, or from after ``until``, to ``head`` (None: that of the store).
+    """Return the blocks, oldest first, from the seed, or after ``until``, to ``head`` (None: that of the store).
 
     Raises BrokenChain, also if ``until`` is no block of this chain (Diverged). Memory: the blocks' own bytes.
     """
@@ -107,12 +107,11 @@ def read_chain(
 
 
 def read_back(store: Store, layout: Layout, head: Multihash, known: Iterable[Multihash] = ()) -> Iterator[Stored]:
-    """The chain's blocks, newest first, down to the seed; no more of them are fetched than are asked for, or a few.
+    """Yield the chain's blocks, newest first, down to the seed; at most a few more are fetched than are consumed.
 
-    ``known``  names of blocks, newest first, of which those of this chain are fetched ahead, ever more at a time; it is
-               asked only when somebody goes on, and may have others among them, leave some out, or end too early
-
-    Raises BrokenChain. Memory: the blocks that were fetched ahead.
+    ``known``  names of blocks, newest first, which are prefetched in growing windows. It is read only as the caller
+               continues, and may have other blocks among them, have gaps, or end too early
+    Raises BrokenChain. Memory: the prefetched blocks.
     """
     names, ahead, window, alone = iter(known), dict[str, bytes](), _FIRST_WINDOW, 0
     place: Place | None = Place(head, None)
@@ -132,24 +131,24 @@ def read_back(store: Store, layout: Layout, head: Multihash, known: Iterable[Mul
 
 
 def _window(names: Iterator[Multihash], block: Multihash, size: int) -> list[str]:
-    """The block and the names after it; none if it is not among them, and they are at their end then."""
+    """Return the block and the names after it; none if it is not among ``names``, which are then exhausted."""
     return [str(name) for name in islice(dropwhile(lambda name: name != block, names), size)]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block that something points to, and its sequence number, where the block after it is known."""
+    """A block that something refers to, and its sequence number, if the block after it is known."""
 
     block: Multihash
     number: int | None
 
     def before(self, data: bytes) -> Place | None:
-        """The block before the one with these bytes; None before the seed. Raises BrokenChain as :func:`checked`."""
+        """Return the block before the one with these bytes; None for a seed. Raises BrokenChain as :func:`checked`."""
         number, before = checked(data, self)
         return None if before is None else Place(before, number - 1)
 
     def broken(self, code: str, rule: str, message: str) -> BrokenChain:
-        """The error for what is wrong here."""
+        """Return the error for a problem with this block."""
         return BrokenChain(Problem(code, rule, message, block=self.block, number=self.number))
 
 
@@ -161,9 +160,9 @@ def _fetch(store: Store, layout: Layout, place: Place) -> bytes:
 
 
 def checked(data: bytes, place: Place) -> tuple[int, Multihash | None]:
-    """The sequence number of what is said to be this block, and the block before it.
+    """Return the sequence number of a block, and the block before it.
 
-    Raises BrokenChain for other bytes than the hash names, another number than the place has, and what is no block.
+    Raises BrokenChain for bytes with another hash, another number than that of the place, and an invalid block.
     """
     if Multihash.sha3(data) != place.block:
         message = f"the bytes of block {place.block} are not those that the hash names; {ADVICE}"
@@ -186,7 +185,7 @@ def _fetch_all(store: Store, layout: Layout, known: set[str]) -> dict[str, bytes
 
 
 def _fetch_these(store: Store, layout: Layout, names: list[str]) -> dict[str, bytes]:
-    """The blocks of these names, empty where there is none, many at a time."""
+    """Fetch the blocks of these names in parallel; a missing one is empty."""
 
     def fetch(name: str) -> tuple[str, bytes]:
         try:

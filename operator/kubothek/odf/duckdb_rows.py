@@ -1,4 +1,4 @@
-"""Records for DuckDB and back: moments without zone, as it calculates with them, and UUIDs as what they are."""
+"""Records for DuckDB and back: timestamps without zone, as it calculates with them, and UUIDs as UUIDs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pyarrow as pa
 
 
 def for_duckdb(kind: Any) -> pa.DataType:
-    """The type in which values of a type go in."""
+    """Return the type in which DuckDB gets values of a type."""
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit)
     return pa.uuid() if kind == pa.binary(16) else kind
 
 
 def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the types of :func:`for_duckdb`."""
+    """Cast a batch to the types of :func:`for_duckdb`."""
     columns: list[pa.Array[Any]] = []
     for values, field in zip(batch.columns, schema, strict=True):
         if isinstance(field.type, pa.UuidType):

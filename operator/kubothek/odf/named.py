@@ -1,4 +1,4 @@
-"""The objects that blocks name: slices and checkpoints, by what their bytes hash to."""
+"""The objects that blocks name: slices and checkpoints, by the hash of their bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubothek.odf.spec.multihash import Codec, Multihash
 
 
 class Kind(StrEnum):
-    """What an object is; the value is its directory in the layout (LY-02)."""
+    """The kind of an object; the value is its directory in the layout (LY-02)."""
 
     DATA = "data"
     CHECKPOINT = "checkpoints"
@@ -29,7 +29,7 @@ class Named:
     size: int
 
     def key(self, layout: Layout) -> str:
-        """Where it is."""
+        """Return the key of the object."""
         return layout.data(self.hash) if self.kind is Kind.DATA else layout.checkpoint(self.hash)
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Named:
 
 
 def named_by(blocks: Iterable[Stored]) -> list[Named]:
-    """What the blocks name, each object once, in their order.
+    """Return the objects that the blocks name, each once, in their order.
 
     Raises ChainCorrupt for a block that cannot be read, or that names an object by anything but SHA3-256 (HS-01).
     """

@@ -1,4 +1,4 @@
-"""Files that others left, opened so that nothing in their place is followed or waited for."""
+"""Opening of files that other programs left: it follows no link and waits for no pipe."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotPlain(OSError):
-    """There is something else than a plain file: a directory, a pipe, a device."""
+    """A path to something other than a plain file: a directory, a pipe, a device."""
 
 
 def open_plain(path: str | Path, *, directory: int | None = None) -> BinaryIO:
-    """A plain file to read, ``path`` being below an opened directory if one is given.
+    """Open a plain file to read; ``path`` is below the open ``directory``, if one is given.
 
-    A link would show its owner, by way of us, what this process may read and they may not; a pipe would be waited for.
+    Through a link, its owner could read files that only this process may read; a pipe would block.
     Raises NotPlain, and OSError as for any file: a link cannot be opened.
     """
     descriptor = os.open(path, _READ, dir_fd=directory)

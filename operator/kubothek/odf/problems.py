@@ -1,4 +1,4 @@
-"""What is wrong with a chain, and where."""
+"""Problems of a chain, and their places."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kubothek.odf.spec.multihash import Multihash
 
 
 class Severity(IntEnum):
-    """How bad a problem is.
+    """The severity of a problem.
 
     ``ERROR``    a rule of the specification is broken: the chain is corrupt, or the event refused
-    ``REFUSED``  the specification lets it pass, the reference does not: never appended, tolerated where it stands
+    ``REFUSED``  the specification allows it, the reference does not: never appended, tolerated in an existing chain
     ``NOTE``     worth knowing
     """
 
@@ -23,10 +23,10 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. ``code`` is stable API, ``rule`` the requirement's id in docs/odf.md.
+    """One problem. ``code`` is stable API, ``rule`` the requirement's id in docs/odf.md.
 
     ``block`` and ``number`` (its sequence number) say where in the chain, ``object`` which slice or checkpoint, ``row``
-    the offset of the first record concerned; each only if there is one.
+    the offset of the first record concerned; each is None where it does not apply.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""Questions to a ledger along its two axes of time, for SQL: see :mod:`kubothek.odf.view.projections`."""
+"""Queries of a ledger along its two axes of time, for SQL: see :mod:`kubothek.odf.view.projections`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kubothek.table.log import DatasetLog, Snapshot
 from kubothek.table.log.model import keys
 
 BLOCK = "f1620"
-"""What the hash of a block begins with."""
+"""The prefix of a block's hash."""
 
 
 def happened_until(store: Store, moment: datetime) -> Restrict:
-    """The rows of ledgers whose event time is not after a moment, with all corrections that are known of them."""
+    """Return a restriction of ledgers to rows whose event time is not after a moment, with all known corrections."""
 
     def restrict(snapshot: Snapshot) -> Predicate:
         head, schema = snapshot.head, snapshot.schema
@@ -38,10 +38,10 @@ def happened_until(store: Store, moment: datetime) -> Restrict:
 
 
 def version_of(store: Store, log: DatasetLog, block: str) -> int:
-    """The version in which the records up to this block stood, and no others.
+    """Return the version with the records up to this block, and no others.
 
-    Raises VersionNotFound also for a block in the middle of a commit that brought records before and after it, as an
-    import and a compaction do: no table was ever like that.
+    Raises VersionNotFound also for a block inside of a commit with records before and after it, as an import or a
+    compaction makes: no version of the table had that state.
     """
     for record in log.history():
         if record.ledger is None or block not in record.ledger.blocks:
