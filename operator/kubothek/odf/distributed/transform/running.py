@@ -108,10 +108,10 @@ def _steps(request: TransformRequest, work: Work, ranges: Sequence[Range], crew:
         spans = spans_of(chain.from_iterable(samples.values()), max(1, len(ranges)))
         left.append(crew.spread(partial(of_keys, replace(work, step=step, sent=sent)), spans, _KEYS_TITLE))
     return [_at_hand(request, crew, parts, f"part-{number}") for number, parts in enumerate(left)]
-# Fetch the results of the parts that have one; return each with its local file.
+
 
 def _at_hand(request: TransformRequest, crew: Crew, parts: Sequence[Left], name: str) -> Parts:
-    """Those that made something, each with its file on this machine."""
+    """Fetch the results of the parts that have one; return each with its local file."""
     made = [(each, each.made, request.scratch / f"{name}-{n}") for n, each in enumerate(parts) if each.made is not None]
     spread_here(crew.store)(_fetched, [(key, path) for _, key, path in made], "fetch")
     return [(each, path) for each, _, path in made]
