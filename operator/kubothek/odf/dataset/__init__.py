@@ -3,7 +3,7 @@
     root = create(store, DatasetLog(store, "flights"), snapshot, owner_key_file(path))
     root.push(again(table))
 
-Slices, blocks, the table and the head are one commit: what any of these calls does is there altogether or not at all.
+Slices, blocks, the table and the head are one commit: each of these calls takes effect as a whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every ledger has: its chain, and one way to put something on top of it.
+"""The common part of every ledger: its chain, and one way to extend it.
 
-Each method is one commit, or none if there is nothing new. What it is made on may be out of date by the time it is to
-be committed: then it is made once more on what is there by then, so blocks never fork and nothing is taken twice.
+Each method is one commit, or none if there is nothing new. If another commit changes the head meanwhile, the change is
+made again on the new head. So blocks never fork, and nothing is ingested twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from kubothek.table.log.model.refs import named_block
 from kubothek.table.log.prepare.draft import require_no_drift
 
 _OWN: Final = (Seed, AddData, ExecuteTransform, SetDataSchema, SetTransform, Unknown)
-"""Events that come about by what is done, or by a method of their own."""
+"""Events that result from other operations, or have a method of their own."""
 _MILLISECOND: Final = 10**6
 
 Maker = Callable[[Ground], Made | None]
@@ -58,12 +58,12 @@ Maker = Callable[[Ground], Made | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
-    """What became of a change.
+    """The outcome of a change.
 
     ``up_to_date``  there was nothing new, and nothing was committed
-    ``repeated``    the commit happened before; ``head`` and what follows are those of now
+    ``repeated``    the commit happened before; ``head`` and the fields after it are the present ones
     ``version``     of the dataset after it
-    ``blocks``      how many it brought, ``slices`` among them with data, of ``records``
+    ``blocks``      the number of new blocks, ``slices`` of them with data, and of ``records``
     """
 
     up_to_date: bool = False
@@ -78,10 +78,10 @@ class Ingested:
 
 
 class Ledger:
-    """One ledger. Not thread-safe; what it knows is as of its last call, :meth:`refresh` looks again.
+    """One ledger. Not thread-safe; its state is that of its last call, :meth:`refresh` reads the present one.
 
     ``slice_bytes``   of a slice, about
-    ``merge_memory``  of the database of a merge, which goes to the disk beyond it
+    ``merge_memory``  of the database of a merge, which spills to disk beyond it
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Ledger:
         merge_memory: str = MEMORY,
         known: Chain | None = None,
     ) -> None:
-        """Reads where the chain is: two requests. Raises NotALedger, DatasetNotFound."""
+        """Read the state of the chain, with two requests. Raises NotALedger, DatasetNotFound."""
         self.store = store
         self.log = log
         self.uuid = log.uuid
@@ -107,12 +107,12 @@ class Ledger:
 
     @property
     def state(self) -> ChainState:
-        """What the chain amounts to: sources, schema, vocabulary, watermark, offsets."""
+        """The state of the chain: sources, schema, vocabulary, watermark, offsets."""
         return self.chain.state
 
     @property
     def id(self) -> DatasetId:
-        """Which dataset it is, wherever it lies."""
+        """The identity of the dataset, wherever it is stored."""
         assert self.state.seed is not None, "a chain has a seed"
         return self.state.seed.dataset_id
 
@@ -123,17 +123,17 @@ class Ledger:
 
     @property
     def info(self) -> SetInfo | None:
-        """What the dataset is about."""
+        """The description of the dataset."""
         return self.chain.definition.event(SetInfo)
 
     @property
     def license(self) -> SetLicense | None:
-        """Under which licence its data is given."""
+        """The licence of its data."""
         return self.chain.definition.event(SetLicense)
 
     @property
     def attachments(self) -> SetAttachments | None:
-        """What is attached to it."""
+        """The attachments."""
         return self.chain.definition.event(SetAttachments)
 
     @property
@@ -142,11 +142,11 @@ class Ledger:
         return history_of(self.store, self.layout, self.state)
 
     def refresh(self) -> None:
-        """Look where the chain is now. Raises NotALedger, DatasetNotFound."""
+        """Read the present state of the chain. Raises NotALedger, DatasetNotFound."""
         self.chain = self._chain_of(self._look())
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks, newest first, down to the seed; about as many are read as are asked for.
+        """Yield the blocks, newest first, down to the seed; about as many are read as are consumed.
 
         Raises ChainCorrupt, FormatInvalid.
         """
@@ -155,7 +155,7 @@ class Ledger:
             yield stored.decode()
 
     def latest(self, records: int) -> History:
-        """The last slices, which hold the last so many records, or all there are. Raises as :meth:`blocks`."""
+        """Return the slices that hold the last records, as many as given, or all. Raises as :meth:`blocks`."""
         found: list[Part] = []
         for part in parts_back(self.layout, self.blocks(), self.state):
             found.append(part)
@@ -168,9 +168,9 @@ class Ledger:
     def append_events(
         self, events: Sequence[MetadataEvent], *, commit_id: str | None = None, digest: str = ""
     ) -> Ingested:
-        """Put events on top of the chain, all in one commit; those that say what is in force already are left out.
+        """Append events to the chain, all in one commit, without those that are in force already.
 
-        Raises EventInvalid for one that may not follow, or that nobody but the dataset itself writes.
+        Raises EventInvalid for an event that may not follow, or that only the dataset itself writes.
         """
         for event in events:
             if isinstance(event, _OWN):
@@ -189,18 +189,17 @@ class Ledger:
     # --- the chain as a whole ---
 
     def reset(self, block: Multihash) -> Ingested:
-        """Move the chain back to one of its blocks, and the table with it. What came after it is gone from the
-        dataset; versions of before can still be read as long as they are kept.
+        """Reset the chain to one of its blocks, and the table with it; later blocks leave the dataset.
 
-        Raises Diverged if it is no block of the chain.
+        Earlier versions can still be read while they are retained. Raises Diverged if it is no block of the chain.
         """
         return self._commit("reset", lambda ground: moving.reset(ground, block), None, str(block), rebuilds=True)
 
     def follow(self, find: Find, *, force: bool = False) -> Ingested:
-        """Move the chain to where blocks from elsewhere lead, which are verified and lie where they belong by then.
+        """Move the chain to the end of foreign blocks, which are verified and stored by then.
 
-        ``find``   is asked what came, given the chain; again, if somebody else was faster
-        ``force``  also if that leaves blocks of the chain behind
+        ``find``   returns the blocks for the present state of the chain; called again after a conflict
+        ``force``  also if blocks of the chain are left out
 
         Raises Diverged, Drift, what ``find`` raises, and what a transaction raises.
         """
@@ -212,15 +211,15 @@ class Ledger:
         return self._commit("follow", make, None, "", rebuilds=force)
 
     def compact(self, *, slice_bytes: int = SLICE_BYTES, slice_records: int | None = None) -> Ingested:
-        """Write the chain anew with fewer, larger slices: the same records under the same offsets, other blocks.
+        """Rewrite the chain with fewer, larger slices: the same records under the same offsets, other blocks.
 
-        It is another chain of the same dataset: who has copied the old one has to copy it whole again. Both are
-        verified. Raises ChainCorrupt; nothing is committed then, or where nothing becomes smaller.
+        It is another chain of the same dataset: copies of the old one must be copied again as a whole. Both are
+        verified. Raises ChainCorrupt; nothing is committed then, or if the number of blocks stays the same.
         """
         return self._commit("compact", lambda ground: compact(ground, slice_bytes, slice_records), None, "")
 
     def restore_view(self) -> Ingested:
-        """Make the table anew from the chain, whatever another program has made of it, also if a manifest owns it.
+        """Rebuild the table from the chain, whatever another program made of it, also if a manifest owns it.
 
         Raises Diverged.
         """
@@ -230,9 +229,9 @@ class Ledger:
         return done
 
     def keep_own(self) -> Multihash:
-        """Make ``refs/head`` name the last block again, also if a manifest owns the dataset; return that block.
+        """Set ``refs/head`` to the last block again, also if a manifest owns the dataset; return that block.
 
-        A person has decided against what another program put there.
+        This drops what another program wrote there, by decision of a user.
         """
         kept = moving.keep_own(self.store, self.log.by_hand())
         self.refresh()
@@ -241,7 +240,7 @@ class Ledger:
     # --- helpers ---
 
     def _committed_blocks(self) -> Iterator[Multihash]:
-        """The blocks that commits brought, newest first, as far back as there are records."""
+        """Yield the blocks of commits, newest first, as far back as there are commit records."""
         try:
             for record in self.log.history():
                 brought = record.ledger.blocks if record.ledger is not None else ()
@@ -252,7 +251,10 @@ class Ledger:
     def _commit(
         self, what: str, make: Maker, commit_id: str | None, digest: str, *, rebuilds: bool = False
     ) -> Ingested:
-        """``rebuilds``: the table is made anew, so that it does not matter what another program has made of it."""
+        """Commit what ``make`` returns.
+
+        ``rebuilds``  the table is rebuilt, so it does not matter what another program has made of it
+        """
         while True:
             named = named_block(self.store, self.uuid)
             started = self.log.begin(commit_id, digest) if commit_id else self.log.begin_new(what, digest)
@@ -325,7 +327,7 @@ class Ledger:
         )
 
     def _look(self) -> Snapshot:
-        """The present version; once it is adopted, if another program wrote it and left out where the chain is."""
+        """Return the present version; if another program wrote it without the chain, adopt it first."""
         snapshot = self.log.snapshot()
         if snapshot.head.chain is None and snapshot.totals is None:
             self.log.settled()
@@ -341,16 +343,16 @@ class Ledger:
 
 
 def system_now(log: DatasetLog) -> Timestamp:
-    """The time by the log's clock, to the millisecond, as slices hold it."""
+    """Return the time of the log's clock, to the millisecond, as slices hold it."""
     return Timestamp(Timestamp.of(log.journal.clock()).nanoseconds // _MILLISECOND * _MILLISECOND)
 
 
 class _NothingNewError(Exception):
-    """There is nothing to commit on the present head."""
+    """Signals that there is nothing to commit on the present head."""
 
 
 def _is_in_force(chain: Chain, event: MetadataEvent) -> bool:
-    """Whether the event would change nothing."""
+    """Return whether the event would change nothing."""
     if isinstance(event, DisablePollingSource):
         return chain.state.polling_source is None
     if isinstance(event, DisablePushSource):

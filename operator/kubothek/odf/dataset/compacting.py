@@ -1,9 +1,8 @@
-"""Hard compaction: the chain written anew with fewer, larger slices (``kamu system compact``, which the specification
-leaves open).
+"""Hard compaction: the chain is rewritten with fewer, larger slices (``kamu system compact``; left open by ODF).
 
-Slices of data events that follow each other become one, as long as they stay below the limits; any other event ends
-such a group. Records keep their offsets and their times, so the table stays as it is. The blocks are others, with the
-time of now, from the seed on: it is another chain of the same dataset.
+Slices of consecutive data events become one while they stay below the limits; any other event ends such a group.
+Records keep their offsets and their times, so the table stays as it is. From the seed on, the blocks are new, with the
+present time: it is another chain of the same dataset.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _Group:
         return {event.new_source_state.source_name for event in self.events if event.new_source_state}
 
     def takes(self, event: AddData, slice_bytes: int, slice_records: int | None) -> bool:
-        """Whether one more belongs to it. An event has room for the state of one source."""
+        """Return whether one more event fits. An event has room for the state of one source."""
         slices = [*self.slices, *([event.new_data] if event.new_data else [])]
         records = sum(each.offset_interval.end - each.offset_interval.start + 1 for each in slices)
         within = sum(each.size for each in slices) <= slice_bytes
@@ -50,9 +49,9 @@ class _Group:
 
 
 def compact(ground: Ground, slice_bytes: int, slice_records: int | None) -> Made | None:
-    """The chain with larger slices; None if it would have as many blocks as before.
+    """Return the chain with larger slices; None if it would have as many blocks as before.
 
-    Raises ChainCorrupt if the chain, or the one that was made of it, is not sound.
+    Raises ChainCorrupt if the chain, or the result, is not sound.
     """
     _require_sound(ground, ground.chain, "the chain")
     times = [time for time in (ground.now, ground.chain.state.system_time) if time is not None]
@@ -91,7 +90,7 @@ def _groups(ground: Ground, slice_bytes: int, slice_records: int | None) -> Iter
 
 
 def _rewrite(ground: Ground, extension: Extension, group: _Group, slice_bytes: int) -> None:
-    """One event for the group, or a few where its rows take too much memory; in the end all is as the last one says."""
+    """Add one event for the group, or several if its rows take too much memory; the last has the final state."""
     state, last = extension.chain.state, group.events[-1]
     states = [event.new_source_state for event in group.events if event.new_source_state]
     known = states[-1] if states else None
@@ -120,7 +119,7 @@ def _records(
             number=extension.chain.state.length,
         )
         for batch in read_batches(ground.store, ground.layout, expected):
-            # slices of other writers may differ in nullability, and in how texts lie in memory
+            # slices of other writers may differ in nullability, and in the memory layout of texts
             columns = [cast_column(column, field) for column, field in zip(batch.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

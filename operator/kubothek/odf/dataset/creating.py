@@ -1,4 +1,4 @@
-"""A root dataset comes to be: from a DatasetSnapshot, or from a chain that another program wrote."""
+"""Creation of a root dataset: from a DatasetSnapshot, or from a chain that another program wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kubothek.table.log import AlreadyApplied, Change, DatasetLog, Operation, Tr
 from kubothek.table.log.multi.spec import memberships
 
 _CREATE_ID: Final = "ledger:create"
-"""One id for every creation, unless a caller has one of its own, so that of two at once one is refused."""
+"""The id of creations whose caller gives none: of two concurrent ones, one is refused."""
 
 
 _USUAL: Final = Table()
@@ -49,9 +49,9 @@ def create(
 ) -> Root:
     """Commit the chain's first blocks: the seed, and one for each event of the snapshot (SN-01, SN-03).
 
-    ``owner``      whose public half becomes the dataset's identity; keep it
+    ``owner``      its public half becomes the dataset's identity; keep it
     ``table``      None: no table, only the chain
-    ``commit_id``  names this creation for ever: under it the same dataset is created once, whoever asks again
+    ``commit_id``  identifies this creation for ever: repeated calls with it create one dataset
 
     Raises DatasetExists; EventInvalid for an event that no root dataset begins with.
     """
@@ -91,7 +91,7 @@ def begin_chain(
 
 
 def begin_new_dataset(log: DatasetLog, commit_id: str | None, digest: str) -> Transaction | AlreadyApplied:
-    """Start the first commit of a dataset. Raises DatasetExists; CubeInvalid for a name as datasets of cubes have."""
+    """Start the first commit of a dataset. Raises DatasetExists; CubeInvalid for a name as in cubes."""
     if (place := next(memberships(log.uuid), None)) is not None:
         raise CubeInvalid(
             f"dataset {log.uuid!r} would be {place[1]!r} of cube {place[0]!r}, and a ledger cannot be in a cube: its "
@@ -110,7 +110,7 @@ def begin_new_dataset(log: DatasetLog, commit_id: str | None, digest: str) -> Tr
 
 
 def owner_key_file(path: Path) -> OwnerKey:
-    """The key in this file, 64 hexadecimal digits; makes a new one if there is no such file, for its owner only.
+    """Return the key in this file, 64 hexadecimal digits; create a new one, for its owner only, if there is no file.
 
     Raises FormatInvalid if the file holds none.
     """
@@ -129,5 +129,5 @@ def owner_key_file(path: Path) -> OwnerKey:
 
 
 def digest_of(snapshot: DatasetSnapshot, table: Table | None, types: Types) -> str:
-    """What tells this creation from another one under the same id."""
+    """Return the digest that distinguishes this creation from another one under the same id."""
     return sha256(f"{write_snapshot(snapshot)}{types}{table!r}".encode()).hexdigest()

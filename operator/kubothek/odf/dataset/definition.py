@@ -1,10 +1,9 @@
-"""What of a chain is still needed to go on with it, so that nobody has to read all of its blocks.
+"""The part of a chain that is needed to extend it, so that not all of its blocks have to be read.
 
-The blocks that still define it (seed, vocabulary, schema, sources, and what describes the dataset) are gathered, as
-they were stored, in one object that is named by its content and written anew only when one of them changes. All else
-that a chain amounts to are a few numbers, which stand in the head
-(:class:`~kubothek.table.log.model.ledgers.ChainNote`). Both are derived: if the object is gone, it is made from
-the chain again.
+The blocks that still define it (seed, vocabulary, schema, sources, and what describes the dataset) are stored unchanged
+in one object, which is named by its content and rewritten only when one of them changes. The rest of the chain's state
+is a few numbers in the head (:class:`~kubothek.table.log.model.ledgers.ChainNote`). Both are derived: if the object is
+missing, it is made from the chain again.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ Event = TypeVar("Event")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The blocks that still define a chain, as stored, in the order of the chain; each under what it defines."""
+    """The blocks that still define a chain, as stored, in the order of the chain; keyed by what they define."""
 
     blocks: Mapping[str, bytes] = field(default_factory=dict)
 
     def after(self, block: Block) -> Definition:
-        """With one more block of the chain; itself if that defines nothing."""
+        """Return the definition after one more block; itself if the block defines nothing."""
         event = block.content.event
         if isinstance(event, DisablePollingSource):
             return self._without(SetPollingSource.kind)
@@ -87,30 +86,30 @@ class Definition:
         return Definition({key: data for key, data in self.blocks.items() if key != name})
 
     def event(self, kind: type[Event]) -> Event | None:
-        """The event of this class that is in force."""
+        """Return the event of this class that is in force."""
         for data in self.blocks.values():
             if isinstance(found := Block.decode(data).content.event, kind):
                 return found
         return None
 
     def source(self, event: MetadataEvent) -> MetadataEvent | None:
-        """The event in force that this one would take the place of."""
+        """Return the event in force that this one would replace."""
         name = _push(event.source_name) if isinstance(event, AddPushSource) else event.kind
         return Block.decode(self.blocks[name]).content.event if name in self.blocks else None
 
     def render(self) -> bytes:
-        """As stored."""
+        """Return the stored form."""
         blocks = {name: b64encode(data).decode() for name, data in self.blocks.items()}
         return orjson.dumps({"format": _FORMAT, "blocks": blocks})
 
     @property
     def name(self) -> str:
-        """Of the object that holds it."""
+        """The name of the object that holds it."""
         return sha256(self.render()).hexdigest()
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Raises FormatInvalid for what is none, or one of a later Kubothek."""
+        """Parse the stored form. Raises FormatInvalid if it is invalid, or of a later Kubothek."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
@@ -122,10 +121,10 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """A chain up to some block: what it amounts to, and by which blocks; ``types`` and ``table`` are of the dataset.
+    """A chain up to some block: its state and its definition; ``types`` and ``table`` are of the dataset.
 
-    ``keyed_by``  what a merge knew of the keys in the table, see :class:`ChainNote`; blocks do not tell, so any that
-                  brings records or renames columns takes it back
+    ``keyed_by``  what a merge knew of the keys in the table, see :class:`ChainNote`; blocks do not have it, so a block
+                  that brings records or renames columns resets it
     """
 
     state: ChainState = field(default_factory=ChainState)
@@ -135,7 +134,7 @@ class Chain:
     keyed_by: tuple[str, ...] | None = None
 
     def after(self, block: Block, check: Callable[[ChainState, Block], ChainState] = advance) -> Chain:
-        """With one more block."""
+        """Return the chain after one more block."""
         event = block.content.event
         stays = not isinstance(event, SetVocab) and not (isinstance(event, AddData) and event.new_data)
         return replace(
@@ -147,7 +146,7 @@ class Chain:
 
     @property
     def note(self) -> ChainNote:
-        """What the head says of it."""
+        """Its note in the head."""
         state = self.state
         assert state.head is not None, "a chain has a seed"
         return ChainNote(
@@ -171,9 +170,9 @@ class Chain:
 
 
 def read_noted(store: Store, uuid: str, note: ChainNote, known: Chain | None = None) -> Chain:
-    """The chain where a head says that it is: one request, or none if ``known`` has the same definition.
+    """Return the chain that a head describes: one request, or none if ``known`` has the same definition.
 
-    Folds the whole chain if what holds its definition is gone. Raises ChainCorrupt.
+    Reads the whole chain if the object with its definition is missing or invalid. Raises ChainCorrupt.
     """
     if known is not None and known.definition.name == note.definition:
         definition = known.definition
@@ -195,7 +194,7 @@ def read_noted(store: Store, uuid: str, note: ChainNote, known: Chain | None = N
 
 
 def fold(store: Store, layout: Layout, note: ChainNote) -> Chain:
-    """The same from all blocks of the chain. Raises ChainCorrupt."""
+    """Return the same from all blocks of the chain. Raises ChainCorrupt."""
     chain = Chain(types=Types(note.types), table=note.table)
     for stored in read_chain(store, layout, Multihash.parse(note.head)):
         try:

@@ -1,7 +1,7 @@
-"""A whole dataset as a directory in the layout of the simple transfer protocol, out of a store and into it.
+"""Export and import of a whole dataset in the layout of the simple transfer protocol.
 
-Whoever reads a directory that is being written sees the old chain or the new one: data first, then blocks, and
-``refs/head`` last (SH-01, SH-02). What comes in is verified before anybody sees it.
+Readers of a directory that is being written see the old chain or the new one: data is written first, then blocks, and
+``refs/head`` last (SH-01, SH-02). Imported data is verified before it becomes visible.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Exported:
 
 
 def export(root: Ledger, target: Store, prefix: str = "", *, force: bool = False) -> Exported:
-    """Write the chain as it is now below a prefix of another store; what is there of it already is left as it is.
+    """Write the present chain below a prefix of another store; existing objects of it are left as they are.
 
     ``prefix``  empty, or ends with ``/``
     ``force``   also if another chain is there, or a longer one, which is given up
@@ -84,12 +84,12 @@ def import_chain(
     by: str = "",
     slice_bytes: int = SLICE_BYTES,
 ) -> Ledger:
-    """Make a dataset of a chain that lies below a prefix of another store: the same blocks, and a table made from them.
+    """Create a dataset from a chain below a prefix of another store: the same blocks, and a table made from them.
 
     ``table``  None: no table
 
-    Raises DatasetExists, ChainCorrupt if anything is wrong with it. Whether a derivative dataset is what its
-    transformation makes, a verification says where its inputs are.
+    Raises DatasetExists, ChainCorrupt if it is not sound. It does not check that a derivative dataset is the result of
+    its transformation: a verification does, where its inputs are.
     """
     theirs = Layout(prefix)
     try:
@@ -117,12 +117,10 @@ def import_chain(
 
 
 class Bring(Protocol):
-    """Puts all objects of a chain where they belong, verified.
+    """Stores all objects of a chain in their places, verified, and returns the chain's blocks, oldest first.
 
-    ``ours``          where they belong
-    ``note_written``  hears of the first key that is written
-
-    Returns the chain's blocks, oldest first.
+    ``ours``          their places
+    ``note_written``  is called with the first key that is written
     """
 
     def __call__(self, ours: Layout, note_written: Callable[[str], None]) -> Sequence[Stored]: ...
@@ -139,9 +137,9 @@ def take_over(
     by: str = "",
     slice_bytes: int = SLICE_BYTES,
 ) -> Ledger:
-    """Make a dataset of the chain that ends with ``head``, which ``bring`` brings; one commit, at the very end.
+    """Create a dataset of the chain that ends with ``head``, which ``bring`` stores; one commit, at the very end.
 
-    Raises DatasetExists, and what ``bring`` raises, with no dataset made.
+    Raises DatasetExists, and what ``bring`` raises; then there is no dataset.
     """
     started = begin_new_dataset(log, commit_id, str(head))
     if isinstance(started, Transaction):
@@ -181,7 +179,7 @@ def _created(
 
 
 def _require_sound_chain(blocks: Sequence[Stored]) -> None:
-    """Raises ChainCorrupt for a chain that is not sound, before anything is copied."""
+    """Raise ChainCorrupt for a chain that is not sound, before anything is copied."""
     found = audit(blocks, notes=False)
     if (problem := next((each for each in found.problems if each.severity is Severity.ERROR), None)) is not None:
         raise ChainCorrupt(f"the chain is not sound, and nothing was written: {problem}")

@@ -1,4 +1,4 @@
-"""New blocks on top of a chain, as one transaction puts them there: all of one time, each checked by the rules."""
+"""New blocks of one transaction on top of a chain: all have one time, and the rules check each of them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from kubothek.table.log.model.ledgers import ChainMove, LedgerChange
 from kubothek.table.log.records import parallel
 
 DEFAULT_SOURCE: Final = "default"
-"""The name of the polling source, and of the push source that is not named (SS-03)."""
+"""The name of the polling source, and of a push source without a name (SS-03)."""
 
 
 class Extension:
-    """Blocks that go on top of ``base``, which starts as the present chain and stays what it was.
+    """New blocks on top of ``base``, which itself does not change.
 
-    ``chain``  what it amounts to with them
+    ``chain``  the chain with them
     """
 
     def __init__(self, base: Chain, now: Timestamp) -> None:
@@ -51,15 +51,15 @@ class Extension:
 
     @property
     def blocks(self) -> Sequence[Block]:
-        """The new ones, oldest first."""
+        """The new blocks, oldest first."""
         return self._blocks
 
     @property
     def lasting_source_state(self) -> SourceState | None:
-        """What an event that no source brought repeats (AD-07): the state of the source that is active, if it is one.
+        """The state that an event without a source repeats (AD-07): that of the active source, if there is only one.
 
-        The reference takes a polling source whose state is not in the last data event for one that cannot tell what is
-        new, and polls it no more.
+        If the last data event lacks the state of a polling source, the reference assumes that the source cannot tell
+        what is new, and stops polling it.
         """
         state = self.chain.state
         active = [*state.push_sources] if state.polling_source is None else [DEFAULT_SOURCE]
@@ -67,7 +67,7 @@ class Extension:
         return states[0] if len(states) == 1 else None
 
     def add(self, event: MetadataEvent) -> None:
-        """One more block. Raises EventInvalid for an event that may not follow, InputError for what no block holds."""
+        """Add one block. Raises EventInvalid for an event that may not follow, InputError for what no block holds."""
         state = self.chain.state
         block = Block.encode(
             MetadataBlock(
@@ -77,22 +77,22 @@ class Extension:
         self.take(block)
 
     def take(self, block: Block) -> None:
-        """One more block, as it is. Raises EventInvalid."""
+        """Add one block, as it is. Raises EventInvalid."""
         self.chain = self.chain.after(block, append)
         self._blocks.append(block)
 
     def set_schema(self, schema: pa.Schema) -> None:
-        """The schema of slices to come, if it is not that already (WR-06)."""
+        """Set the schema of later slices, if it differs from the present one (WR-06)."""
         if self.chain.state.schema is None or not self.chain.state.schema.equals(schema):
             self.add(SetDataSchema(schema=encode_schema(schema)))
 
     def add_slices(
         self, slices: Sequence[Sliced], source: str, state: SourceState | None, checkpoint: Checkpoint | None
     ) -> None:
-        """The events of these slices, which came in one go from a source: one each.
+        """Add one event for each of these slices, which come from one ingest of a source.
 
-        The source's state of before is repeated until all of its rows are there, then ``state`` is (AD-07); the
-        watermark is the greatest event time so far (TIM-05).
+        The events repeat the previous state of the source, except the last, which has ``state`` (AD-07). The watermark
+        is the greatest event time so far (TIM-05).
         """
         before = self.chain.state.source_states.get(source)
         for number, each in enumerate(slices, 1):
@@ -106,7 +106,7 @@ class Extension:
         source_state: SourceState | None,
         checkpoint: Checkpoint | None,
     ) -> None:
-        """One AddData, with all that the last one left and that must be repeated (AD-02 … AD-07)."""
+        """Add one AddData, with the fields that repeat or continue those of the last data event (AD-02 … AD-07)."""
         state = self.chain.state
         self.add(
             AddData(
@@ -126,7 +126,7 @@ class Extension:
         watermark: Timestamp | None,
         checkpoint: Checkpoint | None,
     ) -> None:
-        """One ExecuteTransform, as :meth:`add_data` otherwise (ET-01, DT-07)."""
+        """Add one ExecuteTransform, otherwise as :meth:`add_data` (ET-01, DT-07)."""
         state = self.chain.state
         self.add(
             ExecuteTransform(
@@ -140,19 +140,19 @@ class Extension:
         )
 
     def _not_before(self, watermark: Timestamp | None) -> Timestamp | None:
-        """A watermark never goes back."""
+        """Return the later one of this watermark and the present one: a watermark never goes back."""
         marks = [mark for mark in (self.chain.state.watermark, watermark) if mark is not None]
         return max(marks, default=None)
 
     @property
     def change(self) -> LedgerChange:
-        """What of the commit concerns the chain."""
+        """The part of the commit that concerns the chain."""
         base, head = self._base.state.head, self.chain.state.head
         assert head is not None, "a chain has a seed"
         return LedgerChange(move_of(base, head, self._blocks), self.chain.note)
 
     def write(self, store: Store, uuid: str) -> None:
-        """Store the blocks, and the chain's definition if it is another one; slices are there. Raises StoreError."""
+        """Store the blocks, and the chain's definition if it changed; slices are stored already. Raises StoreError."""
         layout = Layout(keys.chain(uuid))
         parallel(lambda block: store.put(layout.block(block.hash), block.data), list(self._blocks))
         if self.chain.definition is not self._base.definition:
@@ -161,9 +161,9 @@ class Extension:
 
 
 def move_of(base: Multihash | None, head: Multihash, blocks: Iterable[Block]) -> ChainMove:
-    """The move from one block to another that brings these blocks, and all that they name.
+    """Return the move from one block to another with these blocks, and all objects that they name.
 
-    A collector goes by it for as long as the record is kept, so nothing may be left out, written now or before.
+    The collector relies on it while the commit record is retained, so it has to be complete, with objects from before.
     """
     brought = [*blocks]
     events = [each.content.event for each in brought if isinstance(each.content.event, AddData | ExecuteTransform)]

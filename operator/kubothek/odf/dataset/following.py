@@ -1,6 +1,6 @@
-"""Blocks that were pulled or pushed: on top of the chain, or, if a person says so, in its place.
+"""Pulled or pushed blocks: on top of the chain, or, by decision of a user, in its place.
 
-They and all that they name lie where they belong, verified, before anything here is called.
+Before a function here is called, these blocks and all objects that they name are stored in their places, and verified.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from kubothek.table.log.model.ledgers import LedgerChange
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """Where a chain shall end, and the blocks that lead there from one of its own, oldest first, if it is not one."""
+    """The target head of a chain, and the blocks that lead there from the chain, oldest first; none if it is in it."""
 
     head: Multihash
     blocks: Sequence[Stored]
 
 
 class Find(Protocol):
-    """What came to follow a chain in this state, all of it stored and verified; None if nothing did.
+    """Finds the blocks to follow a chain in this state, all of them stored and verified; None if there are none.
 
-    ``note_written``  hears of the first key that is written
+    ``note_written``  is called with the first key that is written
     """
 
     def __call__(self, state: ChainState, note_written: Callable[[str], None]) -> Came | None: ...
 
 
 def followed(ground: Ground, came: Came, *, force: bool) -> Made | None:
-    """The change after which the chain ends where it shall; None if it does. ``force``: whatever is left behind.
+    """Return the change that moves the chain to the target head; None if it is there. Raises Diverged.
 
-    Raises Diverged.
+    ``force``  also if blocks of the chain are left out
     """
     state = ground.chain.state
     if state.head == came.head:
@@ -64,7 +64,7 @@ def followed(ground: Ground, came: Came, *, force: bool) -> Made | None:
 
 
 def _grown(ground: Ground, blocks: Sequence[Block]) -> Made:
-    """The chain with the blocks on top, and what is new to its table."""
+    """Return the chain with the blocks on top, and its table with their records."""
     chain = ground.chain
     parts: list[Part] = []
     for block in blocks:
@@ -90,7 +90,7 @@ def _grown(ground: Ground, blocks: Sequence[Block]) -> Made:
 
 
 def _with_new(ground: Ground, history: History) -> dict[str, Any] | None:
-    """What of a change takes the records into the table; None if it has to be made anew."""
+    """Return the fields of a change that add the records to the table; None if it has to be rebuilt."""
     if not history.retracting():
         return _appended(ground, history)
     with Scratch() as scratch:
@@ -99,7 +99,7 @@ def _with_new(ground: Ground, history: History) -> dict[str, Any] | None:
 
 
 def _appended(ground: Ground, history: History) -> dict[str, Any]:
-    """What of a change adds the records to the table; none of them takes another one back."""
+    """Return the fields of a change that add the records to the table; none of them is a retraction."""
     assert history.schema is not None, "a slice comes after a schema"
     names = history.schema.names
     with ViewWriter(

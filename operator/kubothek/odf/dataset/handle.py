@@ -1,4 +1,4 @@
-"""A root dataset that is there: what comes into it from outside."""
+"""An existing root dataset: pushes, polls and watermarks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Root(Ledger):
         commit_id: str | None = None,
         digest: str = "",
     ) -> Ingested:
-        """Merge rows that were handed in as the push source of this name says.
+        """Merge pushed rows as the push source of this name says.
 
-        ``rows``        as its read and preprocess steps leave them, or who reads them
+        ``rows``        as its read and preprocess steps return them, or what reads them
         ``event_time``  of rows that have none; None: the time of the commit
-        ``commit_id``   names this push for ever: under it rows are taken once, ``digest`` tells others apart
+        ``commit_id``   identifies this push for ever: its rows are taken once; ``digest`` tells other content apart
 
-        Raises InputError for a source that is not there, MergeInvalid, SchemaMismatch, DataTypeMismatch, LedgerOnly,
-        Drift, Diverged, and what a transaction raises, all with the dataset as before.
+        Raises InputError for an unknown source, MergeInvalid, SchemaMismatch, DataTypeMismatch, LedgerOnly, Drift,
+        Diverged, and what a transaction raises; the dataset is then unchanged.
         """
 
         def make(ground: Ground) -> Made | None:
@@ -53,9 +53,9 @@ class Root(Ledger):
         commit_id: str | None = None,
         digest: str = "",
     ) -> Ingested:
-        """Merge what a poll of the polling source gave, and keep how far it came. As :meth:`push` otherwise.
+        """Merge the result of a poll of the polling source, and store its new state. Otherwise as :meth:`push`.
 
-        ``rows``  None: there was no data, which takes nothing back either
+        ``rows``  None: there was no data, which retracts nothing either
         """
 
         def make(ground: Ground) -> Made | None:
@@ -69,7 +69,7 @@ class Root(Ledger):
         return self._commit("poll", make, commit_id, digest)
 
     def set_watermark(self, watermark: Timestamp, *, commit_id: str | None = None) -> Ingested:
-        """All events up to this time have been seen (TIM-06, AD-08); nothing happens if that was said already.
+        """Declare that all events up to this time have been seen (TIM-06, AD-08); no commit if it is declared already.
 
         Raises EventInvalid for one before the present watermark, which never goes back.
         """

@@ -1,7 +1,7 @@
 """One ingest: rows of a source become slices, events and a new table, all for one commit.
 
-Nothing here is visible to anybody before the commit is. Where the commit is lost to another writer, all of it runs
-again on what that one left: a merge depends on all that was there (commit-protocol, "Ledgers").
+Nothing here is visible before the commit. After a conflict, all of it runs again on the new head: a merge depends on
+all existing records (commit-protocol, "Ledgers").
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _PIECE: Final = 1 << 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingest:
-    """What a source gave.
+    """The input of an ingest.
 
-    ``rows``        columns as its read and preprocess steps leave them, or who reads them; None: no data, which is not
-                    the same as no rows
-    ``merge``       how they go with what is there
+    ``rows``        columns as its read and preprocess steps return them, or what reads them; None: no data, which is
+                    not the same as no rows
+    ``merge``       how they are merged with the existing records
     ``source``      its name
-    ``state``       how far it was read, for the next time; None: it has none
-    ``event_time``  of rows that say none themselves; None: the time of the commit
+    ``state``       the new state of the source, for the next time; None: it has none
+    ``event_time``  of rows without one; None: the time of the commit
     """
 
     rows: Rows | Elsewhere | None
@@ -59,7 +59,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Slices that are stored, and what of the table changes, as fields of a change; ``keyed_by`` as in a chain."""
+    """Stored slices, and the changes of the table, as fields of a change; ``keyed_by`` as in a chain."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     slices: Sequence[Sliced] = ()
@@ -67,19 +67,19 @@ class Written:
 
 
 class Elsewhere(ABC):
-    """Rows that others read, merge and write: see :mod:`kubothek.odf.distributed`."""
+    """Rows that other processes read, merge and write: see :mod:`kubothek.odf.distributed`."""
 
     @abstractmethod
     def write(self, ground: Ground, what: Ingest, extension: Extension) -> Written:
-        """Do it; the schema of slices, if there are any, is put into the extension.
+        """Read, merge and write the rows; the schema of slices, if there are any, is added to the extension.
 
-        Raises what reading and merging raise. What was stored by then is referenced by nothing.
+        Raises what reading and merging raise. Nothing refers to objects that were stored before an error.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A change that is ready to be committed, and the blocks that it brings; all objects are stored."""
+    """A change that is ready to be committed, and its blocks; all objects are stored."""
 
     change: Change
     extension: Extension
@@ -89,7 +89,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a change is made on: a version, and its chain. ``note_written`` is told of each object that is written."""
+    """What a change is based on: a version, and its chain. ``note_written`` is called for each written object."""
 
     store: Store
     uuid: str
@@ -103,7 +103,7 @@ class Ground:
 
     @property
     def layout(self) -> Layout:
-        """Of the chain in the store."""
+        """The layout of the chain in the store."""
         return Layout(keys.chain(self.uuid))
 
     @property
@@ -112,7 +112,7 @@ class Ground:
         return history_of(self.store, self.layout, self.chain.state)
 
     def slice_writer(self, schema: pa.Schema, state: ChainState, system_time: Timestamp) -> SliceWriter:
-        """Of slices that follow a state of the chain."""
+        """Return a writer of slices that follow a state of the chain."""
         return SliceWriter(
             self.store,
             self.layout,
@@ -126,21 +126,21 @@ class Ground:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """What the last data event left, which the next one repeats (AD-05)."""
+        """The checkpoint of the last data event, which the next one repeats (AD-05)."""
         if (physical := self.chain.state.checkpoint) is None:
             return None
         return Checkpoint(physical_hash=physical, size=self.store.stat(self.layout.checkpoint(physical)).size)
 
 
 def history_of(store: Store, layout: Layout, state: ChainState) -> History:
-    """The slices of a chain, which are looked for when they are needed."""
+    """Return the slices of a chain, which are read lazily."""
     return History(
         store, ChainParts(store, layout, state.head), state.vocabulary, state.schema, records=state.next_offset
     )
 
 
 def ingest(ground: Ground, what: Ingest) -> Made | None:
-    """The change that takes these rows in; None if there is nothing new in them (WR-05).
+    """Return the change that ingests these rows; None if there is nothing new in them (WR-05).
 
     Raises MergeInvalid, SchemaMismatch, DataTypeMismatch and what the rows raise as they are read.
     """
@@ -174,7 +174,7 @@ def _records(slice_: Sliced) -> int:
 
 
 def events_made(ground: Ground, extension: Extension) -> Made:
-    """The change of blocks that bring no rows; they are stored."""
+    """Store blocks that bring no rows, and return their change."""
     extension.write(ground.store, ground.uuid)
     change = Change(operation=Operation.LEDGER, ledger=extension.change, by=ground.by)
     return Made(change=change, extension=extension)
@@ -204,7 +204,7 @@ def _merged(ground: Ground, what: Ingest, rows: Rows, now: Timestamp, scratch: S
 
 
 def next_schema(chain: Chain, rows: pa.Schema) -> pa.Schema:
-    """The schema of slices of such rows, which begin with operation and event time, after those that the chain has.
+    """Return the next schema of a chain's slices with such rows, which begin with operation and event time.
 
     Raises SchemaMismatch.
     """
@@ -237,14 +237,14 @@ def _written(ground: Ground, what: Ingest, merged: Merged, extension: Extension)
 
 
 def _pieces(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The rows in batches so small that slices and table are written beside each other."""
+    """Yield the rows in batches so small that slices and table are written concurrently."""
     for batch in rows:
         for start in range(0, batch.num_rows, _PIECE):
             yield batch.slice(start, _PIECE)
 
 
 def without_retracts(rows: Any) -> Any:
-    """Rows, or their schema, without the column that only the view needs."""
+    """Return rows, or their schema, without the column that only the view needs."""
     if isinstance(rows, pa.Schema):
         return pa.schema([field for field in rows if field.name != RETRACTS])
     return rows.drop_columns([RETRACTS])
@@ -253,10 +253,10 @@ def without_retracts(rows: Any) -> Any:
 def prepared(
     rows: pa.RecordBatchReader, vocabulary: Vocabulary, schema: pa.Schema | None, event_time: Timestamp
 ) -> pa.RecordBatchReader:
-    """``[event_time, data…]`` in the types of slices, of rows as a source's preprocess step leaves them.
+    """Return ``[event_time, data…]`` in the types of slices, of rows as a source's preprocess step returns them.
 
     ``schema``      of slices so far, if there are any
-    ``event_time``  of the source; where it says none, there is none yet
+    ``event_time``  of the source; rows without an event time stay without one
 
     Raises SchemaMismatch, DataTypeMismatch, and so does the stream.
     """
@@ -265,10 +265,10 @@ def prepared(
 
 
 def _normalised(rows: pa.RecordBatchReader, vocabulary: Vocabulary, event_time: Timestamp) -> pa.RecordBatchReader:
-    """The rows as every ledger has them, but with no event time where the source says none.
+    """Return the rows as every ledger has them, but without an event time where the source has none.
 
-    A merge compares what the source says, and fills the rest itself afterwards (MS-05): otherwise each snapshot would
-    correct every row that it brings without a time.
+    A merge compares what the source has, and fills the rest itself afterwards (MS-05): otherwise each snapshot would
+    correct every row without a time.
     """
     missing: deque[pa.Array[Any]] = deque()
 
@@ -292,7 +292,7 @@ def _normalised(rows: pa.RecordBatchReader, vocabulary: Vocabulary, event_time: 
 
 
 def _fitting(rows: pa.RecordBatchReader, schema: pa.Schema, without: tuple[str, ...]) -> pa.RecordBatchReader:
-    """The rows with the types of the columns that slices have already; others stay as they are.
+    """Return the rows with the types of existing columns of slices; other columns stay as they are.
 
     Raises SchemaMismatch for a column that is missing or of another kind, DataTypeMismatch for a value that does not
     fit.

@@ -1,4 +1,4 @@
-"""The chain moved as a whole: back, and on to where somebody else has put ``refs/head``; and the table made from it."""
+"""Moves of the chain as a whole: back, or forward to another program's ``refs/head``; and rebuilds of the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kubothek.table.log.model.ledgers import ChainMove, ChainNote, LedgerChange
 
 
 def view_made_anew(ground: Ground) -> Made:
-    """The table as the chain says that it is."""
+    """Return the change that rebuilds the table from the chain."""
     fields = table_of(ground.store, ground.snapshot, ground.layout, ground.chain)
     note = ground.chain.note
     ledger = LedgerChange(ChainMove(base=note.head, head=note.head), note, rebuilds=True)
@@ -33,7 +33,7 @@ def view_made_anew(ground: Ground) -> Made:
 
 
 def reset(ground: Ground, block: Multihash) -> Made | None:
-    """The chain up to this block, and the table of then. Raises Diverged if it is none of the chain."""
+    """Return the change to the chain up to this block, and its table. Raises Diverged for a block of another chain."""
     present = ground.chain.note
     if str(block) == present.head:
         return None
@@ -52,7 +52,7 @@ def reset(ground: Ground, block: Multihash) -> Made | None:
 def moved(
     ground: Ground, chain: Chain, blocks: tuple[Stored, ...] = (), operation: Operation = Operation.LEDGER
 ) -> Change:
-    """The change after which this is the chain, and the table is made from it; ``blocks`` are those that came."""
+    """Return the change to this chain, and to a table made from it; ``blocks`` are the new ones."""
     present, note = ground.snapshot.head.chain, chain.note
     base = Multihash.parse(present.head) if present else None
     move = move_of(base, Multihash.parse(note.head), [each.decode() for each in blocks])
@@ -64,7 +64,7 @@ def moved(
 def table_of(
     store: Store, snapshot: Snapshot, layout: Layout, chain: Chain, table: Table | None = None
 ) -> dict[str, Any]:
-    """What of a change makes the table that of the chain; its files are stored. ``table``: of a new dataset."""
+    """Return the fields of a change to the table of the chain; its files are stored. ``table``: of a new dataset."""
     if not chain.table:
         return {}
     if chain.state.schema is None:
@@ -82,7 +82,7 @@ def table_of(
 
 
 def ref_healed(store: Store, log: DatasetLog, by: str) -> bool:
-    """See to it that ``refs/head`` names the last block; False: it named later ones, which are taken in now.
+    """Ensure that ``refs/head`` names the last block; return False if it named later ones, which are then imported.
 
     Raises Diverged if it names a block of another chain, or one after which not all is sound.
     """
@@ -94,7 +94,7 @@ def ref_healed(store: Store, log: DatasetLog, by: str) -> bool:
         data, info = store.get_with_info(layout.head)
         named = parse_head(data)
     except ObjectNotFound:
-        return True  # the next commit puts it there
+        return True  # the next commit writes it
     except FormatInvalid as error:
         raise _diverged(log.uuid, str(error)) from error
     if _is_below(store, layout, named, head):
@@ -107,13 +107,13 @@ def ref_healed(store: Store, log: DatasetLog, by: str) -> bool:
         raise _diverged(log.uuid, str(error)) from error
     if (problem := verify(store, layout, named).first) is not None:
         raise _diverged(log.uuid, f"what follows the chain there is not sound: {problem}")
-    with suppress(Conflict):  # somebody was faster; whoever asks looks again
+    with suppress(Conflict):  # after a conflict, the caller reads the head again
         _take_in(store, log, named, tuple(came), by)
     return False
 
 
 def keep_own(store: Store, log: DatasetLog) -> Multihash:
-    """Make ``refs/head`` name the last block, whatever it names: a person has decided whose chain it is."""
+    """Set ``refs/head`` to the last block, whatever it names, by decision of a user."""
     seen = log.settled()
     if seen is None or seen.head.chain is None:
         raise NotALedger(f"dataset {log.uuid!r} in {store.url} is a table without a chain")
@@ -123,7 +123,7 @@ def keep_own(store: Store, log: DatasetLog) -> Multihash:
 
 
 def _take_in(store: Store, log: DatasetLog, named: Multihash, came: tuple[Stored, ...], by: str) -> None:
-    """Commit blocks that another program put on top of the chain; they are sound."""
+    """Commit the blocks that another program put on top of the chain; they are sound."""
     started = log.begin_new("import")
     snapshot = started.snapshot
     note = snapshot.head.chain

@@ -1,6 +1,4 @@
-"""The slices of a chain in order, read out of its blocks when somebody asks: a merge that finds all in the table does
-not.
-"""
+"""The slices of a chain in order, read from its blocks on demand: a merge that needs only the table reads none."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class ChainParts(Iterable[Part]):
 
 
 def parts(store: Store, layout: Layout, head: Multihash | None) -> Iterator[Part]:
-    """The slices, oldest first. Raises ChainCorrupt."""
+    """Yield the slices, oldest first. Raises ChainCorrupt."""
     state = ChainState()
     for stored in read_chain(store, layout, head) if head is not None else ():
         try:
@@ -50,9 +48,9 @@ def parts(store: Store, layout: Layout, head: Multihash | None) -> Iterator[Part
 
 
 def parts_back(layout: Layout, blocks: Iterable[Block], state: ChainState) -> Iterator[Part]:
-    """The slices, newest first, of blocks newest first; ``state`` is that after the first of these.
+    """Yield the slices, newest first, of blocks newest first; ``state`` is that after the first of these.
 
-    Where the names of columns changed, it takes the change before that one to know those of older slices.
+    If a block changed the column names, slices before it are yielded once the previous names are known.
     """
     vocabulary: Vocabulary | None = state.vocabulary
     waiting: list[Block] = []
@@ -70,7 +68,7 @@ def parts_back(layout: Layout, blocks: Iterable[Block], state: ChainState) -> It
 
 
 def _part(layout: Layout, block: Block, vocabulary: Vocabulary) -> Iterator[Part]:
-    """The slice of a block, if it has one."""
+    """Yield the slice of a block, if it has one."""
     event = block.content.event
     if isinstance(event, AddData | ExecuteTransform) and event.new_data:
         yield Part(
@@ -84,5 +82,5 @@ def _part(layout: Layout, block: Block, vocabulary: Vocabulary) -> Iterator[Part
 
 
 def moment(time: Timestamp) -> datetime:
-    """The same, to the microsecond."""
+    """Return the time as a datetime, to the microsecond."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time.nanoseconds // 1000)

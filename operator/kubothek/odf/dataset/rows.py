@@ -1,4 +1,4 @@
-"""Rows that can be read again: after a lost swap a merge runs on the newer chain, with the same rows."""
+"""Rows that can be read again: after a conflict, a merge runs on the newer chain with the same rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 Rows: TypeAlias = Callable[[], pa.RecordBatchReader]
-"""Gives the rows from the first on, each time."""
+"""Returns a new reader of all rows at each call."""
 _IN_MEMORY: Final = 64 << 20
 
 
 class Spooled:
-    """The rows of a stream that can be read once, kept as they are read for the first time: in memory, or on the disk
-    where they are many. The file goes with this object.
+    """The rows of a stream that can be read once, kept at the first read: in memory, or on disk if they are many.
+
+    The file is deleted with this object.
     """
 
     def __init__(self, rows: pa.RecordBatchReader) -> None:
@@ -26,7 +27,7 @@ class Spooled:
         self._file: Any = None
 
     def __call__(self) -> pa.RecordBatchReader:
-        """The rows from the first on. The first time reads the stream to its end, and raises what it raises."""
+        """Return all rows. The first call reads the stream to its end, and raises what it raises."""
         if self._rows is not None:
             self._keep(self._rows)
             self._rows = None
@@ -59,7 +60,7 @@ class Spooled:
 
 
 def again(rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Rows:
-    """These rows as often as they are asked for; those of a stream are kept as they are read."""
+    """Return these rows in a form that can be read repeatedly; those of a stream are kept at the first read."""
     if isinstance(rows, pa.RecordBatchReader):
         return Spooled(rows)
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])

@@ -1,8 +1,8 @@
-"""Rows in their final order become slices: Parquet files as the reference writes them, hashed as they are made.
+"""Ordered rows become slices: Parquet files as the reference writes them, hashed while they are written.
 
-Each slice is one row group (SL-18) in Parquet 1.0, compressed by Snappy, without Arrow's own schema, so that whoever
-reads it hashes the same columns. Records are hashed as they come, beside whoever writes them, and a slice is encoded
-and stored beside the next one: memory is bounded by a few times ``slice_bytes``, however many rows come.
+Each slice is one row group (SL-18) in Parquet 1.0, compressed by Snappy, without Arrow's own schema, so that readers
+hash the same columns. Records are hashed concurrently with the caller, and a slice is encoded and stored concurrently
+with the next one. Memory is bounded by a few times ``slice_bytes``, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -31,51 +31,51 @@ from kubothek.storage import Store
 from kubothek.table.schema import require_distinct
 
 SLICE_BYTES: Final = 128 << 20
-"""Of a slice's file, about."""
+"""The approximate size of a slice's file."""
 _IN_MEMORY: Final = 2
-"""A slice is closed when its rows take so many times its bytes in memory, however well they compress."""
+"""A slice is closed when its rows take this multiple of its size in memory, however well they compress."""
 _DICTIONARY_BYTES: Final = 1 << 17
-"""Of a column's values that a slice has once: columns of more are written value by value."""
+"""The most bytes of a column's dictionary in a slice; beyond it, values are written one by one."""
 _PIECE: Final = 1 << 17
-"""Rows that are hashed at a time, and may be in a slice or in the next."""
+"""Rows that are hashed at a time; a slice ends between two such pieces."""
 _MILLISECOND: Final = 10**6
 _TIME: Final = pa.timestamp("ms", "UTC")
 
 
 class Types(StrEnum):
-    """Which types ``offset`` and ``op`` have: signed as the reference writes them, or as the specification says."""
+    """The types of ``offset`` and ``op``: signed as the reference writes them, or as the specification says."""
 
     KAMU = "kamu"
     SPEC = "spec"
 
     @classmethod
     def of(cls, schema: pa.Schema, vocabulary: Vocabulary) -> Self:
-        """Those that slices of this schema have."""
+        """Return the types in slices of this schema."""
         return cls.SPEC if schema.field(vocabulary.offset).type == cls.SPEC.offset else cls.KAMU
 
     @property
     def offset(self) -> pa.DataType:
-        """Of the column of offsets."""
+        """The type of offsets."""
         return pa.int64() if self is Types.KAMU else pa.uint64()
 
     @property
     def op(self) -> pa.DataType:
-        """Of the column of operations."""
+        """The type of operations."""
         return pa.int32() if self is Types.KAMU else pa.uint8()
 
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """A slice that is stored: what its event says of it, and its rows' greatest event time, if any has one."""
+    """A stored slice: its description in the event, and its rows' greatest event time, if any has one."""
 
     data: DataSlice
     latest: Timestamp | None
 
 
 def slice_schema(rows: pa.Schema, vocabulary: Vocabulary, types: Types) -> pa.Schema:
-    """The schema of slices of such rows, which begin with operation and event time (SL-11 … SL-17).
+    """Return the schema of slices of such rows, which begin with operation and event time (SL-11 … SL-17).
 
-    Types are those that come back from a file. Raises SchemaMismatch for two columns of one name, InputError for a
+    Types are those that are read back from a file. Raises SchemaMismatch for two columns of one name, InputError for a
     column whose type has no logical hash.
     """
     require_distinct(rows.names)
@@ -96,9 +96,9 @@ def slice_schema(rows: pa.Schema, vocabulary: Vocabulary, types: Types) -> pa.Sc
 
 
 def evolved(before: pa.Schema, now: pa.Schema) -> pa.Schema:
-    """The schema of slices to come where those before had another one: it may only have new columns (EVO-01, EVO-02).
+    """Return the schema of later slices, given the previous one; columns may only be added (EVO-01, EVO-02).
 
-    Columns keep their places, and new ones come last. Raises SchemaMismatch, which names every column in the way.
+    Columns keep their places, and new ones come last. Raises SchemaMismatch, which names every column in conflict.
     """
     problems = [f"column {name!r} is missing" for name in before.names if name not in now.names]
     there = (field for field in before if field.name in now.names)
@@ -119,10 +119,10 @@ class SliceWriter:
     ``layout``        of the chain in the store
     ``schema``        of slices (:func:`slice_schema`)
     ``first_offset``  of the first row
-    ``system_time``   of all rows; the store's columns hold milliseconds
-    ``note_written``  is told the key of each slice before it is written
+    ``system_time``   of all rows; slices hold milliseconds
+    ``note_written``  is called with the key of each slice before it is written
 
-    A slice is stored under its physical hash once it is whole; nothing names it before a block does.
+    A slice is stored under its physical hash once it is complete; nothing refers to it before a block does.
     """
 
     def __init__(
@@ -167,17 +167,17 @@ class SliceWriter:
         self._columns.shutdown()
 
     def write(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Take rows with the columns operation, event time and data, in their final order; return them as a slice has
-        them, with offset and system time.
+        """Add rows with the columns operation, event time and data, in their final order; return them as in a slice.
 
-        Raises DataTypeMismatch for a value that its column cannot hold, SchemaMismatch for a column that is missing.
+        A slice has offset and system time as well. Raises DataTypeMismatch for a value that its column cannot hold,
+        SchemaMismatch for a column that is missing.
         """
         made = numbered(rows, self._schema, self._vocabulary, self._next, self._time)
         self.take(made)
         return made
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Take rows that have all columns of slices; their offsets go on from the last."""
+        """Add rows that have all columns of slices; their offsets continue the last ones."""
         for start in range(0, rows.num_rows, _PIECE):
             piece = rows.slice(start, _PIECE)
             self._batches.append(piece)
@@ -189,11 +189,11 @@ class SliceWriter:
                 self._close()
 
     def seal(self) -> None:
-        """No rows follow: what is left of them is made a slice beside whatever the caller does next."""
+        """Close the last slice, which is then written concurrently with the caller; no rows may follow."""
         self._close()
 
     def finish(self) -> list[Sliced]:
-        """The slices, oldest first. Raises StoreError."""
+        """Return the slices, oldest first. Raises StoreError."""
         self.seal()
         self._gather()
         return self._written
@@ -216,7 +216,7 @@ class SliceWriter:
         self._under_way.append(self._storing.submit(store))
 
     def _gather(self) -> None:
-        """Wait for the slices that are under way, which are few: one while rows come, and the last one."""
+        """Wait for the slices in progress: at most one while rows come, and the last one."""
         while self._under_way:
             self._written.append(self._under_way.popleft().result())
 
@@ -225,7 +225,7 @@ class SliceWriter:
         physical = Multihash.sha3(memoryview(content))
         key = self._layout.data(physical)
         self._note_written(key)
-        # Whatever lies there under this name has these bytes, or is damaged; and now it is young.
+        # Written even if it exists: this repairs a damaged object, and renews its age for the garbage collector.
         self._store.put(key, memoryview(content))
         return Sliced(
             DataSlice(
@@ -241,7 +241,7 @@ class SliceWriter:
 def numbered(
     rows: pa.RecordBatch, schema: pa.Schema, names: Vocabulary, first_offset: int, system_time: Timestamp
 ) -> pa.RecordBatch:
-    """Rows as a slice of this schema has them, with offset and system time.
+    """Return rows as a slice of this schema has them, with offset and system time.
 
     Raises DataTypeMismatch for a value that its column cannot hold, SchemaMismatch for a column that is missing.
     """
@@ -256,12 +256,12 @@ def numbered(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-_FILE: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
-_repeat: Final[Any] = pa.repeat  # nor this type
+_FILE: Final[Any] = pq.ParquetFile  # the stubs lack some of its options
+_repeat: Final[Any] = pa.repeat  # the stubs lack this type
 
 
 def slice_file(table: pa.Table, vocabulary: Vocabulary) -> pa.Buffer:
-    """The file of a slice. Raises DataTypeMismatch for values that Parquet cannot hold."""
+    """Return the file of a slice. Raises DataTypeMismatch for values that Parquet cannot hold."""
     sink = pa.BufferOutputStream()
     try:
         with _writer(sink, table.schema, vocabulary) as writer:
@@ -272,16 +272,18 @@ def slice_file(table: pa.Table, vocabulary: Vocabulary) -> pa.Buffer:
 
 
 def empty_file(schema: pa.Schema, vocabulary: Vocabulary) -> pa.Buffer:
-    """The file of a slice without records. Raises what Arrow raises for columns that Parquet cannot hold."""
+    """Return the file of a slice without records. Raises what Arrow raises for columns that Parquet cannot hold."""
     sink = pa.BufferOutputStream()
     _writer(sink, schema, vocabulary).close()
     return sink.getvalue()
 
 
 def _writer(sink: Any, schema: pa.Schema, vocabulary: Vocabulary) -> Any:
-    """Offsets ascend by one and event times mostly do, so their differences take little; operation and system time are
-    nearly always the same (SL-12 … SL-14). Other columns have dictionaries as long as these are small: so files are
-    smaller, and read and verified faster.
+    """Return a writer of a slice's file.
+
+    Offsets ascend by one and event times mostly do, so they are delta-encoded; operation and system time are nearly
+    always the same (SL-12 … SL-14). Other columns have dictionaries while these are small. So files are smaller, and
+    read and verified faster.
     """
     make: Any = pq.ParquetWriter
     ascending = (vocabulary.offset, vocabulary.event_time)
@@ -299,18 +301,18 @@ def _writer(sink: Any, schema: pa.Schema, vocabulary: Vocabulary) -> Any:
 
 
 def _decoded(field: pa.Field[Any]) -> pa.Field[Any]:
-    """Dictionaries are a matter of how values lie in memory."""
+    """Return the field without dictionary encoding, which only concerns the memory layout."""
     return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
-    """A column that these rows lack is one that was added for others."""
+    """Return a column of these rows; one that they lack was added for other rows, and is NULL here."""
     position = rows.schema.get_field_index(field.name)
     return pa.nulls(rows.num_rows, field.type) if position < 0 else rows.column(position)
 
 
 def cast_column(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    """The values in the type of a column. Raises DataTypeMismatch for one that it cannot hold exactly."""
+    """Cast values to the type of a column. Raises DataTypeMismatch for one that it cannot hold exactly."""
     if not field.nullable and column.null_count:
         raise DataTypeMismatch(f"column {field.name!r} cannot be null, and is null in {column.null_count} rows")
     if column.type == field.type:
@@ -322,7 +324,7 @@ def cast_column(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values go into the column: those that do not, though of such a type, are found one by one."""
+    """Return whether the column takes values of this type; single values that do not fit are found later."""
     if found == wanted or pa.types.is_null(found):
         return True
     kinds = (

@@ -1,4 +1,4 @@
-"""How the table of a new ledger lies."""
+"""The form of a new ledger's table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kubothek.table.skipping.model import NONE, SkippingState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """How the table lies that is the view of the chain.
+    """The form of the table that is the view of the chain.
 
     ``layout``    may name columns that come with the first data, as may ``indices``, by column
-    ``dialect``   of its string indices
-    ``skipping``  what its files are described by
+    ``dialect``   of its string indexes
+    ``skipping``  the skipping metadata of its files
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -27,7 +27,7 @@ class Table:
     skipping: SkippingState = NONE
 
     def fields(self) -> dict[str, Any]:
-        """As arguments of the change that creates the dataset."""
+        """Return the arguments of the change that creates the dataset."""
         return {
             "partition_keys": self.layout.partition_on,
             "layout": self.layout.to_json(),
