@@ -1,1 +1,1 @@
-"""Whether chains, slices and rows are what they are said to be."""
+"""Verification of chains, slices and rows."""

@@ -1,4 +1,4 @@
-"""The columns that every slice has, and what all others may be (SL-11 … SL-17)."""
+"""Rules on the common columns of slices, and on all other columns (SL-11 … SL-17)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TYPES: Final = {
     "SL-14": (_MILLISECONDS,),
     "SL-15": (_MILLISECONDS, pa.date32()),
 }
-"""Of offset, op, system time and event time: what the reference writes, then what else the specification says."""
+"""Of offset, op, system time and event time: the type of the reference, then others that the specification allows."""
 
 
 @lru_cache(maxsize=256)
 def column_problems(schema: pa.Schema, vocabulary: Vocabulary) -> tuple[Problem, ...]:
-    """What is wrong with the columns of slices; nearly all of a chain have the same."""
+    """Return the problems of the columns of slices; cached, as nearly all slices of a chain have the same."""
     return tuple(_problems(schema, vocabulary))
 
 

@@ -1,7 +1,7 @@
-"""Whether primary keys come again where the merge strategy lets none through (MS-02, MS-04).
+"""Whether records repeat primary keys although the merge strategy excludes it (MS-02, MS-04).
 
-Ledger appends no record whose key an earlier slice has; Snapshot appends none whose key is there. Keys are compared by
-64-bit hashes first, and by their values where these are equal. One pass over the columns of the keys.
+Ledger appends no record whose key is in an earlier slice; Snapshot appends none whose key exists. Keys are compared by
+64-bit hashes first, and by their values if these are equal. This takes one pass over the columns of the keys.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kubothek.storage import Store
 from kubothek.storage.parallel import Spread
 
 MOST_RECORDS: Final = 1 << 24
-"""Records whose keys are compared, at about 32 bytes of memory each; of larger chains a note says that they are not."""
+"""The most records whose keys are compared, at about 32 bytes of memory each; for larger chains there is a note."""
 _CANDIDATES: Final = 100
 _Hashes = npt.NDArray[np.uint64]
 _Operations = npt.NDArray[np.int8]
 
 
 def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spread: Spread) -> Iterator[Problem]:
-    """For each primary key of the chain's sources the first record that repeats one; of slices that are sound.
+    """Yield, for each primary key of the chain's sources, the first record that repeats one; slices must be sound.
 
     Raises StoreError.
     """
@@ -54,7 +54,7 @@ def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spre
 
 
 def _key_of(expected: Expected) -> tuple[str, ...] | None:
-    """The primary key that the slice's records may not repeat."""
+    """Return the primary key that the slice's records may not repeat."""
     if len(expected.merges) != 1:
         return None
     (merge,) = expected.merges
@@ -62,7 +62,7 @@ def _key_of(expected: Expected) -> tuple[str, ...] | None:
 
 
 def _hashes(layout: Layout, key: tuple[str, ...], store: Store, expected: Expected) -> tuple[_Hashes, _Operations]:
-    """The hash of each record's key, and its operation."""
+    """Return the hash of each record's key, and its operation."""
     op = expected.vocabulary.op
     hashes, operations = [np.zeros(0, np.uint64)], [np.zeros(0, np.int8)]
     columns = ", ".join('"' + name.replace('"', '""') + '"' for name in key)
@@ -78,7 +78,7 @@ def _hashes(layout: Layout, key: tuple[str, ...], store: Store, expected: Expect
 def _candidates(
     key: tuple[str, ...], slices: Sequence[Expected], found: Sequence[tuple[_Hashes, _Operations]]
 ) -> Iterator[tuple[int, int, int]]:
-    """The slice, the offset, and the offset of the record before with the same hash, of records that repeat a key."""
+    """Yield records that may repeat a key: slice, offset, and offset of the previous record with the same hash."""
     counts = [len(hashes) for hashes, _ in found]
     hashes, operations = (np.concatenate(column) for column in zip(*found, strict=True))
     number = np.repeat(np.arange(len(slices)), counts)

@@ -1,8 +1,8 @@
-"""Whether every retraction and correction carries the record that it takes back (OP-02).
+"""Whether every retraction and correction carries the record that it retracts (OP-02).
 
-A record is its columns but for offset, operation and system time. Of each record that is ever taken back, the number of
-times it was added minus the number of times it was taken back may at no offset be negative. Two passes over the slices,
-and only for chains that retract: the records that are taken back, then where these, and no others, come and go.
+A record is its columns without offset, operation and system time. For each retracted record, the number of additions
+minus the number of retractions may at no offset be negative. Two passes over the slices, and only for chains that
+retract: the first finds the retracted records, the second all additions and retractions of these.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _Numbers = npt.NDArray[np.int64]
 def first_unmatched(
     layout: Layout, slices: Sequence[Expected], retracting: Sequence[bool], spread: Spread
 ) -> Problem | None:
-    """The first retraction of a record that is not there; ``retracting`` says which slices have retractions.
+    """Return the first retraction of a record that does not exist; ``retracting`` tells which slices have any.
 
-    For slices that were found sound. Memory: the records that are taken back. Raises StoreError.
+    The slices must be sound. Memory: the retracted records. Raises StoreError.
     """
     schema = slices[-1].schema
     assert schema is not None, "a sound chain has one before it has slices"
@@ -60,7 +60,7 @@ def first_unmatched(
 
 
 def _taken(layout: Layout, schema: pa.Schema, store: Store, expected: Expected) -> Any:
-    """The records that a slice takes back, each once."""
+    """Return the records that a slice retracts, each once."""
     parts = [pa.array([], _BINARY)]
     for batch in read_batches(store, layout, expected):
         back = _taken_back(batch.column(expected.vocabulary.op))
@@ -69,7 +69,7 @@ def _taken(layout: Layout, schema: pa.Schema, store: Store, expected: Expected) 
 
 
 def record_keys(batch: pa.RecordBatch, schema: pa.Schema, names: Vocabulary) -> Any:
-    """Bytes for each record, which are equal if the records are. Columns that were added later are null."""
+    """Return bytes for each record, which are equal if the records are. Columns that were added later are null."""
     parts, marks = [], []
     for field in schema:
         if field.name in (names.offset, names.op, names.system_time):
@@ -87,7 +87,7 @@ def record_keys(batch: pa.RecordBatch, schema: pa.Schema, names: Vocabulary) -> 
 def _events(
     layout: Layout, schema: pa.Schema, known: Any, store: Store, expected: Expected
 ) -> tuple[_Numbers, _Numbers, _Numbers]:
-    """Of a slice's records that are taken back somewhere: which, added (1) or taken back (-1), and the offset."""
+    """Return, for a slice's records that are retracted anywhere: which, added (1) or retracted (-1), and the offset."""
     offset = expected.data.offset_interval.start
     nothing = np.zeros(0, np.int64)
     found = [(nothing, nothing, nothing)]
@@ -103,7 +103,7 @@ def _events(
 
 
 def _first_negative(numbers: _Numbers, signs: _Numbers, offsets: _Numbers) -> int | None:
-    order = np.argsort(numbers, kind="stable")  # which leaves those of one record in the order of their offsets
+    order = np.argsort(numbers, kind="stable")  # keeps events of one record in the order of their offsets
     numbers, sums = numbers[order], np.cumsum(signs[order])
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     before = np.where(starts > 0, sums[starts - 1], 0)

@@ -1,4 +1,4 @@
-"""The common columns of a slice's records, batch after batch: offsets, operations, system times."""
+"""Checks of the common columns of a slice's records, batch by batch: offsets, operations, system times."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class RowChecks:
-    """Checks records in their order; of each rule the first value that breaks it is kept.
+    """Checks records in their order; for each rule, the first value that breaks it is kept.
 
     ``start``   the offset of the first record
-    ``merges``  the merge strategies that can have made the records; none: that is not known
+    ``merges``  the merge strategies that can have made the records; none: unknown
     """
 
     def __init__(self, vocabulary: Vocabulary, start: int, merges: Sequence[MergeStrategy] = ()) -> None:
@@ -48,7 +48,7 @@ class RowChecks:
         self._found: dict[str, Problem] = {}
 
     def update(self, rows: pa.RecordBatch) -> None:
-        """The rows that follow; of columns that are not common nothing is checked."""
+        """Check the next rows; only common columns are checked."""
         if not rows.num_rows:
             return
         for name, check in self._checks.items():
@@ -56,7 +56,7 @@ class RowChecks:
         self._rows += rows.num_rows
 
     def finish(self) -> Iterator[Problem]:
-        """What was wrong; nothing can follow."""
+        """Return the problems; no rows may follow."""
         if self._last_op == CORRECT_FROM:
             message = "the last record is a correction's first half (-C) without the second"
             self._note("DataCorrection", "OP-03", message, self._op, self._rows - 1)
@@ -118,7 +118,7 @@ class RowChecks:
 
 
 def _is_all(column: Any, value: int) -> bool:
-    """Whether all values are this one, as operations and system times nearly always are."""
+    """Return whether all values are this one, as operations and system times nearly always are."""
     ends: Any = pc.min_max(column).as_py()
     return not column.null_count and ends["min"] == ends["max"] == value
 

@@ -1,6 +1,4 @@
-"""Which block may follow which chain (ODF 0.34.1, "Metadata Chain" and RFC-010, RFC-011): pure functions of a state
-and a block.
-"""
+"""Rules on the next block of a chain (ODF 0.34.1, "Metadata Chain" and RFC-010, RFC-011): pure functions."""
 
 from __future__ import annotations
 
@@ -61,13 +59,13 @@ _RULES: Final[dict[type, Callable[[ChainState, Any], Iterator[Problem]]]] = {
 
 
 def problems(state: ChainState, block: Block) -> Iterator[Problem]:
-    """All that is wrong with the block as the next one of the chain, the link first."""
+    """Yield all problems of the block as the next one of the chain, those of the link first."""
     for problem in (*_link(state, block.content), *_seed(state, block.content), *_event(state, block.content)):
         yield replace(problem, block=block.hash, number=block.content.sequence_number)
 
 
 def append(state: ChainState, block: Block) -> ChainState:
-    """The chain with one more block. Raises EventInvalid for what the specification or the reference would refuse."""
+    """Return the state after one more block. Raises EventInvalid if the specification or the reference refuses it."""
     for problem in problems(state, block):
         if problem.severity > Severity.NOTE:
             raise EventInvalid(str(problem))

@@ -14,7 +14,7 @@ from kubothek.odf.validation.state import ChainState, Consumed
 
 
 def add_data(state: ChainState, event: AddData) -> Iterator[Problem]:
-    """Of AddData."""
+    """Yield the problems of AddData."""
     yield from _data(state, event)
     known = event.new_source_state
     if known:
@@ -27,12 +27,12 @@ def add_data(state: ChainState, event: AddData) -> Iterator[Problem]:
 
 
 def execute_transform(state: ChainState, event: ExecuteTransform) -> Iterator[Problem]:
-    """Of ExecuteTransform."""
+    """Yield the problems of ExecuteTransform."""
     yield from _data(state, event)
     yield from _inputs(state, event)
     if _same(state, event):
         consumed = any(each.new_block_hash for each in event.query_inputs)
-        # the later reference lets a run pass that only consumed inputs
+        # the later reference accepts a run that only consumed inputs
         severity = Severity.NOTE if consumed else Severity.REFUSED
         yield Problem("NoOpEvent", "ET-06", "ExecuteTransform brings nothing new", severity)
 

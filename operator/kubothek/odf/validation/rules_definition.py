@@ -37,7 +37,7 @@ from kubothek.odf.validation.state import ChainState, Vocabulary
 
 
 def polling_source(state: ChainState, event: SetPollingSource) -> Iterator[Problem]:
-    """Of SetPollingSource; it may replace an earlier one (SP-04)."""
+    """Yield the problems of SetPollingSource; it may replace an earlier one (SP-04)."""
     if state.push_sources:
         names = ", ".join(state.push_sources)
         yield Problem("SourceMix", "SP-02", f"a polling source beside the active push sources {names}")
@@ -46,7 +46,7 @@ def polling_source(state: ChainState, event: SetPollingSource) -> Iterator[Probl
 
 
 def push_source(state: ChainState, event: AddPushSource) -> Iterator[Problem]:
-    """Of AddPushSource; it may replace one of the same name."""
+    """Yield the problems of AddPushSource; it may replace one of the same name."""
     if state.polling_source:
         yield Problem("SourceMix", "SP-02", f"push source {event.source_name!r} beside an active polling source")
     if not isinstance(event.read, Unknown) and event.read.schema is None:
@@ -57,20 +57,20 @@ def push_source(state: ChainState, event: AddPushSource) -> Iterator[Problem]:
 
 
 def disable_polling_source(state: ChainState, _: DisablePollingSource) -> Iterator[Problem]:
-    """Of DisablePollingSource."""
+    """Yield the problems of DisablePollingSource."""
     if not state.polling_source:
         yield Problem("SourceDisable", "SP-03", "there is no polling source to disable")
 
 
 def disable_push_source(state: ChainState, event: DisablePushSource) -> Iterator[Problem]:
-    """Of DisablePushSource."""
+    """Yield the problems of DisablePushSource."""
     if event.source_name not in state.push_sources:
         active = ", ".join(state.push_sources) or "none"
         yield Problem("SourceDisable", "PS-04", f"there is no push source {event.source_name!r}; active are: {active}")
 
 
 def transform(_: ChainState, event: SetTransform) -> Iterator[Problem]:
-    """Of SetTransform."""
+    """Yield the problems of SetTransform."""
     if not event.inputs:
         yield Problem("TransformInputs", "ST-01", "a transformation needs an input")
     for each in event.inputs:
@@ -117,7 +117,7 @@ def _merge(strategy: MergeStrategy) -> Iterator[Problem]:
 
 
 def vocabulary(state: ChainState, event: SetVocab) -> Iterator[Problem]:
-    """Of SetVocab."""
+    """Yield the problems of SetVocab."""
     names = Vocabulary.of(event).names
     if len(set(names)) < len(names):
         yield Problem("Vocabulary", "SV-02", f"two of the common columns have one name: {', '.join(names)}")
@@ -126,7 +126,7 @@ def vocabulary(state: ChainState, event: SetVocab) -> Iterator[Problem]:
 
 
 def attachments(_: ChainState, event: SetAttachments) -> Iterator[Problem]:
-    """Of SetAttachments: whoever unpacks them must not write elsewhere."""
+    """Yield the problems of SetAttachments: unpacking must not write outside of its directory."""
     items = event.attachments.items if isinstance(event.attachments, AttachmentsEmbedded) else ()
     for item in items:
         parts = item.path.split("/")
@@ -143,7 +143,7 @@ def attachments(_: ChainState, event: SetAttachments) -> Iterator[Problem]:
 
 
 def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
-    """Of SetDataSchema: the common columns, and that columns are only added (EVO-01)."""
+    """Yield the problems of SetDataSchema: of common columns, and of changes other than new columns (EVO-01)."""
     try:
         schema = decode_schema(event.schema)
     except FormatInvalid as error:

@@ -1,4 +1,4 @@
-"""The columns of a slice, a few rows at a time: what was decoded is hashed while it is in the processor's caches."""
+"""The columns of a slice, a few rows at a time: decoded values are hashed while they are in the processor's caches."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kubothek.odf.spec.digest_values import is_listed
 from kubothek.table.untrusted_parquet import open_parquet_file
 
 _VALUES: Final = 1 << 20
-"""That are decoded at a time, of all columns together: some megabytes."""
+"""Values that are decoded at a time, of all columns together: some megabytes."""
 _LEAST_ROWS: Final = 1 << 12
-_OPEN: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
+_OPEN: Final[Any] = pq.ParquetFile  # the stubs lack some of its options
 
 
 class SliceColumns:
     """The columns of a Parquet file, by number.
 
     ``schema``  of the file; a UUID is 16 bytes, as for the reference
-    ``rows``    that it says it has
+    ``rows``    the number of rows in its metadata
     """
 
     def __init__(self, file: Any) -> None:
@@ -41,9 +41,11 @@ class SliceColumns:
             self._leaves.append(range(start, start + _leaves(field.type)))
 
     def batches(self, numbers: Sequence[int] | None = None, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of these columns (None: of all); texts may come as dictionaries. ``threads``: of Arrow, decode them.
+        """Yield the rows of these columns (None: all); texts may be dictionary-encoded.
 
-        Raises InputError if they are not as many as there are rows, and what Arrow raises if they cannot be read.
+        ``threads``  decode in threads of Arrow
+
+        Raises InputError if their number is not that of the file's rows, and what Arrow raises if they cannot be read.
         """
         numbers = range(len(self.schema)) if numbers is None else numbers
         names, rows = [self.schema.names[number] for number in numbers], 0
@@ -59,7 +61,7 @@ class SliceColumns:
 
 
 def _leaves(kind: Any) -> int:
-    """How many columns of Parquet a column is."""
+    """Return the number of Parquet columns of a column."""
     if is_listed(kind):
         return _leaves(kind.value_type)
     if pa.types.is_struct(kind):
@@ -68,7 +70,7 @@ def _leaves(kind: Any) -> int:
 
 
 def _coded(parquet: Any) -> list[str]:
-    """The columns of texts whose values all are in dictionaries: they are hashed without being decoded."""
+    """Return the text columns that are dictionary-encoded throughout: they are hashed without being decoded."""
     texts = {field.name for field in parquet.schema_arrow if field.type in (pa.string(), pa.binary())}
     named = [number for number, name in enumerate(parquet.schema.names) if name in texts]
     places = [number for number in named if parquet.schema.column(number).path in texts]  # not within another column

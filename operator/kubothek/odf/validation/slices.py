@@ -1,7 +1,7 @@
-"""One slice against what its event says (SL, OP, DAT, TIM): streaming, whatever its size, with no Python per row.
+"""Verification of one slice against its event (SL, OP, DAT, TIM): streaming, whatever its size, with no Python per row.
 
-A slice is checked on its own, so that many can be at once, anywhere; what concerns its neighbours is in the ``Facts``
-that come back.
+A slice is checked on its own, so many can be checked in parallel, anywhere; the ``Facts`` that are returned have what
+concerns its neighbours.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from kubothek.table.untrusted_parquet import open_parquet_file
 _ROWS: Final = 1 << 16
 _LAST: Final = (1 << 63) - 1
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
-"""What reading a strange file can raise."""
+"""Errors that reading a damaged file can raise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a chain says of one slice; plain data that travels.
+    """What a chain says of one slice; plain data that is sent to other processes.
 
-    ``merges``  the merge strategies of the sources that can have brought it; none where no source is known
+    ``merges``  the merge strategies of the sources that can have written it; none if no source is known
     """
 
     data: DataSlice
@@ -54,7 +54,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was found: ``first_time`` and ``last_time`` are system times in milliseconds since 1970.
+    """The result of a check: ``first_time`` and ``last_time`` are system times in milliseconds since 1970.
 
     ``retracts``  whether there are retractions or corrections
     """
@@ -76,12 +76,12 @@ def check_slices(
     rows: bool = True,
     records_suffice: bool = False,
 ) -> list[Facts]:
-    """Everything about some slices, in their order; without ``rows`` only the bytes of their files.
+    """Check some slices, and return the results in their order; without ``rows`` only the bytes of their files.
 
-    ``columns``          reads and hashes columns side by side
-    ``records_suffice``  other bytes of the same records are worth no more than a note (VE-04)
+    ``columns``          reads and hashes columns in parallel
+    ``records_suffice``  other bytes of the same records are only a note (VE-04)
 
-    Raises StoreError, and OSError if a large slice finds no room on the disk.
+    Raises StoreError, and OSError if there is no disk space for a large slice.
     """
     possible = [each for each in slices if each.data.offset_interval.end <= _LAST]
     facts = list[Facts]()
@@ -127,7 +127,7 @@ def _placed(facts: Facts, expected: Expected) -> Facts:
 
 
 def check_checkpoint(store: Store, layout: Layout, physical: Multihash, size: int) -> Problem | None:
-    """Whether a checkpoint is what its event says."""
+    """Return the problem of a checkpoint that differs from its event."""
     key = layout.checkpoint(physical)
     try:
         with hashed(store, key) as found:
@@ -183,7 +183,7 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
 
 
 def _unreadable_columns(columns: SliceColumns, start: int) -> Iterator[Problem]:
-    """Which of them cannot be read or hashed, each looked at alone; ``start`` is the offset of the first record."""
+    """Yield the columns that cannot be read or hashed, each on its own; ``start`` is the offset of the first record."""
     for number, field in enumerate(columns.schema):
         rows, hasher = 0, LogicalHash(pa.schema([field]))
         try:
@@ -201,14 +201,14 @@ def _unreadable(message: str, column: str | None = None) -> Problem:
 def read_batches(
     store: Store, layout: Layout, expected: Expected, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a slice that was found sound; of all columns, or of these. Raises StoreError."""
+    """Yield the records of a slice that was found sound; of all columns, or of these. Raises StoreError."""
     with hashed(store, layout.data(expected.data.physical_hash)) as found:
         yield from open_parquet_file(found.file, arrow_extensions_enabled=False).iter_batches(_ROWS, columns=columns)
 
 
 def _schema_problems(found: pa.Schema, committed: pa.Schema | None) -> Iterator[Problem]:
     if committed is None:
-        return  # that there is none is the chain's problem
+        return  # the rules of the chain report it
     if found.names != committed.names:
         message = f"its columns are {', '.join(found.names)}; SetDataSchema says {', '.join(committed.names)}"
         yield Problem("DataSchema", "DAT-04", message)
@@ -220,7 +220,7 @@ def _schema_problems(found: pa.Schema, committed: pa.Schema | None) -> Iterator[
 
 
 def _alike(found: Any, committed: Any) -> bool:
-    """Whether two types differ at most in nullability, metadata, names of list items and how texts lie in memory."""
+    """Return whether two types differ at most in nullability, metadata, names of list items and layout of texts."""
     if found.equals(committed):
         return True
     for kinds in _TEXTS:

@@ -1,4 +1,4 @@
-"""From a DatasetSnapshot to the first blocks of a chain (SN-01 … SN-03): pure, so it is all of them or none."""
+"""From a DatasetSnapshot to the first blocks of a chain (SN-01 … SN-03): a pure function, so it returns all or none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kubothek.odf.validation.rules import append
 from kubothek.odf.validation.state import ChainState
 
 Resolver = Callable[[str], DatasetId | None]
-"""From the text of a reference to the dataset that it stands for; None if there is none."""
+"""Resolves the text of a reference to a dataset; None if there is none."""
 _Sql = TypeVar("_Sql", bound=Transform | None)
 _NOT_GIVEN: Final = (Seed, AddData, ExecuteTransform, DisablePollingSource, DisablePushSource, Unknown)
 
@@ -37,7 +37,7 @@ _NOT_GIVEN: Final = (Seed, AddData, ExecuteTransform, DisablePollingSource, Disa
 def first_blocks(
     snapshot: DatasetSnapshot, dataset_id: DatasetId, system_time: Timestamp, resolve: Resolver
 ) -> list[Block]:
-    """The seed and one block an event, all of one time, as they are to be stored.
+    """Return the seed and one block for each event, all of one time, as they are to be stored.
 
     Raises EventInvalid for an event that a snapshot cannot hold or that breaks a rule, InputError for inputs that do
     not exist, all of them at once.
@@ -58,7 +58,7 @@ def first_blocks(
 
 
 def resolved(events: tuple[MetadataEvent, ...], resolve: Resolver) -> Iterator[MetadataEvent]:
-    """The events as a chain holds them: inputs by id with an alias, ``queries`` in place of ``query`` (ST-02, ST-03).
+    """Return the events as a chain holds them: input ids with aliases, ``queries`` for ``query`` (ST-02, ST-03).
 
     Raises InputError, which names every input that does not exist.
     """

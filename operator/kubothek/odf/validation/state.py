@@ -1,4 +1,4 @@
-"""What a chain amounts to after some of its blocks: all that the rules ask about, and a resumed source or merge too."""
+"""The state of a chain after some of its blocks: all that rules, sources and merges need to continue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, event: SetVocab) -> Self:
-        """As an event sets it: what it leaves out has the usual name."""
+        """Return the names that an event sets, with defaults for those it leaves out."""
         return cls(
             event.offset_column or "offset",
             event.operation_type_column or "op",
@@ -50,13 +50,13 @@ class Vocabulary:
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """All four, in the order of a slice's columns."""
+        """All four names, in the order of a slice's columns."""
         return self.offset, self.op, self.system_time, self.event_time
 
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """How far a transformation got in one input."""
+    """The position up to which a transformation has consumed one input."""
 
     block: Multihash | None = None
     offset: int | None = None
@@ -68,11 +68,11 @@ class ChainState:
 
     ``length``         number of blocks, and so the next sequence number
     ``last_offset``    of the last record, None if there is none
-    ``last_slice``     the last one, None if there is none
-    ``checkpoint``     that the last data event left, None if it left none
-    ``schema``         that of slices to come, None before SetDataSchema (or if that event cannot be read)
+    ``last_slice``     the last slice, None if there is none
+    ``checkpoint``     of the last data event, None if it has none
+    ``schema``         that of later slices, None before SetDataSchema (or if that event cannot be read)
     ``source_states``  the last of each source, by its name
-    ``push_sources``   those that are active, by name
+    ``push_sources``   the active ones, by name
     """
 
     length: int = 0
@@ -93,12 +93,12 @@ class ChainState:
 
     @property
     def next_offset(self) -> int:
-        """That of the next record."""
+        """The offset of the next record."""
         return 0 if self.last_offset is None else self.last_offset + 1
 
 
 def advance(state: ChainState, block: Block) -> ChainState:
-    """The state after one more block, whether it keeps the rules or not."""
+    """Return the state after one more block, whether that is valid or not."""
     content = block.content
     change = _CHANGES.get(type(content.event))
     return replace(
@@ -137,7 +137,7 @@ def _schema(_: ChainState, event: SetDataSchema) -> dict[str, Any]:
     try:
         return {"schema": decode_schema(event.schema)}
     except FormatInvalid:
-        return {"schema": None}  # the rules say so
+        return {"schema": None}  # the rules report it
 
 
 _CHANGES: Any = {

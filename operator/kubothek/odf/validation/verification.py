@@ -1,9 +1,8 @@
-"""Whether a chain and all data that it names are what they are said to be (VE-01, REQ-03).
+"""Verification of a chain and all data that it names (VE-01, REQ-03).
 
-Three passes: back from the head along the hashes, forward over the events with the rules, then every slice and
-checkpoint on its own and in parallel; and where all is well, whether retractions take back what there was. Everything
-wrong becomes a ``Problem`` that names its place, ordered as the chain is: the first is the first wrong thing. Only a
-store that does not answer raises.
+Three passes: back from the head along the hashes; forward over the events with the rules; then every slice and
+checkpoint on its own and in parallel. If all is well, retractions and primary keys are checked as well. Every error
+becomes a ``Problem`` that names its place, in the order of the chain. Only a store that does not answer raises.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from kubothek.storage.hashed import IN_MEMORY
 from kubothek.storage.parallel import Spread, Told, spread_here
 
 _TOGETHER: Final = 16
-"""Slices at most that are looked at in one go."""
+"""The most slices that are checked together."""
 _KEPT: Final = 100
-"""So many problems of each severity are kept: no number of notes hides an error."""
+"""The most problems of each severity that are kept: no number of notes hides an error."""
 
 
 class Level(IntEnum):
-    """How much is verified, each with what stands before it."""
+    """How much is verified; each level includes those before it."""
 
     CHAIN = 0
-    """Blocks: their hashes, their order, the rules that their events keep."""
+    """Blocks: their hashes, their order, the rules for their events."""
     PHYSICAL = 1
     """The bytes of slices and checkpoints."""
     FULL = 2
@@ -54,7 +53,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is verified of a chain: always all of its blocks, and what is named by those from ``first_block`` on."""
+    """What is verified of a chain: always all of its blocks, and the objects of those from ``first_block`` on."""
 
     level: Level = Level.FULL
     first_block: int = 0
@@ -65,7 +64,7 @@ EVERYTHING: Final = Scope()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was verified and what is wrong with it. ``problems`` are in the order of the chain."""
+    """The result of a verification. ``problems`` are in the order of the chain."""
 
     dataset_id: DatasetId | None
     kind: DatasetKind | None
@@ -78,18 +77,18 @@ class Verdict:
 
     @property
     def sound(self) -> bool:
-        """Whether the specification is kept."""
+        """Whether the chain keeps the specification."""
         return self.first is None
 
     @property
     def first(self) -> Problem | None:
-        """The first thing that is wrong."""
+        """The first error."""
         return next((problem for problem in self.problems if problem.severity is Severity.ERROR), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """The chain alone: what its events say, what is wrong with them, and what they name."""
+    """The chain alone: its state, its problems, and the objects that it names."""
 
     state: ChainState
     problems: tuple[Problem, ...]
@@ -110,16 +109,16 @@ def verify(
     """Verify the chain up to ``head`` (None: the store's) and what it names.
 
     ``threads``   of this process that read slices; None: one for each core
-    ``progress``  hears of portions of slices done, and of all portions
-    ``spread``    reads slices instead, and tells of its progress itself
+    ``progress``  is called with the number of finished portions of slices, and that of all portions
+    ``spread``    reads slices instead, and reports its progress itself
 
-    Raises StoreError, and OSError if large slices find no room on the disk.
+    Raises StoreError, and OSError if there is no disk space for large slices.
     """
     audit, found = audit_store(store, layout, head)
     slices = [each for each in audit.slices if each.number >= scope.first_block and scope.level > Level.CHAIN]
     with ExitStack() as stack:
         threads, columns = threads or os.cpu_count() or 1, None
-        if spread is None and len(slices) < threads:  # few slices leave threads to their columns
+        if spread is None and len(slices) < threads:  # with few slices, threads are left for columns
             columns = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="columns"))
         spread_slices = spread or spread_here(store, threads, progress)
         spread = spread or spread_here(store, threads)
@@ -155,7 +154,7 @@ def _slices(
 
 
 def _portions(slices: Sequence[Expected], threads: int) -> list[list[Expected]]:
-    """Slices whose bytes are hashed together: small ones, and few enough of them that all threads have some."""
+    """Return slices in portions that are hashed together: small ones, and so few that all threads have some."""
     most = min(_TOGETHER, max(1, len(slices) // (2 * threads if threads > 1 else 1)))
     portions, size = list[list[Expected]](), 0
     for each in slices:
@@ -168,12 +167,12 @@ def _portions(slices: Sequence[Expected], threads: int) -> list[list[Expected]]:
 
 
 def _can_match(scope: Scope, facts: Sequence[Facts]) -> bool:
-    """Whether there are retractions, and all records before them were read."""
+    """Return whether there are retractions, and all records before them were read."""
     return scope == EVERYTHING and any(each.retracts for each in facts)
 
 
 def audit_store(store: Store, layout: Layout, head: Multihash | None = None) -> tuple[Audit, list[Problem]]:
-    """The chain in a store, and all that is wrong with it, without its data."""
+    """Return the chain in a store, and all its problems, without its data."""
     try:
         chain = read_chain(store, layout, head)
     except BrokenChain as broken:
@@ -185,9 +184,9 @@ def audit_store(store: Store, layout: Layout, head: Multihash | None = None) -> 
 def verify_new(
     store: Store, layout: Layout, state: ChainState, came: Iterable[Stored], *, rows: bool, threads: int | None = None
 ) -> Problem | None:
-    """The first thing that is wrong with blocks that came to follow a chain, and with ``rows``, with their slices.
+    """Return the first error in blocks that follow a chain, and with ``rows``, in their slices.
 
-    Whether the bytes of what they name are there is for the caller to know. Raises StoreError.
+    The caller ensures that the objects they name exist with the right bytes. Raises StoreError.
     """
     audited = audit(came, state, notes=False)
     wrong = [each for each in audited.problems if each.severity is Severity.ERROR]
@@ -202,9 +201,9 @@ def verify_new(
 
 
 def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: bool = True) -> Audit:
-    """A whole chain, oldest block first; or the blocks that follow one, given its state.
+    """Audit a whole chain, oldest block first; or the blocks that follow one, given its state.
 
-    ``notes``  also look for what is worth no more than a note: blocks are serialised anew for that, which is most of it
+    ``notes``  also look for notes: this serialises blocks again, which is most of the work
     """
     state, found = before or ChainState(), list[Problem]()
     slices, checkpoints = list[Expected](), list[tuple[Block, Multihash, int]]()
@@ -213,10 +212,10 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
             block = stored.decode()
         except FormatInvalid as error:
             found.append(Problem("BlockForm", "MF-02", str(error), block=stored.hash, number=state.length))
-            break  # what it would have changed is unknown
+            break  # the state after it is unknown
         except UnsupportedVersion:
             if any(each.severity is Severity.ERROR for each in found):
-                break  # the chain is broken before that
+                break  # an earlier block is broken already
             raise
         found.extend(problems(state, block))
         if notes and not block.canonical:
@@ -242,7 +241,7 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
 
 
 def _merges(state: ChainState, event: AddData | ExecuteTransform) -> tuple[MergeStrategy, ...]:
-    """The merge strategies of the sources that can have brought an event's data: it names none but by their state."""
+    """Return the merge strategies of sources that can have written an event's data; its source state may name one."""
     if isinstance(event, ExecuteTransform):
         return ()
     if state.polling_source is not None:
@@ -253,7 +252,7 @@ def _merges(state: ChainState, event: AddData | ExecuteTransform) -> tuple[Merge
 
 
 def _checkpoints(layout: Layout, audit: Audit, scope: Scope, spread: Spread) -> Iterator[Problem]:
-    """What is wrong with checkpoints, each looked at once however many events pass it on."""
+    """Yield the problems of checkpoints, each read once however many events repeat it."""
     first = {physical: (block, size) for block, physical, size in reversed(audit.checkpoints)}
     asked = [
         (block, physical, size)
@@ -271,7 +270,7 @@ def _checkpoint(layout: Layout, store: Store, named: tuple[Multihash, int]) -> P
 
 
 def _between(slices: Sequence[Expected], facts: Sequence[Facts]) -> Iterator[Problem]:
-    """System times never go back from one slice to the next either (TIM-02)."""
+    """Yield a problem where system time goes back from one slice to the next (TIM-02)."""
     last: int | None = None
     for expected, found in zip(slices, facts, strict=True):
         if last is not None and found.first_time is not None and found.first_time < last:
@@ -289,7 +288,7 @@ def _between(slices: Sequence[Expected], facts: Sequence[Facts]) -> Iterator[Pro
 
 
 def _kept(found: Iterable[Problem]) -> tuple[Problem, ...]:
-    """In the order of the chain; what concerns the whole of it comes first."""
+    """Return the problems in the order of the chain; those of the whole chain come first."""
     ordered = sorted(found, key=lambda problem: -1 if problem.number is None else problem.number)
     left, kept = dict.fromkeys(Severity, _KEPT), list[Problem]()
     for problem in ordered:
