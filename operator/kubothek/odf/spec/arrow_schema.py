@@ -1,6 +1,6 @@
 """The bytes of ``SetDataSchema``: an Arrow schema as the root of a FlatBuffers buffer (SD-01, ODF 0.34.1, RFC-010).
 
-Arrow's IPC has the same table inside of a Message. Both ways here only move the root: the bytes of the table stay as
+Arrow's IPC has the same table inside of a Message. Both directions only move the root: the bytes of the table stay as
 Arrow wrote them.
 """
 
@@ -20,8 +20,8 @@ _HEADER_SLOT: Final = 2
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """The schema as the event holds it, without metadata, which readers do not compare."""
-    message = schema.remove_metadata().serialize().to_pybytes()[8:]  # after the continuation and the length
+    """Return the schema as the event holds it, without metadata, which readers do not compare."""
+    message = schema.remove_metadata().serialize().to_pybytes()[8:]  # without the continuation and the length
     decoder = Decoder(message)
     position = decoder.follow(0)
     vtable = position - decoder.scalar(("i", 4), position)
@@ -31,7 +31,7 @@ def encode_schema(schema: pa.Schema) -> bytes:
 
 
 def decode_schema(data: bytes) -> pa.Schema:
-    """The schema of an event. Raises FormatInvalid."""
+    """Return the schema of an event. Raises FormatInvalid."""
     if (root := Decoder(data).follow(0)) > len(data):
         raise FormatInvalid("the schema of the event starts behind its end")
     # Message {version: V5, header_type: Schema, header}: vtable at 4, table at 16, its header offset at 24
@@ -50,7 +50,7 @@ def decode_schema(data: bytes) -> pa.Schema:
 
 
 def _read_texts(field: Any) -> None:
-    """Names that are no text show only when they are asked for: as UnicodeDecodeError."""
+    """Read all names of a field: names that are not UTF-8 raise UnicodeDecodeError only when they are read."""
     kind, _ = field.type, field.name
     if pa.types.is_timestamp(kind):
         _ = kind.tz

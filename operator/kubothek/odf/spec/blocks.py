@@ -1,8 +1,7 @@
 """The block file: a MetadataBlock inside of a Manifest, hashed as a whole (HS-10, HS-11).
 
-What is stored stays as it was stored: a block that was read is passed on as its bytes, never serialised again. The
-reference wrote ``Timestamp`` structs without alignment up to manifest version 2, which is what Kubothek writes, and
-aligned since version 3; both are read.
+A block that was read is passed on as its bytes, never serialised again. The reference wrote ``Timestamp`` structs
+without alignment up to manifest version 2, which is what Kubothek writes, and aligned since version 3; both are read.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.spec.timestamps import Timestamp
 
 LARGEST: Final = 64 << 20
-"""Bytes of the largest block that is read; the specification has no limit, but memory does."""
+"""The size of the largest block that is read, in bytes; the specification has no limit, but memory does."""
 
 
 class Dialect(IntEnum):
@@ -36,7 +35,7 @@ _ALIGNMENT: Final = {Dialect.UNALIGNED: 1, Dialect.ALIGNED: 4}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block as it is stored and what it says."""
+    """A block as it is stored, and its content."""
 
     data: bytes
     hash: Multihash
@@ -45,20 +44,20 @@ class Block:
 
     @classmethod
     def encode(cls, content: MetadataBlock, dialect: Dialect = Dialect.UNALIGNED) -> Self:
-        """A new block in its canonical form. Raises InputError for what the format cannot hold."""
+        """Encode a new block in its canonical form. Raises InputError for what the format cannot hold."""
         data = _manifest(dialect, Encoder(_ALIGNMENT[dialect]).finish(content))
         return cls(data, Multihash.sha3(data), dialect, content)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """A stored block. Raises FormatInvalid."""
+        """Decode a stored block. Raises FormatInvalid."""
         version, inner = _content(data)
         content: MetadataBlock = Decoder(inner).root(MetadataBlock)
         return cls(data, Multihash.sha3(data), version, content)
 
     @property
     def canonical(self) -> bool:
-        """Whether the bytes are those that :meth:`encode` makes: the reference serialises blocks anew and compares."""
+        """Whether the bytes are as :meth:`encode` writes them: the reference serialises blocks again and compares."""
         try:
             return Block.encode(self.content, self.dialect).data == self.data
         except InputError:
@@ -66,7 +65,7 @@ class Block:
 
 
 def link_of(data: bytes) -> tuple[int, Multihash | None]:
-    """A stored block's sequence number and the block before it, with nothing else decoded. Raises FormatInvalid."""
+    """Return a stored block's sequence number and the block before it, decoding nothing else. Raises FormatInvalid."""
     decoder = Decoder(_content(data)[1])
     link: Link = decoder.root(Link)
     return link.sequence_number, link.prev_block_hash

@@ -1,7 +1,7 @@
-"""FlatBuffers to events. Every position is checked: bytes from elsewhere end in an error, never in a crash.
+"""FlatBuffers to events. Every position is checked: invalid input ends in an error, never in a crash.
 
 The runtime package's own reader checks none (a negative offset reads from the end), hence this one. Fields that a later
-version added at the end of a table are passed over, unless they decide what it means; members that it added to a union
+version added at the end of a table are skipped, unless they decide what it means; members that it added to a union
 become ``Unknown``.
 """
 
@@ -24,22 +24,22 @@ _SCALARS: Final = {
 NEWER: Final = "written by a newer version of Open Data Fabric"
 REMEDY: Final = "read it with a newer version of Kubothek"
 _SHARED: Final = 4
-"""What is read may be so many times as long as the buffer: parts can be shared, but not without end."""
+"""The most bytes that are read, as a multiple of the buffer: parts can be shared, but not without end."""
 
 
 class Decoder:
-    """Reads one buffer."""
+    """A reader of one buffer."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._budget = _SHARED * len(data)
 
     def root(self, record: type) -> Record:
-        """The table that the buffer holds. Raises FormatInvalid, which names the field."""
+        """Decode the table that the buffer holds. Raises FormatInvalid, which names the field."""
         return self.table(record, self.follow(0), record.__name__)
 
     def table(self, record: type, position: int, where: str) -> Record:
-        """The table at a position."""
+        """Decode the table at a position."""
         self._spend(4, where)
         vtable = position - self.scalar(("i", 4), position)
         size = self.scalar(("u", 2), vtable)
@@ -52,24 +52,24 @@ class Decoder:
         return record(**values)
 
     def scalar(self, form: tuple[str, int], position: int) -> int:
-        """A number at a position."""
+        """Return the number at a position."""
         if not 0 <= position <= len(self._data) - form[1]:
             raise FormatInvalid(f"a FlatBuffers offset leads to {position}, out of {len(self._data)} bytes")
         (number,) = _SCALARS[form].unpack_from(self._data, position)
         return int(number)
 
     def follow(self, position: int) -> int:
-        """Where the offset at a position leads."""
+        """Return the target of the offset at a position."""
         return position + self.scalar(("u", 4), position)
 
     def slot(self, number: int, position: int, vtable: int, size: int) -> int | None:
-        """Where the field of a slot stands, or None if it is absent."""
+        """Return the position of the field in a slot, or None if it is absent."""
         entry = 4 + 2 * number
         offset = self.scalar(("u", 2), vtable + entry) if entry + 2 <= size else 0
         return position + offset if offset else None
 
     def bytes_at(self, position: int, where: str) -> bytes:
-        """The vector of bytes, or the string, at a position."""
+        """Return the vector of bytes, or the string, at a position."""
         length, start = self.scalar(("u", 4), position), position + 4
         if length > len(self._data) - start:
             raise FormatInvalid(f"{where} has {length} bytes, more than are left of the buffer")
@@ -147,7 +147,7 @@ class Decoder:
         return self.table(member, position, where)
 
     def _has_later(self, record: type, which: str, position: int) -> bool:
-        """Whether a table has fields of a later version, which ``record`` names: they lie behind those that it has."""
+        """Return whether a table has fields of a later version, which ``record`` lists: they follow its own."""
         names: tuple[str, ...] = getattr(record, which, ())
         if not names:
             return False

@@ -1,11 +1,11 @@
 """The logical hash: arrow-digest V0 with SHA3-256, over rows however they are stored and batched (HS-02).
 
-Each leaf column has a hash of its own, of its type and its values in row order; the hash of a table is that of the
+Each leaf column has a hash of its own, of its type and its values in row order. The hash of a table is that of the
 names and nesting of its fields and of the columns' hashes (ODF 0.34.1, RFC-002; arrow-digest). Nullability, metadata,
-Parquet encodings
-and the boundaries of batches do not matter, with one exception that is the reference's: inside of nullable structs its
-rule for nulls looks at whole batches, which are of 10,000 rows. Hence structs are cut to such batches here.
-Columns of texts may come as dictionaries, and hash the same. Columns are hashed several at a time
+Parquet encodings and the boundaries of batches do not matter, with one exception of the reference: inside of nullable
+structs its rule for nulls applies to whole batches, which are of 10,000 rows. Hence structs are cut to such batches.
+
+Text columns may come as dictionaries, and hash the same. Several columns are hashed at a time
 (``storage/sha3_multibuffer.py``).
 """
 
@@ -40,9 +40,9 @@ from kubothek.storage.sha3_multibuffer import AHEAD, Lanes, Stream
 _BATCH: Final = 10_000
 """Rows of the reference's batches."""
 _ROWS: Final = 1 << 15
-"""So many values are made bytes at a time: they stay in the processor's caches, and memory stays small."""
+"""Values that are converted to bytes at a time: they stay in the processor's caches, and memory stays small."""
 _SHARE: Final = AHEAD // 8
-"""Bytes that one column has before the next one has its turn, about: so there are as many columns as lanes."""
+"""The approximate bytes of one column before the next one is processed, so that there are as many columns as lanes."""
 _LEAST_ROWS: Final = 1 << 12
 _UNITS: Final = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 
@@ -50,7 +50,7 @@ _UNITS: Final = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 class LogicalHash:
     """The logical hash of rows that come in batches of any size.
 
-    With an ``executor`` the columns are hashed in parallel: nearly all of the work is done without Python's lock.
+    With an ``executor`` columns are hashed in parallel: nearly all of the work is done without Python's lock.
     """
 
     def __init__(self, schema: pa.Schema, executor: Executor | None = None) -> None:
@@ -64,7 +64,7 @@ class LogicalHash:
         self._fitting = schema
 
     def update(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """The rows that follow. Raises InputError if they have other columns."""
+        """Add the next rows. Raises InputError if they have other columns."""
         if not rows.schema.equals(self._fitting) and not self._fits(rows.schema):
             raise InputError(f"rows with the columns {rows.schema.names} do not go on those with {self._schema.names}")
         step = max(_LEAST_ROWS, rows.num_rows * _SHARE * len(self._columns) // max(1, rows.nbytes))
@@ -80,18 +80,18 @@ class LogicalHash:
     def _fits(self, schema: pa.Schema) -> bool:
         wanted = [(field.name, field.type) for field in self._schema]
         fits = [(field.name, _plain(field.type)) for field in schema] == wanted
-        self._fitting = schema if fits else self._fitting  # those that follow are nearly always the same
+        self._fitting = schema if fits else self._fitting  # later rows nearly always have the same
         return fits
 
     def finish(self) -> Multihash:
-        """The hash of all rows; nothing can follow."""
+        """Return the hash of all rows; no rows may follow."""
         streams = [stream for column in self._columns for stream in column.finish()]
         top = sha3_256(self._top + b"".join(self._lanes.digests(streams)))
         return Multihash(Codec.ARROW0_SHA3_256, top.digest())
 
 
 def logical_hash(schema: pa.Schema, batches: Iterable[pa.RecordBatch], executor: Executor | None = None) -> Multihash:
-    """The logical hash of these rows. Raises InputError for a column whose type has none."""
+    """Return the logical hash of these rows. Raises InputError for a column whose type has none."""
     hasher = LogicalHash(schema, executor)
     for batch in batches:
         hasher.update(batch)
@@ -100,14 +100,14 @@ def logical_hash(schema: pa.Schema, batches: Iterable[pa.RecordBatch], executor:
 
 @lru_cache(maxsize=256)
 def _beginnings(schema: pa.Schema) -> tuple[bytes, list[list[bytes]]]:
-    """What the hash of a table begins with, and those of each column's leaves. May raise InputError."""
+    """Return the first bytes of a table's hash, and those of each column's leaves. Raises InputError."""
     names = [each for field in schema for each in _names(field, 0)]
     top = b"".join(struct.pack("<Q", len(name)) + name + struct.pack("<Q", level) for name, level in names)
     return top, [[_type_bytes(leaf.type, leaf.name) for leaf in _leaves(field)] for field in schema]
 
 
 class _Column:
-    """What is hashed of one column: a stream for each of its leaves."""
+    """The hash of one column: a stream for each of its leaves."""
 
     def __init__(self, kind: Any, streams: list[Stream]) -> None:
         self._streams = streams
@@ -166,9 +166,9 @@ def _update(stream: Stream, leaf: Any, valid: Mask | None) -> None:
 
 
 def _flattened(array: Any, above: Mask | None) -> Iterator[tuple[Any, Mask | None]]:
-    """The leaves and which of their slots count as values.
+    """Yield the leaves, and which of their slots count as values.
 
-    Where both a struct and what is in it have nulls in a batch, the reference takes a slot for null only if both do.
+    If both a struct and a field of it have nulls in a batch, the reference takes a slot for null only if both are.
     """
     own = validity(array)
     valid = own if above is None else above if own is None else own | above
@@ -199,7 +199,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _type_bytes(kind: Any, column: str) -> bytes:
-    """What a column's hash starts with. Raises InputError for a type that has no logical hash."""
+    """Return the first bytes of a column's hash. Raises InputError for a type that has no logical hash."""
     is_ = pa.types
     if is_.is_integer(kind):
         return struct.pack("<HBQ", 1, is_.is_signed_integer(kind), kind.bit_width)
@@ -224,7 +224,7 @@ def _type_bytes(kind: Any, column: str) -> bytes:
     raise InputError(f"column {column!r} is of type {kind}, which has no logical hash; cast it to one that has")
 
 
-# The bytes that arrow-digest hashes for texts of a dictionary, as Parquet has them: those of each are made once.
+# The bytes that arrow-digest hashes for texts of a dictionary, as in Parquet: those of each text are made once.
 
 
 class Entries:
@@ -238,11 +238,11 @@ class Entries:
         self._width = self._encoded.offsets if isinstance(self._encoded.offsets, int) else 0
 
     def are_of(self, dictionary: Any) -> bool:
-        """Whether they are those of this dictionary."""
+        """Return whether these are the texts of this dictionary."""
         return bool(self._dictionary.equals(dictionary))
 
     def take(self, indices: Any) -> Bytes:
-        """The bytes of these texts. Raises InputError for an index that the dictionary does not have."""
+        """Return the bytes of these texts. Raises InputError for an index that the dictionary does not have."""
         if not indices.null_count:
             numbers = indices.to_numpy()
             self._check(numbers.min(initial=0), numbers.max(initial=-1))
@@ -263,5 +263,5 @@ class Entries:
 
     @cached_property
     def _texts(self) -> Any:
-        """With a null after the last."""
+        """The texts, with a null after the last."""
         return pa.concat_arrays([self._encoded.binary(self._count), pa.array([b"\0"], pa.large_binary())])

@@ -1,11 +1,9 @@
-"""The bytes that arrow-digest hashes for the values of a column (ODF 0.34.1, RFC-002; arrow-digest), by Arrow and
-numpy: no Python per
-value.
+"""The bytes that arrow-digest hashes for the values of a column (ODF 0.34.1, RFC-002), with no Python per value.
 
 A null is one byte 0. A value of fixed width is its bytes, a bool 1 or 2. Texts and lists are preceded by their length
-(bytes, or items) in 64 bits, the items of lists are values in turn. Lengths and what they count are two binary arrays
-over memory that is there already, from which Arrow takes in turns. Where values of fixed width have nulls, the bytes
-that count are filtered out of the memory.
+(bytes, or items) in 64 bits; the items of lists are values in turn. Lengths and contents are two binary arrays over
+existing memory, from which Arrow takes in turns. If values of fixed width have nulls, the bytes that count are filtered
+out of the memory.
 """
 
 from __future__ import annotations
@@ -30,17 +28,17 @@ _LARGE: Final = (pa.large_string(), pa.large_binary())
 _VIEWS: Final = (pa.string_view(), pa.binary_view())
 _TEXTS: Final = {kind.id for kind in (pa.string(), pa.binary(), pa.binary(1), *_LARGE, *_VIEWS)}
 _NULL: Final = pa.array([b"\0", b""], _BINARY)
-"""A null, and what follows it in place of a value."""
+"""A null, and the empty bytes after it in place of a value."""
 
 
 class Encoded(NamedTuple):
-    """Values as bytes, one after the other, and where each begins, and the last ends; an int if all take that much."""
+    """Consecutive values as bytes, with the begin of each and the end of the last; an int if all have that width."""
 
     data: Bytes
     offsets: Sizes | int
 
     def binary(self, count: int, valid: Mask | None = None) -> Any:
-        """The same as an array of so many binary values; what is not valid is null."""
+        """Return the same as an array of so many binary values; a value that is not valid is null."""
         data: Any = np.ascontiguousarray(self.data)
         places = np.arange(count + 1) * self.offsets if isinstance(self.offsets, int) else self.offsets
         ends: Any = np.ascontiguousarray(places)
@@ -50,7 +48,7 @@ class Encoded(NamedTuple):
 
 
 def encode(array: Any, valid: Mask | None) -> Encoded:
-    """The bytes of an array; ``valid`` says which of its slots count as values, None: all.
+    """Return the bytes of an array; ``valid`` says which of its slots count as values, None: all.
 
     A slot that counts although the array has null there is one of zeros, or empty.
     """
@@ -65,7 +63,7 @@ def encode(array: Any, valid: Mask | None) -> Encoded:
 
 
 def encoded_bytes(array: Any, valid: Mask | None) -> Bytes:
-    """The bytes alone, which costs less."""
+    """Return the bytes alone, which costs less."""
     kind = array.type
     if valid is None or pa.types.is_boolean(kind) or is_listed(kind) or is_text(kind):
         return encode(array, valid).data
@@ -73,7 +71,7 @@ def encoded_bytes(array: Any, valid: Mask | None) -> Bytes:
 
 
 def as_in_memory(array: Any) -> pa.Buffer | None:
-    """The bytes of an array of which all slots count, if they lie in memory just as they are hashed."""
+    """Return the bytes of an array of which all slots count, if they are in memory just as they are hashed."""
     kind = array.type
     if array.null_count or pa.types.is_boolean(kind) or is_listed(kind) or is_text(kind):
         return None
@@ -82,17 +80,17 @@ def as_in_memory(array: Any) -> pa.Buffer | None:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values are bytes, preceded by how many."""
+    """Return whether values are bytes, preceded by their number."""
     return kind.id in _TEXTS
 
 
 def is_listed(kind: pa.DataType) -> bool:
-    """Whether values are items, preceded by how many."""
+    """Return whether values are items, preceded by their number."""
     return kind.id in _LISTS
 
 
 def validity(array: Any) -> Mask | None:
-    """Which slots are not null; None: all."""
+    """Return which slots are not null; None: all."""
     if array.null_count == 0:
         return None
     bits = np.frombuffer(array.buffers()[0], np.uint8)
@@ -101,7 +99,7 @@ def validity(array: Any) -> Mask | None:
 
 
 def _shown(array: Any, valid: Mask | None) -> Mask | None:
-    """Which slots have a value that counts; None: all."""
+    """Return which slots have a value that counts; None: all."""
     own = validity(array)
     return own if valid is None else valid if own is None else own & valid
 
@@ -127,11 +125,11 @@ def _fixed(array: Any, valid: Mask | None) -> Encoded:
 
 
 def _fixed_bytes(array: Any, valid: Mask) -> Bytes:
-    """All bytes of values that count, the first one of the others, which is 0."""
+    """Return all bytes of values that count, and the first one of the others, which is 0."""
     width = array.type.byte_width
     rows = _rows(array, width, valid)
     absent = np.flatnonzero(~valid)
-    if rows[absent, 0].any():  # there may be something under a null
+    if rows[absent, 0].any():  # a null can have any bytes
         rows = rows.copy()
         rows[absent, 0] = 0
     bits = _kept(width).take(np.packbits(valid, bitorder="little"))
@@ -144,7 +142,7 @@ def _fixed_bytes(array: Any, valid: Mask) -> Bytes:
 
 @cache
 def _kept(width: int) -> Any:
-    """For each byte of validity, eight slots, a bit for each of their bytes: which of them are hashed."""
+    """Return which bytes are hashed: for each byte of validity (eight slots) a bit for each of their bytes."""
     valid = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.bool_)
     bits = np.repeat(valid[:, :, None], width, axis=2)
     bits[:, :, 0] = True
@@ -152,13 +150,13 @@ def _kept(width: int) -> Any:
 
 
 def _rows(array: Any, width: int, valid: Mask | None) -> Bytes:
-    """The bytes of values of fixed width, a row each; those of nulls that count are 0."""
+    """Return the bytes of values of fixed width, a row each; those of nulls that count are 0."""
     _, buffer = array.buffers()[:2]
     if buffer is None or not width:
         return np.zeros((len(array), width), np.uint8)
     rows = np.frombuffer(buffer, np.uint8, len(array) * width, array.offset * width).reshape(-1, width)
     if not array.null_count or (valid is not None and np.count_nonzero(valid) <= len(array) - array.null_count):
-        return rows  # one of the two holds all of the other, so as many are the same
+        return rows  # one of the two masks includes the other; with so few valid slots, none of these is null
     return np.where(validity(array)[:, None], rows, np.uint8(0))  # type: ignore[index]
 
 
@@ -176,7 +174,7 @@ def _texts(array: Any, valid: Mask | None) -> Encoded:
     ends = np.frombuffer(places, word, len(array) + 1, array.offset * np.dtype(word).itemsize).astype(np.int64)
     lengths = np.diff(ends)
     shown = _shown(array, valid)
-    if shown is not None and lengths[~shown].any():  # there may be text under a null
+    if shown is not None and lengths[~shown].any():  # a null can have text
         return _texts(pc.if_else(pa.array(shown), array, pa.scalar(b"").cast(array.type)), valid)
     data = np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8)
     return _prefixed(lengths, Encoded(data[ends[0] : ends[-1]], ends - ends[0]), valid)
@@ -195,7 +193,7 @@ def _lists(array: Any, valid: Mask | None) -> Encoded:
 
 
 def _counts(array: Any) -> Sizes:
-    """How many items each list has; 0 where it is null."""
+    """Return the number of items of each list; 0 where it is null."""
     if pa.types.is_fixed_size_list(array.type):
         counts = np.full(len(array), array.type.list_size, np.int64)
         return counts if not array.null_count else counts * _mask(array.is_valid())
@@ -204,7 +202,7 @@ def _counts(array: Any) -> Sizes:
 
 
 def _prefixed(counts: Sizes, values: Encoded, valid: Mask | None) -> Encoded:
-    """Each count in 64 bits before its value; a slot that is not valid has a single 0."""
+    """Return each count in 64 bits before its value; a slot that is not valid has a single 0."""
     number = len(counts)
     if valid is None and (width := _width(values)) is not None:
         out = np.empty((number, _PREFIX + width), np.uint8)
@@ -224,7 +222,7 @@ def _prefixed(counts: Sizes, values: Encoded, valid: Mask | None) -> Encoded:
 
 
 def joined(values: Any) -> tuple[Bytes, Sizes]:
-    """The bytes of binary values without nulls, and where each begins and the last ends."""
+    """Return the bytes of binary values without nulls, and the begin of each and the end of the last."""
     _, places, data = values.buffers()
     if not len(values) or data is None:
         return np.empty(0, np.uint8), np.zeros(len(values) + 1, np.int64)
@@ -233,7 +231,7 @@ def joined(values: Any) -> tuple[Bytes, Sizes]:
 
 
 def _width(values: Encoded) -> int | None:
-    """The bytes that each value takes, if all take that much, as codes and identifiers do: then they are a matrix."""
+    """Return the width of all values, if it is the same, as for codes and identifiers: then they are a matrix."""
     if isinstance(values.offsets, int):
         return values.offsets or None
     lengths = np.diff(values.offsets)

@@ -19,14 +19,14 @@ _LARGEST = (1 << 64) - 1
 
 
 class Encoder:
-    """Makes one buffer of one table; ``alignment`` is that of ``Timestamp``: 4, or 1 in manifests of version 2."""
+    """Encodes one table to one buffer; ``alignment`` is that of ``Timestamp``: 4, or 1 in manifests of version 2."""
 
     def __init__(self, alignment: int) -> None:
         self._builder: Any = flatbuffers.Builder()
         self._alignment = alignment
 
     def finish(self, record: Record) -> bytes:
-        """The buffer, without file identifier. Raises InputError for what the format cannot hold."""
+        """Return the buffer, without file identifier. Raises InputError for what the format cannot hold."""
         self._builder.Finish(self._table(record))
         return bytes(self._builder.Output())
 
@@ -40,7 +40,7 @@ class Encoder:
         return int(self._builder.EndObject())
 
     def _create(self, kind: Type, value: Any) -> int:
-        """Where a value of variable size was written; 0 for those that stand in the table itself."""
+        """Write a value of variable size, and return its offset; 0 for values that are in the table itself."""
         if kind is Simple.TEXT:
             return int(self._builder.CreateString(value))
         if kind in (Simple.BYTES, Simple.HASH, Simple.ID):
@@ -72,7 +72,7 @@ class Encoder:
 
     def _add(self, field: Field, value: Any, offset: int) -> None:
         builder, slot = self._builder, field.slot
-        absent = None if field.optional else 0  # a scalar that may be absent is written whatever it is
+        absent = None if field.optional else 0  # an optional scalar is written whatever its value
         if isinstance(field.type, Union):
             builder.PrependUint8Slot(slot, field.type.tag(value), 0)
             builder.PrependUOffsetTRelativeSlot(slot + 1, offset, 0)

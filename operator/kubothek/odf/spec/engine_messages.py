@@ -1,7 +1,7 @@
-"""What a coordinator and an engine say to each other (EN-12 … EN-19), in the same form as the events of a chain.
+"""The messages between a coordinator and an engine (EN-12 … EN-19), in the same form as the events of a chain.
 
-Each message is a FlatBuffers buffer of its own; answers are wrapped, as a union cannot be a root. As ``events``, these
-classes are the schema.
+Each message is a FlatBuffers buffer of its own; answers are wrapped, as a union cannot be a root. As in ``events``,
+these classes are the schema.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DatasetVocabulary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """What was known at one system time of the event times to come."""
+    """A watermark (``event_time``), and the system time at which it was known."""
 
     system_time: Timestamp
     event_time: Timestamp
@@ -39,7 +39,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformRequestInput:
-    """An input; ``offset_interval`` says which records of the files are new, None: no file has any."""
+    """An input; ``offset_interval`` says which records of the files are new, None: none."""
 
     dataset_id: DatasetId
     dataset_alias: str
@@ -78,14 +78,14 @@ class RawQueryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformResponseProgress:
-    """The engine is at work."""
+    """The engine is still running."""
 
     kind: ClassVar[str] = "Progress"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformResponseSuccess:
-    """Which records were made, and how far event time got."""
+    """The new records, and the new watermark."""
 
     kind: ClassVar[str] = "Success"
     new_offset_interval: OffsetInterval | None = None
@@ -120,21 +120,21 @@ TransformResponse: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformResponseRoot:
-    """What an engine answers a TransformRequest."""
+    """The answer of an engine to a TransformRequest."""
 
     value: TransformResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawQueryResponseProgress:
-    """The engine is at work."""
+    """The engine is still running."""
 
     kind: ClassVar[str] = "Progress"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawQueryResponseSuccess:
-    """How many records were written; with none, the output does not count."""
+    """The number of written records; with none, the output is ignored."""
 
     kind: ClassVar[str] = "Success"
     num_records: int
@@ -168,17 +168,17 @@ RawQueryResponse: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawQueryResponseRoot:
-    """What an engine answers a RawQueryRequest."""
+    """The answer of an engine to a RawQueryRequest."""
 
     value: RawQueryResponse
 
 
 def encode_message(message: Any) -> bytes:
-    """A message as engines of the 0.34 era read it. Raises InputError for what the format cannot hold."""
+    """Encode a message for engines of the 0.34 era. Raises InputError for what the format cannot hold."""
     return Encoder(alignment=1).finish(message)
 
 
 def decode_message(kind: type[_Message], data: bytes) -> _Message:
-    """A message. Raises FormatInvalid."""
+    """Decode a message. Raises FormatInvalid."""
     message: _Message = Decoder(data).root(kind)
     return message

@@ -1,7 +1,7 @@
 """The engine contract on the wire: gRPC methods, and the one message that they all have (EN-03, EN-19).
 
 Every request and every answer is ``message { bytes flatbuffer = 1; }`` of Protocol Buffers, which is a tag, a length,
-and the bytes: gRPC is given these as they are, and nothing is generated. The definition for others is
+and the bytes: gRPC gets these as they are, and no code is generated. The definition for other implementations is
 spark-images/engine/engine.proto.
 """
 
@@ -12,12 +12,12 @@ from typing import Final
 from kubothek.errors import FormatInvalid
 
 PORT: Final = 5544
-"""On which an engine listens; those of kamu listen on 2884."""
+"""The port of an engine; engines of kamu listen on 2884."""
 SERVICE: Final = "engine.Engine"
 EXECUTE_RAW_QUERY: Final = "ExecuteRawQuery"
 EXECUTE_TRANSFORM: Final = "ExecuteTransform"
 VOLUME: Final = "/opt/engine"
-"""Where coordinator and engine both see the files that they exchange (EN-20)."""
+"""The directory in which coordinator and engine exchange files (EN-20)."""
 
 MOST_REQUEST_BYTES: Final = 64 << 20
 """A request names each slice of its inputs: this is room for half a million."""
@@ -30,7 +30,7 @@ _MOST_VARINT: Final = 10
 
 
 def enveloped(flatbuffer: bytes) -> bytes:
-    """A FlatBuffers message as the protocol carries it."""
+    """Wrap a FlatBuffers message for the protocol."""
     length, size = bytearray(), len(flatbuffer)
     while size >= 0x80:
         length.append(size & 0x7F | 0x80)
@@ -40,7 +40,7 @@ def enveloped(flatbuffer: bytes) -> bytes:
 
 
 def unwrapped(message: bytes) -> bytes:
-    """The FlatBuffers message; fields of later versions are passed over. Raises FormatInvalid for other bytes."""
+    """Unwrap a FlatBuffers message; fields of later versions are skipped. Raises FormatInvalid for other bytes."""
     found, at = b"", 0
     while at < len(message):
         key, at = _varint(message, at)

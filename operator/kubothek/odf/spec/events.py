@@ -1,9 +1,9 @@
 """The events of a chain and their parts, as the schemas of the specification define them (EV-01).
 
-This is the one source of truth: the order of fields is that of the FlatBuffers schema, the order of a union's members
-gives their tags, a name in snake case is the FlatBuffers field and in camel case the YAML one. ``fields`` reads all of
-it from these classes, and ``encode``, ``decode`` and ``manifests`` work from there. A field that may be absent is one
-that may be None. Numbers are unsigned with 64 bits.
+This is the one source of truth. The order of fields is that of the FlatBuffers schema; the order of a union's members
+gives their tags. A name in snake case is the FlatBuffers field, in camel case the YAML one. ``fields`` reads all of it
+from these classes, and ``encode``, ``decode`` and ``manifests`` work from there. An optional field is one that may be
+None. Numbers are unsigned with 64 bits.
 
 ``Unknown`` is a member of every union: what a later version of the specification added at its end.
 """
@@ -21,7 +21,7 @@ from kubothek.odf.spec.timestamps import Timestamp
 
 
 class DatasetKind(Enum):
-    """Root: data comes from outside. Derivative: from other datasets, by a transformation."""
+    """The kind of a dataset. Root: data comes from outside. Derivative: from other datasets, by a transformation."""
 
     ROOT = "Root"
     DERIVATIVE = "Derivative"
@@ -29,7 +29,7 @@ class DatasetKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetInterval:
-    """From the first to the last, both included."""
+    """The first and the last offset, both inclusive."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """How far a source was read: for the next poll, opaque to everyone else."""
+    """How far a source was read: for its next poll, opaque to everything else."""
 
     source_name: str
     kind: str
@@ -64,7 +64,7 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddData:
-    """Data was ingested into a root dataset; or only its checkpoint, watermark or source state moved on."""
+    """New data of a root dataset; or only a new checkpoint, watermark or source state."""
 
     kind: ClassVar[str] = "AddData"
     prev_checkpoint: Multihash | None = None
@@ -77,7 +77,7 @@ class AddData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteTransformInput:
-    """What of one input a transformation saw: blocks and offsets after ``prev`` up to ``new``."""
+    """The part of an input that a transformation consumed: blocks and offsets after ``prev`` up to ``new``."""
 
     dataset_id: DatasetId
     prev_block_hash: Multihash | None = None
@@ -88,7 +88,7 @@ class ExecuteTransformInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteTransform:
-    """A transformation ran, and gave a derivative dataset this data."""
+    """A run of a transformation, with the new data of a derivative dataset."""
 
     kind: ClassVar[str] = "ExecuteTransform"
     query_inputs: tuple[ExecuteTransformInput, ...]
@@ -110,7 +110,7 @@ class Seed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPollingSource:
-    """Where a root dataset fetches its data."""
+    """The source from which a root dataset fetches its data."""
 
     kind: ClassVar[str] = "SetPollingSource"
     fetch: FetchStep
@@ -122,7 +122,7 @@ class SetPollingSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformInput:
-    """An input of a transformation, and the name that its queries know it by."""
+    """An input of a transformation, and its name in queries."""
 
     dataset_ref: str
     alias: str | None = None
@@ -130,7 +130,7 @@ class TransformInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTransform:
-    """What makes a derivative dataset of its inputs."""
+    """The transformation that makes a derivative dataset of its inputs."""
 
     kind: ClassVar[str] = "SetTransform"
     inputs: tuple[TransformInput, ...]
@@ -139,7 +139,7 @@ class SetTransform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetVocab:
-    """The names of the common columns, where they are not the usual ones."""
+    """The names of the common columns, where they differ from the defaults."""
 
     kind: ClassVar[str] = "SetVocab"
     offset_column: str | None = None
@@ -150,7 +150,7 @@ class SetVocab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentEmbedded:
-    """A text file that travels inside of the chain."""
+    """A text file that is embedded in the chain."""
 
     path: str
     content: str
@@ -169,7 +169,7 @@ Attachments: TypeAlias = AttachmentsEmbedded | Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAttachments:
-    """The attachments from now on, all of them."""
+    """All attachments from this event on."""
 
     kind: ClassVar[str] = "SetAttachments"
     attachments: Attachments
@@ -177,7 +177,7 @@ class SetAttachments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetInfo:
-    """What a dataset is about."""
+    """The description of a dataset."""
 
     kind: ClassVar[str] = "SetInfo"
     description: str | None = None
@@ -186,7 +186,7 @@ class SetInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetLicense:
-    """Under which licence the data is given."""
+    """The licence of the data."""
 
     kind: ClassVar[str] = "SetLicense"
     short_name: str
@@ -197,17 +197,17 @@ class SetLicense:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetDataSchema:
-    """The columns of all slices that follow: an Arrow schema as a FlatBuffers root (``arrow_schema``)."""
+    """The columns of all later slices: an Arrow schema as a FlatBuffers root (``arrow_schema``)."""
 
     kind: ClassVar[str] = "SetDataSchema"
     instead: ClassVar[tuple[str, ...]] = ("schema",)
-    """What a later version of the specification has in the place of the field (RFC-016)."""
+    """The fields that replace it in a later version of the specification (RFC-016)."""
     schema: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPushSource:
-    """How data that is handed in under this name is read and merged."""
+    """How data that is pushed under this name is read and merged."""
 
     kind: ClassVar[str] = "AddPushSource"
     source_name: str
@@ -218,7 +218,7 @@ class AddPushSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisablePushSource:
-    """Nothing is to be handed in under this name any more."""
+    """The end of a push source."""
 
     kind: ClassVar[str] = "DisablePushSource"
     source_name: str
@@ -226,7 +226,7 @@ class DisablePushSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisablePollingSource:
-    """Nothing is to be fetched any more."""
+    """The end of the polling source."""
 
     kind: ClassVar[str] = "DisablePollingSource"
 
@@ -251,7 +251,7 @@ MetadataEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataBlock:
-    """A link of the chain."""
+    """A block of the chain."""
 
     system_time: Timestamp
     prev_block_hash: Multihash | None = None
@@ -261,7 +261,7 @@ class MetadataBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSnapshot:
-    """A dataset as it is to begin, in YAML only (SN-01): its creation writes a Seed and one block an event."""
+    """The definition of a new dataset, in YAML only (SN-01): its creation writes a Seed and one block per event."""
 
     name: str
     kind: DatasetKind

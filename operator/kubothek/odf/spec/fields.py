@@ -1,4 +1,4 @@
-"""What the classes of ``events`` say about their own forms: the fields of a table, their types and slots."""
+"""The forms of the classes of ``events``: the fields of a table, their types and slots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Simple(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An enumeration: ``int32``, the position of the value; in text its name."""
+    """An enumeration: ``int32``, the position of the value; in YAML its name."""
 
     values: tuple[Enum, ...]
 
@@ -47,12 +47,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """One of several tables; the tag is its position, from 1. In text ``kind`` names it."""
+    """One of several tables; the tag is its position, from 1. In YAML ``kind`` names it."""
 
     members: tuple[type, ...]
 
     def tag(self, value: Record) -> int:
-        """The tag of a value. Raises ValueError for one that is no member."""
+        """Return the tag of a value. Raises ValueError for one that is no member."""
         return self.members.index(type(value)) + 1
 
 
@@ -68,7 +68,7 @@ Type: TypeAlias = Simple | Choice | Table | Union | Vector
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a table; ``slot`` is its place in the vtable, where a union has its tag there, its value after it."""
+    """A field of a table; ``slot`` is its place in the vtable; a union has its tag there, its value in the next one."""
 
     name: str
     text: str
@@ -80,7 +80,7 @@ class Field:
 
 @cache
 def fields_of(record: type) -> tuple[Field, ...]:
-    """The fields of a table in the order of the schema."""
+    """Return the fields of a table in the order of the schema."""
     hints, found, slot = typing.get_type_hints(record), [], 0
     for field in dataclasses.fields(record):
         kind, optional = _type(hints[field.name])
@@ -93,12 +93,12 @@ def fields_of(record: type) -> tuple[Field, ...]:
 
 @cache
 def slots_of(record: type) -> int:
-    """How many slots its vtable can have."""
+    """Return the number of slots that its vtable can have."""
     return sum(2 if isinstance(field.type, Union) else 1 for field in fields_of(record))
 
 
 def union_of(alias: Any) -> Union:
-    """The union that a type alias of ``events`` stands for."""
+    """Return the union of a type alias of ``events``."""
     kind, _ = _type(alias)
     assert isinstance(kind, Union)
     return kind

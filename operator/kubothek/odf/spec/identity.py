@@ -1,7 +1,7 @@
-"""Who a dataset is: ``did:odf``, the public half of an ed25519 key pair (ID-01 to ID-06).
+"""The identity of a dataset: ``did:odf``, the public half of an ed25519 key pair (ID-01 to ID-06).
 
-Whoever holds the private key can prove that a dataset is theirs, with no authority in between; so it is kept, unlike
-the reference's, which throws it away.
+The holder of the private key can prove that a dataset is theirs, with no authority in between. So Kubothek keeps the
+key, unlike the reference, which throws it away.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DatasetId:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Of its binary form: codec, key. Raises FormatInvalid."""
+        """Parse the binary form: codec, key. Raises FormatInvalid."""
         codec, key = split_varint(data)
         if codec != Codec.ED25519_PUB:
             raise FormatInvalid(
@@ -42,7 +42,7 @@ class DatasetId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of ``did:odf:…``, in any final base. Raises FormatInvalid."""
+        """Parse ``did:odf:…``, in any final base. Raises FormatInvalid."""
         if not text.startswith(_ODF):
             raise FormatInvalid(f"{text[:100]!r} is no dataset id: one starts with {_ODF!r}")
         return cls.from_bytes(multibase.decode(text.removeprefix(_ODF)))
@@ -59,7 +59,7 @@ class DatasetId:
         return "did:key:" + multibase.encode_base58(bytes(self))
 
     def signed(self, message: bytes, signature: bytes) -> bool:
-        """Whether the holder of the private key signed this message."""
+        """Return whether the holder of the private key signed this message."""
         try:
             Ed25519PublicKey.from_public_bytes(self.key).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -69,22 +69,22 @@ class DatasetId:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OwnerKey:
-    """The private half; ``seed`` (32 bytes, RFC 8032) is what to keep, and to keep secret."""
+    """The private half; ``seed`` (32 bytes, RFC 8032) must be kept, and kept secret."""
 
     seed: bytes
 
     @classmethod
     def new(cls) -> Self:
-        """A fresh pair."""
+        """Generate a new pair."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
     def dataset_id(self) -> DatasetId:
-        """The identity that it proves."""
+        """The identity that the key proves."""
         return DatasetId(self._key().public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> bytes:
-        """The signature, 64 bytes, which :meth:`DatasetId.signed` checks."""
+        """Return the signature, 64 bytes, which :meth:`DatasetId.signed` checks."""
         return self._key().sign(message)
 
     def _key(self) -> Ed25519PrivateKey:

@@ -1,4 +1,4 @@
-"""Where the objects of a chain are, relative to its root: the layout of the simple transfer protocol (LY-02)."""
+"""The keys of a chain's objects, relative to its root: the layout of the simple transfer protocol (LY-02)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubothek.errors import FormatInvalid, InputError
 from kubothek.odf.spec.multihash import Codec, Multihash
 
 HEAD_BYTES: Final = 69
-"""Of ``refs/head``: ``f1620``, 64 hexadecimal digits, no newline."""
+"""The size of ``refs/head``: ``f1620``, 64 hexadecimal digits, no newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Layout:
 
     @property
     def head(self) -> str:
-        """What names the last block."""
+        """The key of the reference to the last block."""
         return f"{self.root}refs/head"
 
     @property
@@ -33,7 +33,7 @@ class Layout:
         return f"{self.root}blocks/"
 
     def block(self, block: Multihash) -> str:
-        """A block."""
+        """Return the key of a block."""
         return f"{self.blocks}{block}"
 
     @property
@@ -47,23 +47,23 @@ class Layout:
         return f"{self.root}checkpoints/"
 
     def data(self, physical: Multihash) -> str:
-        """A slice."""
+        """Return the key of a slice."""
         return f"{self.slices}{physical}"
 
     def checkpoint(self, physical: Multihash) -> str:
-        """A checkpoint."""
+        """Return the key of a checkpoint."""
         return f"{self.checkpoints}{physical}"
 
 
 def head_bytes(block: Multihash) -> bytes:
-    """What ``refs/head`` holds."""
+    """Return the content of ``refs/head``."""
     return str(block).encode()
 
 
 def parse_head(data: bytes) -> Multihash:
-    """The block that ``refs/head`` names, in any final base (HS-05). Raises FormatInvalid.
+    """Return the block that ``refs/head`` names, in any final base (HS-05). Raises FormatInvalid.
 
-    Base16 must be as it is written, all in one case: every changed byte shows.
+    Base16 must be all in one case, as it is written, so that every changed byte is found.
     """
     if len(data) > 2 * HEAD_BYTES:
         raise FormatInvalid(f"refs/head has {len(data)} bytes; a block's hash has {HEAD_BYTES}")

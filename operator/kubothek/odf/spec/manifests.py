@@ -1,6 +1,6 @@
-"""YAML manifests of Open Data Fabric, in and out (MF-01 … MF-06).
+"""Reading and writing of the YAML manifests of Open Data Fabric (MF-01 … MF-06).
 
-As strict as the JSON schemas: an unknown or repeated field, a missing one, a value of another type are errors that name
+As strict as the JSON schemas: an unknown, repeated or missing field, or a value of another type, is an error that names
 the place. YAML is read as the subset that JSON is: no dates (a time is text), no anchors, and ``yes`` is a text.
 """
 
@@ -35,7 +35,7 @@ _VERSIONS: Final[dict[str, tuple[int, ...]]] = {
 
 _LATER_KINDS: Final = ("Mqtt", "EthereumLogs", "ChangelogStream", "UpsertStream")
 _LATER_FIELDS: Final = frozenset({"ddlSchema", "rawArrowSchema", "extra"})
-"""What versions of the specification after 0.36 brought."""
+"""Additions of the specification after 0.36."""
 _REWRITE: Final = f"{REMEDY}, or write it in the form of version 0.36, where read.schema is a list of DDL columns"
 
 
@@ -49,7 +49,7 @@ class Manifest:
 
 
 def read_manifest(text: str) -> Manifest:
-    """The one manifest of a YAML text. Raises FormatInvalid, which names the place."""
+    """Parse the one manifest of a YAML text. Raises FormatInvalid, which names the place."""
     document = plain_yaml.load(text)
     if isinstance(document, dict) and ("$schema" in document or {"headers", "spec"} <= set(document)):
         raise UnsupportedVersion(f"manifest: {NEWER} (a resource with headers and spec); {_REWRITE}")
@@ -71,7 +71,7 @@ def read_manifest(text: str) -> Manifest:
 
 
 def read_snapshot(text: str) -> DatasetSnapshot:
-    """The DatasetSnapshot of a YAML text. Raises FormatInvalid, also for a manifest of another kind."""
+    """Parse the DatasetSnapshot of a YAML text. Raises FormatInvalid, also for a manifest of another kind."""
     manifest = read_manifest(text)
     if not isinstance(manifest.content, DatasetSnapshot):
         raise FormatInvalid(f"a manifest of kind {manifest.kind}, where one of DatasetSnapshot is asked for")
@@ -79,18 +79,18 @@ def read_snapshot(text: str) -> DatasetSnapshot:
 
 
 def read_event(value: object, where: str = "event") -> MetadataEvent:
-    """An event of plain data, as ``spec.ledger`` of a Dataset holds it. Raises FormatInvalid."""
+    """Parse an event from plain data, as ``spec.ledger`` of a Dataset holds it. Raises FormatInvalid."""
     event: MetadataEvent = read_value(_EVENTS, value, where)
     return event
 
 
 def write_snapshot(snapshot: DatasetSnapshot) -> str:
-    """Its YAML."""
+    """Return the YAML of a snapshot."""
     return _write("DatasetSnapshot", _SNAPSHOT, plain_value(Table(DatasetSnapshot), snapshot))
 
 
 def write_block(block: MetadataBlock, dialect: Dialect = Dialect.UNALIGNED) -> str:
-    """The YAML of a block, for people: what is hashed is its file."""
+    """Return the YAML of a block, for people: what is hashed is its file."""
     return _write("MetadataBlock", dialect, plain_value(Table(MetadataBlock), block))
 
 
@@ -102,7 +102,7 @@ def _write(kind: str, version: int, content: Any) -> str:
 
 
 def plain_value(kind: Type, value: Any) -> Any:
-    """A value as plain data: mappings, lists, texts, numbers, and Timestamps. Absent fields are left out."""
+    """Convert a value to plain data: mappings, lists, texts, numbers, and Timestamps. Absent fields are left out."""
     if isinstance(kind, Union):
         if isinstance(value, Unknown):
             return {"kind": "Unknown", "tag": value.tag}
@@ -120,7 +120,7 @@ def plain_value(kind: Type, value: Any) -> Any:
 
 
 def read_value(kind: Type, value: Any, where: str) -> Any:
-    """The reverse of :func:`plain_value`. Raises FormatInvalid, which names the place, ``where`` first."""
+    """Convert plain data to a value. Raises FormatInvalid, which names the place, ``where`` first."""
     if isinstance(kind, Union):
         return _union(kind, value, where)
     if isinstance(kind, Table):
@@ -203,7 +203,7 @@ _PARSERS: Final[dict[Simple, Any]] = {
 
 
 def _pascal(name: object, names: Any) -> str | None:
-    """The name that is meant: in PascalCase, camelCase or all lower case, nothing in between (MF-03)."""
+    """Return the known name that is meant, in PascalCase, camelCase or all lower case, nothing in between (MF-03)."""
     for known in names:
         if name in (known, known[0].lower() + known[1:], known.lower()):
             return str(known)

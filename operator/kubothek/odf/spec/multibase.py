@@ -16,17 +16,17 @@ from kubothek.errors import FormatInvalid
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BASE58_VALUES: Final = {character: value for value, character in enumerate(_BASE58)}
 _LONGEST: Final = 4096
-"""Characters of the longest text that is read: base58 takes time in the square of it."""
+"""The most characters of a text that is read: base58 takes quadratic time."""
 _SHOWN: Final = 100
 
 
 def encode(data: bytes) -> str:
-    """The bytes in base16, lower case."""
+    """Return the bytes in base16, lower case."""
     return "f" + data.hex()
 
 
 def encode_base58(data: bytes) -> str:
-    """The bytes in base58btc."""
+    """Return the bytes in base58btc."""
     zeros = len(data) - len(data.lstrip(b"\0"))
     number, digits = int.from_bytes(data, "big"), ""
     while number:
@@ -36,7 +36,7 @@ def encode_base58(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """The bytes of text in any final base. Raises FormatInvalid."""
+    """Return the bytes of text in any final base. Raises FormatInvalid."""
     shown = repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
     if (decoder := _DECODERS.get(text[:1])) is None:
         raise FormatInvalid(f"{shown} does not start with the letter of a multibase: one of {' '.join(_DECODERS)}")
@@ -91,4 +91,4 @@ _DECODERS: Final[dict[str, Callable[[str], bytes]]] = {
     "u": _base64url,
     "U": _base64urlpad,
 }
-"""By the first letter. The case of digits does not matter where the base has one only, as for the reference."""
+"""By the first letter. If a base uses one case only, the case of digits does not matter, as for the reference."""

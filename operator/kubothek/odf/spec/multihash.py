@@ -29,7 +29,7 @@ _HASHES: Final = frozenset({Codec.SHA2_256, Codec.SHA3_256, Codec.ARROW0_SHA3_25
 
 
 def varint(number: int) -> bytes:
-    """A number below 2**63 as an unsigned varint: seven bits a byte, the lowest first."""
+    """Encode a number below 2**63 as an unsigned varint: seven bits a byte, the lowest first."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)
@@ -39,7 +39,7 @@ def varint(number: int) -> bytes:
 
 
 def split_varint(data: bytes) -> tuple[int, bytes]:
-    """The number that the bytes start with, and the rest. Raises FormatInvalid; not minimal is invalid, too."""
+    """Return the number that the bytes start with, and the rest. Raises FormatInvalid, also if it is not minimal."""
     number = 0
     for place, byte in enumerate(data[:_VARINT_BYTES]):
         number |= (byte & 0x7F) << 7 * place
@@ -52,7 +52,7 @@ def split_varint(data: bytes) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Multihash:
-    """A hash of 32 bytes and the function that made it; ``str()`` is its text in base16."""
+    """A hash of 32 bytes and its function; ``str()`` is its text in base16."""
 
     codec: Codec
     digest: bytes
@@ -63,12 +63,12 @@ class Multihash:
 
     @classmethod
     def sha3(cls, data: bytes | memoryview) -> Self:
-        """The physical hash of an object's bytes (HS-01)."""
+        """Return the physical hash of an object's bytes (HS-01)."""
         return cls(Codec.SHA3_256, sha3_256(data).digest())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Of its binary form: codec, length, digest. Raises FormatInvalid."""
+        """Parse the binary form: codec, length, digest. Raises FormatInvalid."""
         code, rest = split_varint(data)
         length, digest = split_varint(rest)
         if code not in _HASHES:
@@ -79,7 +79,7 @@ class Multihash:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of its text, in any final base. Raises FormatInvalid."""
+        """Parse text in any final base. Raises FormatInvalid."""
         return cls.from_bytes(multibase.decode(text))
 
     def __bytes__(self) -> bytes:

@@ -1,7 +1,7 @@
-"""The grammar of names and references (GR-01 … GR-08): what a text may stand for.
+"""The grammar of names and references (GR-01 … GR-08).
 
-``a/b`` can be dataset ``b`` of the account ``a``, or of the repository ``a``: :func:`parse_any` gives the local alias;
-whoever knows the repositories decides (GR-06).
+``a/b`` can be dataset ``b`` of the account ``a``, or of the repository ``a``: :func:`parse_any` returns the local
+alias, and a caller that knows the repositories decides (GR-06).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _RULE: Final = "letters, digits and single '-' between them, in parts joined by 
 
 
 class Name(str):
-    """The name of a dataset, an account or a repository: two are the same whatever their case (AL-02).
+    """The name of a dataset, an account or a repository; comparison ignores case (AL-02).
 
-    Raises FormatInvalid for a text that is none (GR-01).
+    Raises FormatInvalid for an invalid name (GR-01).
     """
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class Name(str):
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """``[account/]dataset`` here (GR-02), or ``repository/[account/]dataset`` elsewhere (GR-03)."""
+    """A local ``[account/]dataset`` (GR-02), or a remote ``repository/[account/]dataset`` (GR-03)."""
 
     dataset: Name
     account: Name | None = None
@@ -56,7 +56,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class RemoteId:
-    """``repository/did:odf:…``."""
+    """A remote dataset: ``repository/did:odf:…``."""
 
     repository: Name
     id: DatasetId
@@ -67,7 +67,7 @@ class RemoteId:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where a dataset is, whatever its name."""
+    """The location of a dataset, whatever its name."""
 
     text: str
 
@@ -80,24 +80,24 @@ RemoteReference: TypeAlias = DatasetId | RemoteId | Alias | Url
 
 
 def parse_alias(text: str) -> Alias:
-    """``[account/]dataset``. Raises FormatInvalid."""
+    """Parse ``[account/]dataset``. Raises FormatInvalid."""
     *account, dataset = _parts(text, "[account/]dataset", 1, 2)
     return Alias(dataset, account[0] if account else None)
 
 
 def parse_remote_alias(text: str) -> Alias:
-    """``repository/[account/]dataset``. Raises FormatInvalid."""
+    """Parse ``repository/[account/]dataset``. Raises FormatInvalid."""
     repository, *account, dataset = _parts(text, "repository/[account/]dataset", 2, 3)
     return Alias(dataset, account[0] if account else None, repository)
 
 
 def parse_reference(text: str) -> Reference:
-    """A dataset here: ``did:odf:…`` or ``[account/]dataset`` (GR-04). Raises FormatInvalid."""
+    """Parse a local reference: ``did:odf:…`` or ``[account/]dataset`` (GR-04). Raises FormatInvalid."""
     return DatasetId.parse(text) if text.startswith("did:") else parse_alias(text)
 
 
 def parse_remote(text: str) -> RemoteReference:
-    """A dataset elsewhere (GR-05). Raises FormatInvalid."""
+    """Parse a remote reference (GR-05). Raises FormatInvalid."""
     if _URL.fullmatch(text):
         return Url(text)
     if text.startswith("did:"):
@@ -109,7 +109,7 @@ def parse_remote(text: str) -> RemoteReference:
 
 
 def parse_any(text: str) -> RemoteReference:
-    """A dataset anywhere (GR-06). Raises FormatInvalid."""
+    """Parse a local or remote reference (GR-06). Raises FormatInvalid."""
     if not _URL.fullmatch(text) and text.count("/") < 2 and "/did:" not in text:
         return parse_reference(text)
     return parse_remote(text)

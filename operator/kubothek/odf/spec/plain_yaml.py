@@ -1,4 +1,4 @@
-"""YAML as the subset that JSON is, and with a place in every error."""
+"""YAML as the subset that JSON is, with a place in every error."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kubothek.errors import FormatInvalid
 from kubothek.odf.spec.timestamps import Timestamp
 
 _LARGEST: Final = 16 << 20
-"""Characters of the largest text that is read."""
+"""The most characters of a text that is read."""
 _DEEPEST: Final = 50
 _WIDE: Final = 1 << 30
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def load(text: str) -> Any:
-    """The one document of a text. Raises FormatInvalid with line and column."""
+    """Parse the one document of a text. Raises FormatInvalid with line and column."""
     if len(text) > _LARGEST:
         raise FormatInvalid(f"a manifest of {len(text)} characters: at most {_LARGEST} are read")
     try:
@@ -33,12 +33,12 @@ def load(text: str) -> Any:
 
 
 def dump(value: Any) -> str:
-    """The document as YAML: fields in their order, nothing folded."""
+    """Return the document as YAML: fields in their order, nothing folded."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDE)
 
 
 class _Loader(yaml.SafeLoader):
-    """Of YAML 1.2's core types; refuses repeated keys, anchors, and nesting without end."""
+    """A loader of YAML 1.2's core types; it refuses repeated keys, anchors, and nesting without end."""
 
     yaml_implicit_resolvers: Any = {}  # noqa: RUF012 - PyYAML's way
     depth = 0
@@ -72,7 +72,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _joined(text: str, node: Any) -> str:
-    """The text with each pair of surrogates, by which JSON escapes a character beyond 16 bits, as that character."""
+    """Return the text with each pair of surrogates, JSON's escape of a character beyond 16 bits, as that character."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
@@ -81,7 +81,7 @@ def _joined(text: str, node: Any) -> str:
 
 
 def _scalar(pattern: str, what: str, read: Callable[[str], Any]) -> Callable[[_Loader, Any], Any]:
-    """What a tag makes of a text, which need not be one that has the tag by itself: ``!!bool x``."""
+    """Return the constructor for a tag; it checks the text, since a tag may be explicit: ``!!bool x``."""
 
     def construct(loader: _Loader, node: Any) -> Any:
         text = loader.construct_scalar(node)
@@ -104,7 +104,7 @@ _CORE: Final[dict[str, tuple[str, list[str], str, Callable[[str], Any]]]] = {
     ),
 }
 _PREFIX: Final = "tag:yaml.org,2002:"
-_Loader.yaml_constructors = {  # what JSON has, and no other tags
+_Loader.yaml_constructors = {  # the types of JSON, and no other tags
     **{
         tag: made
         for tag, made in yaml.SafeLoader.yaml_constructors.items()
@@ -115,7 +115,7 @@ _Loader.yaml_constructors = {  # what JSON has, and no other tags
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what a reader of YAML 1.1 or 1.2 would take for something else than text; times are the exception."""
+    """A dumper that quotes what a reader of YAML 1.1 or 1.2 would not take for text; times are the exception."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,6 +1,6 @@
 """The parts of events that say where data comes from and how it is read, transformed and merged.
 
-As ``events``, these classes are the schema: read its docstring first.
+As in ``events``, these classes are the schema: read its docstring first.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import ClassVar, Final, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A member of a union that this version does not know, or a known one with fields of a later version that decide
-    what it means: kept in the stored bytes, refused where it would be used.
+    """A union member that this version does not know, or one with fields of a later version that decide its meaning.
+
+    It is kept in the stored bytes, and refused where it would be used.
     """
 
     kind: ClassVar[str] = "Unknown"
@@ -24,7 +25,7 @@ class Unknown:
 
 
 class SourceOrdering(Enum):
-    """In which order the files of a glob are taken."""
+    """The order in which the files of a glob are read."""
 
     BY_EVENT_TIME = "ByEventTime"
     BY_NAME = "ByName"
@@ -32,14 +33,14 @@ class SourceOrdering(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimeSourceFromMetadata:
-    """From what the server says of the file."""
+    """Event time from the server's metadata of the file."""
 
     kind: ClassVar[str] = "FromMetadata"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimeSourceFromPath:
-    """From the file's name: the first group of a regular expression."""
+    """Event time from the file's name: the first group of a regular expression."""
 
     kind: ClassVar[str] = "FromPath"
     pattern: str
@@ -48,7 +49,7 @@ class EventTimeSourceFromPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimeSourceFromSystemTime:
-    """The time of the ingestion."""
+    """Event time is the time of the ingestion."""
 
     kind: ClassVar[str] = "FromSystemTime"
 
@@ -60,7 +61,7 @@ EventTimeSource: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCachingForever:
-    """What was ingested once is never fetched again."""
+    """A file that was ingested is never fetched again."""
 
     kind: ClassVar[str] = "Forever"
 
@@ -97,7 +98,7 @@ class FetchStepUrl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchStepFilesGlob:
-    """Files that match a pattern, one after the other."""
+    """Files that match a pattern, one after another."""
 
     kind: ClassVar[str] = "FilesGlob"
     path: str
@@ -108,7 +109,7 @@ class FetchStepFilesGlob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchStepContainer:
-    """What a container writes to its standard output."""
+    """The standard output of a container."""
 
     kind: ClassVar[str] = "Container"
     image: str
@@ -124,7 +125,7 @@ FetchStep: TypeAlias = FetchStepUrl | FetchStepFilesGlob | FetchStepContainer | 
 
 
 class CompressionFormat(Enum):
-    """What a file is packed with."""
+    """The compression of a file."""
 
     GZIP = "Gzip"
     ZIP = "Zip"
@@ -132,7 +133,7 @@ class CompressionFormat(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepStepDecompress:
-    """Unpack; ``sub_path`` selects in an archive."""
+    """Decompression; ``sub_path`` selects a file in an archive."""
 
     kind: ClassVar[str] = "Decompress"
     format: CompressionFormat
@@ -141,7 +142,7 @@ class PrepStepDecompress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepStepPipe:
-    """Through a command, from its standard input to its standard output."""
+    """A command that reads the file from its standard input, and writes the result to its standard output."""
 
     kind: ClassVar[str] = "Pipe"
     command: tuple[str, ...]
@@ -154,12 +155,12 @@ PrepStep: TypeAlias = PrepStepDecompress | PrepStepPipe | Unknown
 
 
 _ODF_SCHEMA: Final = ("schema",)
-"""Fields that a later version of the specification added behind the known ones: a schema of logical types (RFC-016)."""
+"""Fields that a later version of the specification added after the known ones: a schema of logical types (RFC-016)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadStepCsv:
-    """Comma-separated values; what is absent has the default of RD-01."""
+    """Comma-separated values; absent options have the defaults of RD-01."""
 
     kind: ClassVar[str] = "Csv"
     later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
@@ -186,7 +187,7 @@ class ReadStepGeoJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadStepEsriShapefile:
-    """A zipped shapefile; ``sub_path`` picks one."""
+    """A zipped shapefile; ``sub_path`` selects one."""
 
     kind: ClassVar[str] = "EsriShapefile"
     later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
@@ -218,7 +219,7 @@ class ReadStepJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadStepNdJson:
-    """An object a line."""
+    """One object per line."""
 
     kind: ClassVar[str] = "NdJson"
     later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
@@ -230,7 +231,7 @@ class ReadStepNdJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadStepNdGeoJson:
-    """A Feature a line."""
+    """One Feature per line."""
 
     kind: ClassVar[str] = "NdGeoJson"
     later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
@@ -254,7 +255,7 @@ ReadStep: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlQueryStep:
-    """A query; with an alias, a view for those that follow."""
+    """A query; with an alias, a view for later ones."""
 
     alias: str | None = None
     query: str
@@ -262,7 +263,7 @@ class SqlQueryStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemporalTable:
-    """An input that Flink is to see as a temporal table."""
+    """An input that Flink treats as a temporal table."""
 
     name: str
     primary_key: tuple[str, ...]
@@ -288,14 +289,14 @@ Transform: TypeAlias = TransformSql | Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStrategyAppend:
-    """Everything is new."""
+    """All records are new."""
 
     kind: ClassVar[str] = "Append"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStrategyLedger:
-    """New is what has a key that was never seen."""
+    """Records with a key that was never seen are new."""
 
     kind: ClassVar[str] = "Ledger"
     primary_key: tuple[str, ...]
@@ -303,7 +304,7 @@ class MergeStrategyLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStrategySnapshot:
-    """Each batch is the whole state; its differences from the last are events."""
+    """Each batch is the whole state; its differences from the last one are the records."""
 
     kind: ClassVar[str] = "Snapshot"
     primary_key: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Moments as the chain stores them: UTC, to the nanosecond."""
+"""Times as the chain stores them: UTC, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXT: Final = re.compile(
 )
 
 SIZE: Final = _STRUCT.size
-"""Bytes of the struct ``Timestamp`` of the FlatBuffers schema."""
+"""The size of the struct ``Timestamp`` of the FlatBuffers schema, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,14 +29,14 @@ class Timestamp:
 
     @classmethod
     def of(cls, moment: datetime) -> Self:
-        """Of an aware datetime. Raises FormatInvalid for a naive one."""
+        """Convert an aware datetime. Raises FormatInvalid for a naive one."""
         if moment.tzinfo is None:
             raise FormatInvalid(f"time {moment.isoformat()} has no time zone; times in a chain are UTC")
         return cls((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of RFC 3339 text with any offset. Raises FormatInvalid."""
+        """Parse RFC 3339 text with any offset. Raises FormatInvalid."""
         if not (match := _TEXT.fullmatch(text)):
             raise FormatInvalid(f"{text[:100]!r} is no RFC 3339 time, as 2020-01-31T12:00:00Z")
         day, hours, minutes, seconds, fraction, sign, *offset = match.groups()
@@ -56,7 +56,7 @@ class Timestamp:
 
     @classmethod
     def unpack(cls, data: bytes | memoryview, position: int) -> Self:
-        """Of the struct at a position that is inside. Raises FormatInvalid for a day that no year has."""
+        """Decode the struct at a position, which must be inside. Raises FormatInvalid for an impossible time."""
         year, ordinal, seconds, nanoseconds = _STRUCT.unpack_from(data, position)
         days = 366 if year % 4 == 0 and (year % 100 or year % 400 == 0) else 365
         if not (1 <= year <= 9999 and 1 <= ordinal <= days and seconds < _DAY and nanoseconds < 10**9):
@@ -65,7 +65,7 @@ class Timestamp:
         return cls((day * _DAY + seconds) * 10**9 + nanoseconds)
 
     def pack(self) -> bytes:
-        """The struct: year, day of the year from 1, seconds since midnight, nanoseconds."""
+        """Encode the struct: year, day of the year from 1, seconds since midnight, nanoseconds."""
         day, (_, seconds, nanoseconds) = self._date(), self._parts()
         return _STRUCT.pack(day.year, day.timetuple().tm_yday, seconds, nanoseconds)
 
