@@ -63,7 +63,7 @@ class Ingested:
     ``up_to_date``  there was nothing new, and nothing was committed
     ``repeated``    the commit happened before; ``head`` and the fields after it are the present ones
     ``version``     of the dataset after it
-    ``blocks``      the number of new blocks, ``slices`` of them with data, and of ``records``
+    ``blocks``      the number of new blocks; ``slices`` of them have data, ``records`` in all
     """
 
     up_to_date: bool = False
@@ -199,7 +199,7 @@ class Ledger:
         """Move the chain to the end of foreign blocks, which are verified and stored by then.
 
         ``find``   returns the blocks for the present state of the chain; called again after a conflict
-        ``force``  also if blocks of the chain are left out
+        ``force``  also if that drops blocks of the chain
 
         Raises Diverged, Drift, what ``find`` raises, and what a transaction raises.
         """
@@ -214,7 +214,7 @@ class Ledger:
         """Rewrite the chain with fewer, larger slices: the same records under the same offsets, other blocks.
 
         It is another chain of the same dataset: copies of the old one must be copied again as a whole. Both are
-        verified. Raises ChainCorrupt; nothing is committed then, or if the number of blocks stays the same.
+        verified. Raises ChainCorrupt; nothing is committed then, or if the number of blocks would not fall.
         """
         return self._commit("compact", lambda ground: compact(ground, slice_bytes, slice_records), None, "")
 
@@ -251,10 +251,7 @@ class Ledger:
     def _commit(
         self, what: str, make: Maker, commit_id: str | None, digest: str, *, rebuilds: bool = False
     ) -> Ingested:
-        """Commit what ``make`` returns.
-
-        ``rebuilds``  the table is rebuilt, so it does not matter what another program has made of it
-        """
+        """Commit what ``make`` returns; with ``rebuilds``, whatever another program made of the table."""
         while True:
             named = named_block(self.store, self.uuid)
             started = self.log.begin(commit_id, digest) if commit_id else self.log.begin_new(what, digest)

@@ -51,7 +51,7 @@ def create(
 
     ``owner``      its public half becomes the dataset's identity; keep it
     ``table``      None: no table, only the chain
-    ``commit_id``  identifies this creation for ever: repeated calls with it create one dataset
+    ``commit_id``  identifies this creation permanently: repeated calls with it create one dataset
 
     Raises DatasetExists; EventInvalid for an event that no root dataset begins with.
     """
@@ -91,7 +91,7 @@ def begin_chain(
 
 
 def begin_new_dataset(log: DatasetLog, commit_id: str | None, digest: str) -> Transaction | AlreadyApplied:
-    """Start the first commit of a dataset. Raises DatasetExists; CubeInvalid for a name as in cubes."""
+    """Start the first commit of a dataset. Raises DatasetExists; CubeInvalid for a cube dataset's name."""
     if (place := next(memberships(log.uuid), None)) is not None:
         raise CubeInvalid(
             f"dataset {log.uuid!r} would be {place[1]!r} of cube {place[0]!r}, and a ledger cannot be in a cube: its "

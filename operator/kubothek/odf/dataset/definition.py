@@ -1,8 +1,8 @@
 """The part of a chain that is needed to extend it, so that not all of its blocks have to be read.
 
 The blocks that still define it (seed, vocabulary, schema, sources, and what describes the dataset) are stored unchanged
-in one object, which is named by its content and rewritten only when one of them changes. The rest of the chain's state
-is a few numbers in the head (:class:`~kubothek.table.log.model.ledgers.ChainNote`). Both are derived: if the object is
+in one object. It is named by its content and rewritten only when one of them changes. The rest of the chain's state is
+a few numbers in the head (:class:`~kubothek.table.log.model.ledgers.ChainNote`). Both are derived: if the object is
 missing, it is made from the chain again.
 """
 

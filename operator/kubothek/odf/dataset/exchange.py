@@ -117,9 +117,9 @@ def import_chain(
 
 
 class Bring(Protocol):
-    """Stores all objects of a chain in their places, verified, and returns the chain's blocks, oldest first.
+    """Stores all objects of a chain, verified, and returns the chain's blocks, oldest first.
 
-    ``ours``          their places
+    ``ours``          their layout
     ``note_written``  is called with the first key that is written
     """
 

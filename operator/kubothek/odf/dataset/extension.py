@@ -58,8 +58,8 @@ class Extension:
     def lasting_source_state(self) -> SourceState | None:
         """The state that an event without a source repeats (AD-07): that of the active source, if there is only one.
 
-        If the last data event lacks the state of a polling source, the reference assumes that the source cannot tell
-        what is new, and stops polling it.
+        If the last data event lacks the state of a polling source, the reference stops polling: it assumes that the
+        source cannot tell what is new.
         """
         state = self.chain.state
         active = [*state.push_sources] if state.polling_source is None else [DEFAULT_SOURCE]

@@ -29,7 +29,7 @@ from kubothek.table.log.model.ledgers import LedgerChange
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """The target head of a chain, and the blocks that lead there from the chain, oldest first; none if it is in it."""
+    """The target head of a chain, and the blocks from the chain to it, oldest first; none if the chain has it."""
 
     head: Multihash
     blocks: Sequence[Stored]
@@ -47,7 +47,7 @@ class Find(Protocol):
 def followed(ground: Ground, came: Came, *, force: bool) -> Made | None:
     """Return the change that moves the chain to the target head; None if it is there. Raises Diverged.
 
-    ``force``  also if blocks of the chain are left out
+    ``force``  also if that drops blocks of the chain
     """
     state = ground.chain.state
     if state.head == came.head:

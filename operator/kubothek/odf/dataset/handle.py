@@ -28,7 +28,7 @@ class Root(Ledger):
 
         ``rows``        as its read and preprocess steps return them, or what reads them
         ``event_time``  of rows that have none; None: the time of the commit
-        ``commit_id``   identifies this push for ever: its rows are taken once; ``digest`` tells other content apart
+        ``commit_id``   identifies this push permanently: its rows are taken once; ``digest`` detects other content
 
         Raises InputError for an unknown source, MergeInvalid, SchemaMismatch, DataTypeMismatch, LedgerOnly, Drift,
         Diverged, and what a transaction raises; the dataset is then unchanged.

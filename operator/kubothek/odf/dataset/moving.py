@@ -33,7 +33,7 @@ def view_made_anew(ground: Ground) -> Made:
 
 
 def reset(ground: Ground, block: Multihash) -> Made | None:
-    """Return the change to the chain up to this block, and its table. Raises Diverged for a block of another chain."""
+    """Return the change to the chain up to this block, and its table. Raises Diverged if the chain lacks it."""
     present = ground.chain.note
     if str(block) == present.head:
         return None

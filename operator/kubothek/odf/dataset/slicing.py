@@ -167,10 +167,9 @@ class SliceWriter:
         self._columns.shutdown()
 
     def write(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Add rows with the columns operation, event time and data, in their final order; return them as in a slice.
+        """Add rows of operation, event time and data, in their final order; return them with offset and system time.
 
-        A slice has offset and system time as well. Raises DataTypeMismatch for a value that its column cannot hold,
-        SchemaMismatch for a column that is missing.
+        Raises DataTypeMismatch for a value that its column cannot hold, SchemaMismatch for a column that is missing.
         """
         made = numbered(rows, self._schema, self._vocabulary, self._next, self._time)
         self.take(made)

@@ -1,7 +1,7 @@
 """Many rows as one value: a compressed Arrow batch (IPC without its schema, which both sides know), with a summary.
 
-The first column is the position of a row in the input: the number of its piece, and its number in the piece. By it rows
-can be put in their order again after any shuffle. The second column is the event time.
+The first column is the position of a row in the input: the number of its piece, and its number in the piece. It serves
+to restore the order of rows after any shuffle. The second column is the event time.
 """
 
 from __future__ import annotations

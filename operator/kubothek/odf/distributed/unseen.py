@@ -60,7 +60,7 @@ class Unseen:
     key: tuple[str, ...]
 
     def of(self, store: Store, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield the new ones of all rows with some keys; both are in the order in which the rows came.
+        """Yield the new rows in input order; ``rows`` are all rows with some keys, in that order.
 
         Raises MergeTooLarge, StoreError.
         """

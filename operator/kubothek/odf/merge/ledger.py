@@ -1,4 +1,4 @@
-"""Ledger: records with a key that was never seen are new, of several with one key the first (MS-02, MS-03).
+"""Ledger: the first record of each key that was never seen is new (MS-02, MS-03).
 
 The reference appends all records of a batch that share a new key, so its ledger depends on how the source was cut into
 batches. This one does not.

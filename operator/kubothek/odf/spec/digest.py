@@ -4,7 +4,6 @@ Each leaf column has a hash of its own, of its type and its values in row order.
 names and nesting of its fields and of the columns' hashes (ODF 0.34.1, RFC-002; arrow-digest). Nullability, metadata,
 Parquet encodings and the boundaries of batches do not matter, with one exception of the reference: inside of nullable
 structs its rule for nulls applies to whole batches, which are of 10,000 rows. Hence structs are cut to such batches.
-
 Text columns may come as dictionaries, and hash the same. Several columns are hashed at a time
 (``storage/sha3_multibuffer.py``).
 """

@@ -201,7 +201,7 @@ class SetDataSchema:
 
     kind: ClassVar[str] = "SetDataSchema"
     instead: ClassVar[tuple[str, ...]] = ("schema",)
-    """The fields that replace it in a later version of the specification (RFC-016)."""
+    """The fields that replace ``schema`` in a later version of the specification (RFC-016)."""
     schema: bytes
 
 

@@ -2,8 +2,8 @@
 
 Everything before a stateful operator treats each record alone, so records can be divided. Everything from there to the
 next one treats each key alone, so keys can be divided. In one process the rows pass through. In a divided run (see
-:mod:`kubothek.odf.distributed.transform`) each part runs the whole query: it receives rows at one exchange, sends rows
-to the exchanges after it, and has no rows elsewhere.
+:mod:`kubothek.odf.distributed.transform`) each part runs the whole query: it reads records, or receives rows at one
+exchange, and sends rows to the exchanges after it. Elsewhere it has no rows.
 """
 
 from __future__ import annotations

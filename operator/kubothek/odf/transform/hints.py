@@ -45,7 +45,7 @@ class Emit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Hints of a query; ``lateness`` is in microseconds after the watermark, None: nothing is ever closed."""
+    """Hints of a query. A key closes when the watermark is ``lateness`` microseconds past its end; None: never."""
 
     late: Late = Late.CORRECT
     lateness: int | None = None

@@ -32,9 +32,9 @@ class Side:
 class Terms:
     """The terms of a condition.
 
-    ``equal``           pairs of expressions, of the left and of the right
+    ``equal``             pairs of expressions, of the left and of the right
     ``lower``, ``upper``  by two times, left and right, how many microseconds the left may be after the right
-    ``after``           pairs of times of which the left is not before the right
+    ``after``             pairs of times of which the left is not before the right
     """
 
     equal: list[tuple[Node, Node]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Terms:
 
     @property
     def bounds(self) -> tuple[tuple[str, str], int, int] | None:
-        """Two times, as SQL, with the least and the greatest of left minus right; None if no times are bounded."""
+        """Two times, as SQL, with the bounds of left minus right in microseconds; None if no times are bounded."""
         for times in self.lower:
             if times in self.upper and self.lower[times] <= self.upper[times]:
                 return times, self.lower[times], self.upper[times]

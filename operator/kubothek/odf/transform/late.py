@@ -1,6 +1,6 @@
 """Which records are late, and which state is closed.
 
-A record is judged by the watermarks of the blocks before its own, in the order of their system times, so the run in
+A record is judged by the watermarks of the blocks before its own, in the order of their system times. So the run in
 which it comes does not matter. State is dropped when no later record can need it: by the watermarks as of the last
 block of the input that is furthest behind.
 """

@@ -15,11 +15,7 @@ from kubothek.odf.transform.sources import From
 
 
 class Lateness:
-    """Treatment of late records in one run.
-
-    ``records``  those of the only input
-    ``late``     the answer of LATE(SIDE), once it is known
-    """
+    """Late records of a run. ``records`` are those of the only input; ``late`` is LATE(SIDE)'s answer, once known."""
 
     def __init__(self, session: Session, horizon: Horizon) -> None:
         self._session = session

@@ -45,7 +45,7 @@ class Output:
         _check(self.schema, vocabulary)
 
     def rows(self, op: str) -> pa.RecordBatchReader:
-        """Return ``[op, event_time, data…]`` in their order; read once."""
+        """Return the records ``[op, event_time, data…]`` in their order, to be read once."""
         schema = pa.schema([pa.field(op, pa.int32(), nullable=False), *self.schema])
         query = self._of_keys() if self._delta.keyed else self._of_records()
         shaped = self._shaped(self._session.rows(query), schema)
@@ -66,9 +66,7 @@ class Output:
         return pa.RecordBatchReader.from_batches(schema, shaped())
 
     def origins(self, wanted: str, named: Mapping[str, str]) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
-        """Yield ``[event_time, data…]`` as in :meth:`rows`, with the origin of each row: ``__input``, ``__record``.
-
-        Rows are in the order of their origin.
+        """Yield ``[event_time, data…]`` as :meth:`rows` does, with ``__input`` and ``__record``, in the order of these.
 
         ``wanted``  a relation; only rows that are in it are yielded
         ``named``   the columns that are compared, with their names in ``wanted``

@@ -288,7 +288,7 @@ def _between(slices: Sequence[Expected], facts: Sequence[Facts]) -> Iterator[Pro
 
 
 def _kept(found: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the problems in the order of the chain; those of the whole chain come first."""
+    """Return the problems to keep, in the order of the chain; those of the whole chain come first."""
     ordered = sorted(found, key=lambda problem: -1 if problem.number is None else problem.number)
     left, kept = dict.fromkeys(Severity, _KEPT), list[Problem]()
     for problem in ordered:

@@ -37,12 +37,11 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def taking_in(store: Store, snapshot: Snapshot, history: History, scratch: Scratch) -> ViewChange | None:
-    """Return the change that adds records to the table which follow all that it was made from.
+    """Return the change that adds new records to the table; None if the table must be rebuilt.
 
-    ``history``  these records only
+    It must be if it lacks retracted records, or if these are too many. Raises what :class:`~.writer.ViewWriter` raises.
 
-    None: the table must be rebuilt, as it lacks retracted records, or there are too many of them. Raises what
-    :class:`~.writer.ViewWriter` raises.
+    ``history``  only the records that follow all those of the table
     """
     assert history.schema is not None, "a slice comes after a schema"
     back = _taken_back(history)

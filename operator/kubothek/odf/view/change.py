@@ -17,7 +17,7 @@ from kubothek.table.skipping.change import SkippingChange
 class ViewChange:
     """The fields of a :class:`~kubothek.table.log.Change` that concern the table.
 
-    To the protocol it reads nothing: concurrently added records show in the chain, concurrently compacted files in
+    For the protocol it reads nothing: concurrently added records show in the chain, concurrently compacted files in
     ``removed``.
     """
 

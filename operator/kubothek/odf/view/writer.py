@@ -1,7 +1,6 @@
-"""Updates of the table with the chain.
+"""Updates of the table: new records go into files of its layout, in the pass that makes the slices.
 
-New records go into files of the table's layout, in the pass that makes the slices. Files that hold retracted records
-are rewritten without these.
+Files that hold retracted records are rewritten without these.
 """
 
 from __future__ import annotations
