@@ -23,7 +23,7 @@ from kubothek.storage import Store
 
 _THREADS: Final = 16
 _WALKED: Final = 32
-"""Blocks that are fetched one by one."""
+"""Blocks that are fetched one by one, before all others are fetched in parallel."""
 _WALKED_BACK: Final = 512
 """The same for a walk back to a known block, which is usually short."""
 

@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An object of a chain. ``size`` in bytes, as its block says; ``hash`` is that of all of them."""
+    """An object of a chain. ``size`` in bytes, as its block says; ``hash`` is that of all its bytes."""
 
     kind: Kind
     hash: Multihash

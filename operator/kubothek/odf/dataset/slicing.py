@@ -33,7 +33,7 @@ from kubothek.table.schema import require_distinct
 SLICE_BYTES: Final = 128 << 20
 """The approximate size of a slice's file."""
 _IN_MEMORY: Final = 2
-"""A slice is closed when its rows take this multiple of its size in memory, however well they compress."""
+"""A slice is closed when its rows take this multiple of ``slice_bytes`` in memory, however well they compress."""
 _DICTIONARY_BYTES: Final = 1 << 17
 """The most bytes of a column's dictionary in a slice; beyond it, values are written one by one."""
 _PIECE: Final = 1 << 17

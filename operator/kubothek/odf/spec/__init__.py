@@ -1,1 +1,1 @@
-"""The bytes and texts of Open Data Fabric, in and out: events, blocks, manifests, names, identities."""
+"""Reading and writing of the formats of Open Data Fabric: events, blocks, manifests, names, identities."""

@@ -30,7 +30,7 @@ class Shape:
 
     @property
     def key(self) -> list[str]:
-        """The columns by which rows are found."""
+        """The columns of the key."""
         return list(self.columns)[: self.keys]
 
 

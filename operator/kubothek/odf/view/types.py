@@ -14,7 +14,7 @@ from kubothek.errors import RowsChanged
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
-    """Return columns of slices with types for a table: times inside of lists and structs as those outside."""
+    """Return columns of slices with types for a table: times in lists and structs become like those outside."""
     return pa.schema(
         [field.with_type(_storable(field.type)) if pa.types.is_nested(field.type) else field for field in schema]
     )

@@ -61,7 +61,7 @@ def _in_place(parts: Parts, table: str, changed: set[int] | None) -> Iterator[tu
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Merge streams that are in the order of :data:`~..output.ORDER`, and drop that column.
+    """Merge streams that are in the order of :data:`~kubothek.odf.transform.output.ORDER`, and drop that column.
 
     Rows of one key are in one stream, in their order already.
     """
