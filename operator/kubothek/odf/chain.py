@@ -111,6 +111,7 @@ def read_back(store: Store, layout: Layout, head: Multihash, known: Iterable[Mul
 
     ``known``  names of blocks, newest first, which are prefetched in growing windows. It is read only as the caller
                continues, and may have other blocks among them, have gaps, or end too early
+
     Raises BrokenChain. Memory: the prefetched blocks.
     """
     names, ahead, window, alone = iter(known), dict[str, bytes](), _FIRST_WINDOW, 0

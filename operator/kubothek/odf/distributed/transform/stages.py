@@ -33,6 +33,7 @@ class Stage:
     """The exchanges of a part that begins at exchange ``number``, 0 for a part of the records.
 
     The state is that of the operator at this exchange, and absent for all others.
+
     ``sent``  after the queries: tables, and queries for their rows, in the order of their keys
     """
 
