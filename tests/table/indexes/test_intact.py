@@ -119,7 +119,7 @@ def test_commit_refuses_to_carry_a_damaged_index_on(table: Dataset) -> None:
 
 
 def _without_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("intact", "lookup", "maintain"):
+    for module in ("integrity", "lookup", "maintain"):
         monkeypatch.setattr(sys.modules[f"kubothek.table.indexes.{module}"], "digest_in", lambda _key: None)
 
 
