@@ -1,4 +1,4 @@
-"""What a driver runs: one module a verb, a job spec (JSON) in, a result (JSON) out.
+"""The program of a driver: one module per verb; a job spec (JSON) goes in, a result (JSON) comes out.
 
-``python -m kubothek.jobs.main job.json`` is the program of every driver pod, and of the local runtime's subprocesses.
+Every driver pod and every subprocess of the local runtime runs ``python -m kubothek.jobs.main job.json``.
 """

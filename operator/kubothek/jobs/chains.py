@@ -1,4 +1,4 @@
-"""Ledgers as jobs see them: how one is opened or created, and what a job tells of it."""
+"""Chains in jobs: opening and creating one, and its state in a job result."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _BYTES: Final = 32
 _TEXT_LIMIT: Final = 200
 _MOST_SOURCES: Final = 16
 _MOST_INPUTS: Final = 8
-"""A result has room for so many."""
+"""The most inputs that fit in a result."""
 
 
 def opened(store: Store, log: DatasetLog, dataset: DatasetRef) -> Root:
-    """The chain of a root dataset. Raises NotALedger, DatasetNotFound, InputError for a derivative."""
+    """Return the chain of a root dataset. Raises NotALedger, DatasetNotFound, InputError for a derivative."""
     return Root(store, log, by=dataset.claim.owner)
 
 
 def inputs_among(store: Store, inputs: Sequence[InputRef]) -> Inputs:
-    """Where the inputs of a derivative are."""
+    """Return where the inputs of a derivative are."""
     return inputs_of(store, {each.reference: each.uuid for each in inputs})
 
 
 def table_of(dataset: DatasetRef, *, view: bool) -> Table | None:
-    """How the view of a new chain lies; None: there is to be none."""
+    """Return the layout, indices and skipping metadata of a new chain's view; None if it gets no view."""
     if not view:
         return None
     spec = dataset.table
@@ -53,7 +53,7 @@ def table_of(dataset: DatasetRef, *, view: bool) -> Table | None:
 
 
 def owner_key(directory: str) -> OwnerKey:
-    """The private key that a Secret holds: 32 bytes, raw, in base64 or in hexadecimal digits. Raises InputError."""
+    """Read the private key in a Secret: 32 bytes, raw, in base64 or in hexadecimal digits. Raises InputError."""
     path = Path(directory) / _KEY
     try:
         found = path.read_bytes()
@@ -75,7 +75,7 @@ def owner_key(directory: str) -> OwnerKey:
 
 
 def variables(directory: str | None) -> dict[str, str]:
-    """What a Secret holds, as variables of a source's urls and headers. Raises InputError."""
+    """Read a Secret as variables for the URLs and headers of a source. Raises InputError."""
     if directory is None:
         return {}
     try:
@@ -89,8 +89,9 @@ def variables(directory: str | None) -> dict[str, str]:
 
 
 def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
-    """The chain of a dataset as it is now; None if it has none. That something of it cannot be read is no failure of a
-    job that has done its work: what the head says is told all the same.
+    """Return the current state of a dataset's chain; None if it has no chain.
+
+    If the chain cannot be read, the state holds only what the head says: the job has done its work and must not fail.
     """
     note = log.snapshot().head.chain
     if note is None:
@@ -120,7 +121,7 @@ def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
 
 
 def _read_inputs(chain: ChainState) -> Iterator[LedgerInput]:
-    """How far each input was read, in the order of the transformation."""
+    """Yield how far each input was read, in the order of the transformation."""
     for each in chain.transform.inputs if chain.transform is not None else ():
         read = chain.consumed.get(DatasetId.parse(each.dataset_ref), Consumed())
         yield LedgerInput(

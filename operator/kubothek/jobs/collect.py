@@ -1,4 +1,4 @@
-"""Collect the garbage of some datasets of a store, one after the other."""
+"""Garbage collection of several datasets of a store, one at a time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from kubothek.table.log import Claim, DatasetLog, ask_for_grace
 from kubothek.words import count
 
 ENOUGH_SECONDS: Final = 1800.0
-"""A job that took so long leaves the other targets to the next one, well before any deadline ends it untold."""
+"""After this time a job leaves the remaining targets to the next job, well before a deadline can end it silently."""
 MOST_PROBLEMS: Final = 6
 PROBLEM_LIMIT: Final = 240
-"""Characters of one dataset's problem in a result, which has to hold several of them."""
+"""Most characters of one dataset's problem in a result, which holds several problems."""
 _FILE_BYTES: Final = 64
-"""What a file counts for when it is only listed: by an Engine's default, Spark lists tables of half a million files."""
+"""The cost of listing a file, in bytes. With an Engine's default, Spark lists tables from half a million files on."""
 _NO_TARGETS_FAULT: Final = (
     BucketNotFound,
     InvalidCredentials,
@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 
 
 def run(job: CollectJob, store: Store, reporter: Reporter) -> JobResult:
-    """Go through the targets; what is wrong with one of them keeps no other from being collected.
+    """Collect each target; a failure of one target does not stop the others.
 
-    ``after`` in the result is the last one that is through: all of them, unless the store or Spark failed, or time was
-    up. Raises LakeError if not even one is. Run again, also beside itself, it does no harm.
+    ``after`` in the result is the last target that was handled. It is the last of all, unless the store or Spark failed
+    or time ran out. Raises LakeError if no target was handled. Repeated and concurrent runs are safe.
     """
     reporter.tell("Starting")
     able = job.store.conditional_writes
@@ -66,7 +66,7 @@ def run(job: CollectJob, store: Store, reporter: Reporter) -> JobResult:
                     raise
                 end = outcome.failure(error)[0]
                 return _result(job, tally, f"{end.reason}: {end.message}")
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other datasets can do without this one
+            except Exception as error:  # noqa: BLE001 - the other datasets do not depend on this one
                 tally.add_failure(target.name, outcome.failure(error)[0])
         if job.leftovers is not None:
             _collect_leftovers(job, job.leftovers, store, spreads, tally, began)
@@ -76,7 +76,7 @@ def run(job: CollectJob, store: Store, reporter: Reporter) -> JobResult:
 def _collect_leftovers(
     job: CollectJob, owners: str, store: Store, spreads: Spreads, tally: Tally, began: float
 ) -> None:
-    """What deleted datasets have left, as far as time allows; the next round goes on."""
+    """Collect the leftovers of deleted datasets, as far as time allows; the next round continues."""
     reached = tally.after or LEFTOVERS
     for uuid, owner in leftovers(store, owners):
         if time.monotonic() - began > ENOUGH_SECONDS:
@@ -97,7 +97,7 @@ def _collect_leftovers(
 
 
 class Spreads:
-    """Who lists and deletes: threads of this process, or, for large tables, Spark in one session for all of them.
+    """Choice of what lists and deletes: threads of this process, or for large tables one shared Spark session.
 
     A context manager, which ends the session.
     """
@@ -116,7 +116,7 @@ class Spreads:
         self._session.close()
 
     def of(self, files: int) -> Spread | None:
-        """For a table of so many files; None for threads. Raises SparkUnavailable."""
+        """Return the spread for a table of ``files`` files; None means threads. Raises SparkUnavailable."""
         if files * _FILE_BYTES < self._job.spark.from_bytes:
             return None
         if self._spark is None:
@@ -130,7 +130,7 @@ class Spreads:
 
 
 class Tally:
-    """What was done so far; ``after`` is the last target that is through."""
+    """Results so far; ``after`` is the last target that was handled."""
 
     def __init__(self) -> None:
         self.after = ""
@@ -140,12 +140,12 @@ class Tally:
         self.collected: Counts = {}
 
     def add(self, name: str, counts: Counts) -> None:
-        """A target is through."""
+        """Record a collected target."""
         self.after, self.datasets = name, self.datasets + 1
         self.collected = added([self.collected, counts])
 
     def add_failure(self, name: str, end: JobResult) -> None:
-        """A target is through, and was not collected."""
+        """Record a target that could not be collected."""
         self.add(name, {})
         self.failed += 1
         problem = f"{name}: {end.reason}: {end.message}"
@@ -155,7 +155,10 @@ class Tally:
 
 
 def _agree_on_grace(job: CollectJob, store: Store, *, conditional_writes: bool) -> None:
-    """The ObjectStore's policies ask with one voice. A dry run shortens nothing: it must not make a writer too slow."""
+    """Set the grace period of the ObjectStore's policies, under one name for all of them.
+
+    A dry run never shortens it: that could make a running writer too slow.
+    """
     cluster_and_namespace = (job.leftovers or job.targets[0].dataset.claim.owner).rpartition("/")[0]
     ask_for_grace(
         store,

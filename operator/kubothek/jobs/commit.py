@@ -1,4 +1,4 @@
-"""Make one change of a dataset, exactly once."""
+"""One change of a dataset, made exactly once."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from kubothek.table.time_zones import zones_of
 from kubothek.words import count
 
 Maker = Callable[[Snapshot], Change]
-"""Decides the change for a snapshot; once more for a newer one, if another commit was in its way."""
+"""Decides the change for a snapshot; called again for a newer snapshot after a conflict."""
 
 
 def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
-    """Do it, or learn that it was done. Raises LakeError with the head as it was.
+    """Commit the change, unless its commit id was applied before. Raises LakeError and leaves the head unchanged.
 
-    The order (commit-protocol): claim and marker, then everything that can be checked without reading all
-    rows, then data files under new names, then the swap.
+    The order (docs/commit-protocol.md): claim and marker, every check that does not read all rows, data files under
+    new names, and last the swap of the head.
     """
     if job.push_source is not None:
-        from kubothek.jobs import push  # with all of the ledger
+        from kubothek.jobs import push  # imports the whole ledger
 
         return push.run(job, store, reporter)
     reporter.tell("Starting")
@@ -76,7 +76,10 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, reporter: Reporter) -> Maker:
-    """Rows of a source are written here, once: a conflict changes what they replace, not what they are."""
+    """Write the rows of the source, and return the function that decides the change.
+
+    Rows are written once: a conflict changes what they replace, not the rows.
+    """
     by, zones = job.dataset.claim.owner, zones_of(snapshot.head.metadata)
     match job.operation:
         case "Append":
@@ -135,7 +138,7 @@ def _where(job: CommitJob) -> Predicate:
 
 
 def _rewriter(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Reporter) -> Rewriter:
-    """Here if the files are small, by the average of the table, else with Spark."""
+    """Rewrite files in this process if they are small, by the average file size of the table; else with Spark."""
     told = partial(reporter.tell, "Writing")
     totals = snapshot.totals or Totals()
 

@@ -1,4 +1,4 @@
-"""Make fewer, larger files of the small ones of a table, exactly once."""
+"""Compaction of a table's small files into fewer, larger ones, made exactly once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from kubothek.words import count
 
 
 def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
-    """Do it, or learn that it was done, or say what there is to do. Raises LakeError with the head as it was.
+    """Compact, unless the commit id was applied before; with ``dry_run`` only plan.
 
-    Finding nothing to do is a success without a commit: run again, it looks again.
+    Raises LakeError and leaves the head unchanged.
+    If there is nothing to compact, the job succeeds without a commit; a repetition plans again.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -54,7 +55,7 @@ def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _wish(job: CompactJob, log: DatasetLog) -> Wish:
-    """New files are laid out as the Dataset says now: an edit takes effect with them."""
+    """Return what to compact. New files get the Dataset's current layout, so an edit of it takes effect."""
     return Wish(
         where=None if job.where is None else parse(job.where),
         layout=translate.layout(job.dataset, log.snapshot().head),
@@ -66,7 +67,7 @@ def _wish(job: CompactJob, log: DatasetLog) -> Wish:
 
 
 def _compactor(job: CompactJob, store: Store, reporter: Reporter) -> Compactor:
-    """Here if the files that are to go are small in all, else with Spark."""
+    """Rewrite in this process if the replaced files are small in total; else with Spark."""
 
     def told(done: int, total: int) -> None:
         reporter.tell("Rewriting", done, total)

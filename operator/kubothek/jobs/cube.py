@@ -1,4 +1,4 @@
-"""Make one change of a cube, of all its datasets or of none, exactly once."""
+"""One change of a cube, made exactly once and in all of its datasets or in none."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from kubothek.words import count
 
 
 class _Once(TypedDict):
-    """What makes a change happen once."""
+    """The arguments that make a change happen once."""
 
     id: str
     digest: str
 
 
 class _New(TypedDict):
-    """What new datasets are like."""
+    """Properties of new datasets."""
 
     partition_on: dict[str, tuple[str, ...]]
     layouts: dict[str, Layout]
@@ -41,7 +41,7 @@ class _New(TypedDict):
 
 
 def run(job: CubeJob, store: Store, reporter: Reporter) -> JobResult:
-    """Do it, or learn that it was done. Raises LakeError with the cube as it was."""
+    """Make the change, unless its commit id was applied before. Raises LakeError and leaves the cube unchanged."""
     reporter.tell("Starting")
     log = translate.cube_log(store, job.cube, by=job.by, conditional_writes=job.store.conditional_writes)
     cube = Cube(store, log, _spec(job, log))
@@ -63,7 +63,10 @@ def run(job: CubeJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _spec(job: CubeJob, log: CubeLog) -> CubeSpec | None:
-    """What the cube is to be, for one that is not there; of one that is there, it may say nothing else."""
+    """Return the specification that the Cube gives, None if it gives none.
+
+    Raises CubeInvalid if it contradicts the cube in the store.
+    """
     wanted = translate.cube_spec(job.cube)
     if wanted is None:
         return None
@@ -106,11 +109,11 @@ def _change(job: CubeJob, store: Store, cube: Cube, held: ExitStack, reporter: R
             raise AssertionError("makes no version")
 
 
-# --- what a verb is told ---------------------------------------------------------------------------------------------
+# --- arguments of a verb ---------------------------------------------------------------------------------------------
 
 
 def _partition_on(job: CubeJob) -> dict[str, tuple[str, ...]]:
-    """Of those datasets that are not partitioned as the cube is."""
+    """Return the partition columns of written datasets whose partitioning differs from the cube's."""
     written = {rows.name for rows in job.rows}
     return {
         member.name: member.partition_on
@@ -126,7 +129,7 @@ def _where(job: CubeJob) -> str:
 
 
 def _index(job: CubeJob, cube: Cube) -> CubeCommitted:
-    """A commit for each dataset that has one of the columns, each once by an id of its own."""
+    """Commit to each dataset that has one of the columns, each exactly once under its own id."""
     there = cube.snapshot()
     done: list[CubeCommitted] = []
     for name in job.members or tuple(there.members):
@@ -149,7 +152,7 @@ def _copy(job: CubeJob, store: Store, cube: Cube) -> CubeCommitted:
     if not (there.probe().conditional_writes if can is None else can):
         raise InputError(f"{there.url} has no conditional writes, and nobody owns a copy: copy to another store")
     names = list(job.members or cube.snapshot().members)
-    # No Dataset has claimed the copy, so it must not take the place of what one has.
+    # No Dataset claims the copy, so it must never replace data that a Dataset claims.
     free = Cube(store, CubeLog(store, job.cube.prefix, unowned_only=True, by=job.by))
     return free.copy(
         there,

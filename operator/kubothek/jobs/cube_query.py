@@ -1,4 +1,4 @@
-"""A question to a cube, as an answer whose rows can be kept."""
+"""A query of a cube, as an answer whose rows can be stored."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _PLAN_FIELDS: list[pa.Field[Any]] = [
 
 @dataclass(frozen=True, slots=True)
 class CubeAnswer:
-    """The rows of a planned query, group after group if it has any; or with ``explain`` its plan."""
+    """The rows of a planned query, one group at a time if it has groups; with ``explain`` its plan."""
 
     found: CubeQuery
     reads: tuple[Read, ...]
     explain: bool = False
 
     def rows(self) -> pa.RecordBatchReader:
-        """The rows as a stream."""
+        """Return the rows as a stream."""
         if self.explain:
             return _plan_of(self.found).to_reader()
         if not self.found.plan.partition_by:
@@ -42,7 +42,7 @@ class CubeAnswer:
         return pa.RecordBatchReader.from_batches(self.found.schema, self._grouped())
 
     def lines(self) -> pa.RecordBatchReader:
-        """Each row as one JSON object in the one column of the stream."""
+        """Return a stream with one column that holds each row as a JSON object."""
         return json_lines(self.rows())
 
     def _grouped(self) -> Iterator[pa.RecordBatch]:
@@ -51,7 +51,7 @@ class CubeAnswer:
 
 
 def prepare(asked: CubeQuestion, store: Store, as_of: int | str | datetime | None) -> CubeAnswer:
-    """Check and plan the question; no data is read. Raises QueryInvalid, FilterInvalid, VersionNotFound."""
+    """Check and plan the query without reading data. Raises QueryInvalid, FilterInvalid, VersionNotFound."""
     if isinstance(as_of, str):
         raise QueryInvalid("versions of a cube have no tags: give asOf a version or a time")
     cube = Cube.open(store, asked.prefix).snapshot(as_of)
@@ -73,7 +73,7 @@ def prepare(asked: CubeQuestion, store: Store, as_of: int | str | datetime | Non
 
 
 def _plan_of(found: CubeQuery) -> pa.Table:
-    """A row for each dataset and step of planning."""
+    """Return one row per dataset and planning step."""
     rows = [
         {"dataset": dataset.name, "join": str(dataset.join), "step": step.name, "files_left": step.files_left}
         for dataset in found.plan.datasets

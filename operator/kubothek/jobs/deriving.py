@@ -1,4 +1,4 @@
-"""A derivative, run after run, until its inputs have nothing new."""
+"""Runs of a derivative's transformation until its inputs have nothing new."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ON_CHANGE: Final[dict[Wish, OnChange]] = {
     "Continue": OnChange.CONTINUE,
     "Reset": OnChange.RESET,
 }
-"""What manifests ask for."""
+"""The values that manifests use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """What became of it.
+    """The result of a sequence of runs.
 
     ``version``   of the last commit, None if there was nothing new
-    ``runs``      how many there were, which took ``consumed`` records of the inputs and made ``records`` of their own
-    ``restarted`` whether all of it was made anew
+    ``runs``      number of runs, which read ``consumed`` records of the inputs and wrote ``records`` records
+    ``restarted`` whether all data was rebuilt
     """
 
     version: int | None = None
@@ -50,12 +50,12 @@ def derive(
     told: Callable[[Derived], None] = lambda so_far: None,
     engine: Engine = OURS,
 ) -> Derived:
-    """Run it until there is nothing new. Each run is a commit: what was made stays if a later one fails.
+    """Run the transformation until there is nothing new. Each run is a commit, which stays if a later run fails.
 
-    ``on_change``  RESET: where it cannot go on (an input has another history, gives other columns, or takes back what
-                   is not there; the engine is another one), all data is made anew
-    ``told``       hears of each run, with what was done until then
-    ``engine``     that runs the transformation
+    ``on_change``  RESET: rebuild all data if the transformation cannot continue. It cannot if an input has another
+                   history, has other columns or retracts an absent record, or if the engine changed
+    ``told``       called after each run with the result so far
+    ``engine``     runs the transformation
 
     Raises what :meth:`Derivative.pull` raises.
     """

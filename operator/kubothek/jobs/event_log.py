@@ -1,8 +1,8 @@
-"""Spark's event log, from the disk of the driver to the store: what Spark's history server reads.
+"""Upload of Spark's event log from the driver's disk to the store, where Spark's history server reads it.
 
-Spark itself would write it by Hadoop's file systems, with credentials and settings of their own; the job has a store.
-Below ``.kubothek/++spark-events/`` lie the directories that Spark made (rolling event logs, ``eventlog_v2_<app>``),
-so that this prefix is a ``spark.history.fs.logDirectory``. No dataset is called so: see ``keys.check_uuid``.
+Spark would write it through Hadoop's file systems, which need their own credentials and settings; the job has a store.
+The prefix ``.kubothek/++spark-events/`` holds the directories that Spark made (rolling logs, ``eventlog_v2_<app>``), so
+it can serve as ``spark.history.fs.logDirectory``. No dataset can have that name: see ``keys.check_uuid``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _EVENTS: Final = re.compile(r"events_(\d+)_")
 
 
 def keep(store: Store, conf: Mapping[str, str]) -> None:
-    """Put what Spark logged into the store, if ``conf``, that of the job, says so; that this fails is no failure of
-    the job. Call it when the session has ended, however it did.
+    """Upload the event log if the job's ``conf`` asks for it. Call this after the session has ended, however it ended.
+
+    A failure is logged and does not fail the job.
     """
     if _LIMIT not in conf:
         return
@@ -44,11 +45,11 @@ def _keep(store: Store, application: Path, limit: int) -> None:
     for path in _in_order(application):
         left -= path.stat().st_size
         if left < 0:
-            # Files are read in order, and an application without an end is one that is not complete.
+            # The history server reads files in order, and shows an application without an end as incomplete.
             log.warning("the event log of Spark is larger than eventLog.maxSize: %s and what follows is left out", path)
             break
         _put(store, path)
-    # Until this is there the history server takes no notice of the directory.
+    # The history server ignores the directory until this file exists.
     for path in application.glob("appstatus_*"):
         if not path.name.startswith("."):
             _put(store, path)

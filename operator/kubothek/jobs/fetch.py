@@ -1,6 +1,7 @@
-"""Prepare the container of a source: ``python -m kubothek.jobs.fetch job.json``, before it runs.
+"""Preparation of a source's container before it runs: ``python -m kubothek.jobs.fetch job.json``.
 
-The poll of the same job reads afterwards what it left. If this fails, nothing ran, and its result is that of the poll.
+The poll of the same job then reads what the container left. If this step fails, neither runs, and its result is the
+result of the poll.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kubothek.storage import Store, open_store
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prepare the container of the job in the file that the one argument names; the exit code."""
+    """Prepare the container of the job in the file that the one argument names; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         job = read(arguments)
@@ -40,9 +41,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(job: PollJob, store: Store) -> None:
-    """Write the launcher of the container, with what the chain says of its last run.
+    """Write the launcher of the container, with the state of its last run from the chain.
 
-    Raises SourceChanged if the chain's source is not the container that the pod has; and what reading a chain raises.
+    Raises SourceChanged if the chain's source is not the container of the pod, and whatever reading a chain raises.
     """
     container = job.container
     if container is None:

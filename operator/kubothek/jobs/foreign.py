@@ -1,4 +1,4 @@
-"""An engine beside ours that runs a job's transformation, by the name of its image (EN-11)."""
+"""An engine of another party that runs a job's transformation, identified by its image (EN-11)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REQUEST_SECONDS: Final = 10.0
 
 
 def foreign_engine(job: TransformJob, foreign: ForeignEngineRef, reporter: Reporter) -> Engine:
-    """What runs the transformation. Raises EngineFailed if nobody says which image its container has."""
+    """Return the engine that runs the transformation. Raises EngineFailed if its image digest cannot be determined."""
     # gRPC takes 0.1 s to import, and is in the extra "engine" only.
     from kubothek.odf.engines import ForeignEngine
 
@@ -42,16 +42,16 @@ def foreign_engine(job: TransformJob, foreign: ForeignEngineRef, reporter: Repor
 
 
 def pod_url(environ: Mapping[str, str]) -> str:
-    """Where the API server tells of this pod."""
+    """Return the URL of this pod at the API server."""
     return f"{api_server(environ)}/api/v1/namespaces/{environ['POD_NAMESPACE']}/pods/{environ['POD_NAME']}"
 
 
 def running_image(
     image: str, container: str, url: str, *, account: Path = SERVICE_ACCOUNT, patience: float = _PATIENCE_SECONDS
 ) -> str:
-    """The image of a container of this pod, with the digest of what really runs.
+    """Return the image of a container of this pod, with the digest that really runs. Raises EngineFailed.
 
-    ``image``  what it was asked to be. Raises EngineFailed
+    ``image``  the image in the pod's specification
     """
     end = time.monotonic() + patience
     while True:
@@ -68,7 +68,7 @@ def running_image(
 
 
 def _named(image: str, found: str) -> str:
-    """``repository@sha256:…``. An image that no registry gave its digest is known by its contents alone."""
+    """Return ``repository@sha256:…``; for an image without a digest from a registry, append its image id."""
     found = found.rpartition("://")[2]
     return found if "@" in found else f"{image}@{found}"
 

@@ -1,4 +1,4 @@
-"""Make anew what is derived from a table's data and is missing or lags; say which data files are lost."""
+"""Rebuild of missing or outdated objects that derive from a table's data, and a report of lost data files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LONGEST_REPAIR = 80
 
 
 def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
-    """Look at all that the table names, by listing; again, or where all is well, changes nothing. Raises LakeError.
+    """List the table, and rebuild what its head names and the store lacks. Idempotent. Raises LakeError.
 
-    Lost data files are what it found out, and no failure of the job: another try would find no other.
+    Lost data files are a result, not a failure of the job: a retry would find the same.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -25,7 +25,7 @@ def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
     healed = heal(store, log, by=job.dataset.claim.owner)
     corrupt = healed.corrupt
     if corrupt is None and (damage := known_damage(store, log.uuid, log.snapshot())) is not None:
-        corrupt = str(damage)  # which healing does not look for
+        corrupt = str(damage)  # healing does not look for this
     state = state_of(store, log, job.dataset).model_copy(update={"corrupt": corrupt})
     repaired = tuple(outcome.shortened(each, _LONGEST_REPAIR) for each in healed.repaired[:MOST_REPAIRS])
     return JobResult(

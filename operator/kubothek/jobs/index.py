@@ -1,4 +1,4 @@
-"""Give a table the indices that its Dataset names."""
+"""Build and removal of a table's secondary indices, so that it has those that its Dataset names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kubothek.table.log.update_indexes import Reindexed, reindex
 
 
 def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
-    """Build, drop and tidy; again, or where nothing is to be done, changes nothing. Raises LakeError.
+    """Build, drop and tidy indices. Idempotent. Raises LakeError.
 
-    Without Spark: only the indexed columns are read, one row group at a time.
+    It runs without Spark: it reads only the indexed columns, one row group at a time.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -31,7 +31,7 @@ def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def describe(done: Reindexed) -> str:
-    """What was done, for people."""
+    """Return a message about what was done."""
     parts = (("built", done.built), ("dropped", done.dropped), ("tidied up", done.tidied))
     said = [f"{word} {', '.join(columns)}" for word, columns in parts if columns]
     if done.pending:

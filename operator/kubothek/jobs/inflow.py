@@ -1,4 +1,4 @@
-"""The rows of a change of a cube, from its sources: as streams, or as files that Spark writes."""
+"""Rows for a change of a cube, read from its sources as streams or written by Spark as files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kubothek.table.time_zones import zones_of
 
 @dataclass(frozen=True)
 class Inflows:
-    """All sources of a job; what they download is ``held`` as long as their rows are asked for."""
+    """All sources of a job; ``held`` keeps their downloads until all rows are read."""
 
     job: CubeJob
     store: Store
@@ -40,7 +40,7 @@ class Inflows:
     reporter: Reporter
 
     def layouts(self, rows: Mapping[str, Data]) -> dict[str, Layout]:
-        """How the files of new datasets are made whose rows come as streams; those that Spark writes say so by then."""
+        """Return the layouts of new datasets whose rows are streams; the Spark writer sets the layout itself."""
         members = {member.name: member for member in self.job.cube.members}
         spec = translate.cube_spec(self.job.cube) or self.cube.spec
         return {
@@ -50,7 +50,7 @@ class Inflows:
         }
 
     def skipping(self, rows: Mapping[str, Data]) -> dict[str, SkippingState]:
-        """What files of new datasets are described by; of those that Spark writes it is found out there."""
+        """Return the skipping metadata that new datasets ask for, by dataset name."""
         specs = {member.name: member.dataset.table.skipping for member in self.job.cube.members}
         return {name: translate.skipping(specs[name]) for name in rows if specs[name] is not None}
 
@@ -64,9 +64,9 @@ class Inflows:
         )
 
     def by_member(self) -> dict[str, Data]:
-        """The rows of each dataset. All sources are looked at before the first is read.
+        """Return the rows of each dataset. All sources are planned before the first is read.
 
-        Raises at once what can be seen without reading all rows: SourceNotFound, SchemaMismatch, PartitionInvalid …
+        Raises at once what can be known without reading all rows: SourceNotFound, SchemaMismatch, PartitionInvalid …
         """
         members = {member.name: member for member in self.job.cube.members}
         found: dict[str, Data] = {}
@@ -84,7 +84,7 @@ class Inflows:
             return self._writer(rows, member)
         return self._stream(reader, plan, member)
 
-    # --- here ---
+    # --- in this process ---
 
     def _stream(self, reader: SourceReader, plan: SourcePlan, member: CubeMemberRef) -> pa.RecordBatchReader:
         stored, partition_on, zones = self._stored.get(member.name, (None, self._partition_on(member), {}))
@@ -154,7 +154,7 @@ class Inflows:
 
 
 def _arranged(spec: CubeSpec, name: str, schema: pa.Schema, layout: Layout) -> tuple[Layout, Mapping[str, IndexKind]]:
-    """As every dataset of a cube is: in order by its dimensions, with the indices that the cube needs."""
+    """Return the layout sorted by the cube's dimensions, and the indices that the cube needs."""
     keys = layout.partition_on
     order = tuple(column for column in spec.dimension_columns if column in schema.names and column not in keys)
     wanted = validation.indexed(spec, name, schema, keys)

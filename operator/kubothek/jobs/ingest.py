@@ -1,4 +1,4 @@
-"""Writing the rows of a commit's source into data files, in this process or with Spark."""
+"""Writes of a source's rows to data files, in this process or with Spark."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from kubothek.table.time_zones import expected_zones
 from kubothek.tracing import span
 
 Check = Callable[[pa.Schema, Layout], Predicate | None]
-"""Given the stored schema and the layout of the rows to come: raises what stands against them, and gives the bound
-filter that each of them has to satisfy, if any."""
+"""Takes the stored schema and the layout of the rows; raises if they are not allowed, and returns the bound filter that
+each row must satisfy, if any."""
 Arrange = Callable[[pa.Schema, Layout], tuple[Layout, Mapping[str, IndexKind]]]
-"""Given the same: how the rows are laid out, and which indices a new table gets."""
+"""Takes the same arguments; returns the layout of the rows and the indices of a new table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inflow:
-    """One source of a job that has several, and the dataset that its rows are for."""
+    """One of several sources of a job, and the dataset that gets its rows."""
 
     source: SourceSpec
     store: StoreRef
@@ -55,11 +55,13 @@ def write_source(
     versions: Mapping[str, str] | None = None,
     zones: Mapping[str, str] | None = None,
 ) -> Written:
-    """Read, validate and write; everything that can be checked without reading all rows is checked first.
+    """Read, validate and write the rows; first make every check that does not read all rows.
 
-    ``table`` is the stored schema that the rows have to fit, ``versions`` the ETag of each source file, if only that
-    version will do, ``zones`` those of the table's columns, None if its times are naive UTC whatever they were. Raises
-    LakeError; files that were written by then are referenced by nothing.
+    ``table``     stored schema that the rows must fit
+    ``versions``  required ETag of each source file; empty allows any
+    ``zones``     time zones of the table's columns; None stores all times as naive UTC
+
+    Raises LakeError; no head references the files written before.
     """
     assert job.source is not None, "asked only for operations that have one"
     require_rows_open(snapshot.head)
@@ -118,7 +120,7 @@ def write_source(
 def skipping_to_begin_with(
     dataset: DatasetRef, store: Store, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
 ) -> SkippingState | None:
-    """The skipping metadata of a table whose first rows come; indices that are to be chosen, a later job chooses."""
+    """Return the skipping metadata of a table that gets its first rows; a later job chooses automatic indices."""
     if dataset.table.skipping is None or snapshot.schema is not None or snapshot.head.skipping.indices:
         return None
     return beginning(store, translate.skipping(dataset.table.skipping), stored, partition_on)
@@ -127,9 +129,9 @@ def skipping_to_begin_with(
 def _wanted(
     job: CommitJob | IntakeJob | Inflow, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
 ) -> dict[str, IndexKind]:
-    """Indices to make with the first rows of a table; later ones are a job's to make.
+    """Return the indices to build with the first rows of a table; an index job builds later ones.
 
-    Raises IndexInvalid for a column that cannot have one.
+    Raises IndexInvalid for a column that cannot have an index.
     """
     asked = (translate.indices(job.dataset.table) or {}) if snapshot.schema is None else {}
     check_indexable(stored, partition_on, asked.items())

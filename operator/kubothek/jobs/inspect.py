@@ -1,4 +1,4 @@
-"""Look at a store and at all Cubes and Datasets of it; put right what a crash or a foreign writer left half done."""
+"""Inspection of a store with its Cubes and Datasets; it completes what a crash or another program left half done."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _BY: Final = "inspection"
 
 
 def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
-    """Probe the store, then look at the Cubes, and at the Datasets in the order of their uuids.
+    """Probe the store, then inspect the Cubes, and then the Datasets in the order of their uuids.
 
-    What is as the operator knows it is not told. Stops when the result is full: ``truncated`` tells the operator to ask
-    for the rest. Raises StoreError when the store itself is the problem.
+    The result leaves out states that the operator knows already. The job stops when the result is full: ``truncated``
+    makes the operator inspect the rest. Raises StoreError when the store itself is the problem.
     """
     reporter.tell("Starting")
     found = store.probe()
@@ -57,12 +57,12 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _is_full(result: JobResult) -> bool:
-    """Whether there is no room to tell of more."""
+    """Return whether the result has no room for more states."""
     return JobResult.model_validate_json(outcome.render(result)).truncated
 
 
 def _look_at_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> CubeState:
-    """How the cube is, once what can be put right has been. One that is not ours, or is not yet, is only looked at."""
+    """Settle the cube if all its datasets are owned by this Cube; return its state."""
     log = translate.cube_log(store, cube, by=_BY, conditional_writes=conditional_writes)
     seen = cube_state(log, cube)
     owners = {member.name: member.dataset.claim.owner for member in cube.members}
@@ -94,7 +94,7 @@ def _look(batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool
 
 
 def _state(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
-    """How the dataset is, once what can be put right has been. A dataset that is not ours is only looked at."""
+    """Settle the dataset and return its state; a dataset with another owner is only read."""
     seen = translate.dataset_state(log.inspect())
     if seen.version is None or seen.problem is not None or seen.deleted:
         return _short(seen)
@@ -108,7 +108,7 @@ def _state(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
 
 
 def _short(state: DatasetState) -> DatasetState:
-    """With texts that leave room for other datasets."""
+    """Shorten the texts of a state, to leave room for other datasets."""
     texts = {"problem": state.problem, "corrupt": state.corrupt}
     return state.model_copy(
         update={name: outcome.shortened(text, _TEXT_LIMIT) for name, text in texts.items() if text is not None}

@@ -1,4 +1,4 @@
-"""Take what landed for one standing source."""
+"""Ingestion of the files that landed for one standing source."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kubothek.table.operations import Written, append, check_replace, replace
 from kubothek.words import count
 
 PROBLEM_LIMIT: Final = 800
-"""Characters of one file's problem in a result, which has to hold two of them."""
+"""Most characters of one file's problem in a result, which holds two problems."""
 
 
 def run(job: IntakeJob, store: Store, reporter: Reporter) -> JobResult:
-    """One round. A file at which the source stalls is what the round found out, and no failure of the job.
+    """Run one round. A file at which the source stalls is a result, not a failure of the job.
 
-    Raises LakeError for everything else; what was committed before stays, and the next round goes on from there.
+    Raises LakeError for everything else; earlier commits stay, and the next round continues after them.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)

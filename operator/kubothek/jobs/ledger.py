@@ -1,4 +1,4 @@
-"""Make the chain of a dataset hold the events that its manifest asks for."""
+"""Creation or extension of a dataset's chain, so that it holds the events of the manifest."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from kubothek.words import count
 
 
 def run(job: LedgerJob, store: Store, reporter: Reporter) -> JobResult:
-    """Create the chain, or append what it lacks; again, or where nothing is to be done, changes nothing.
+    """Create the chain, or append the events that it lacks. Idempotent.
 
-    Raises LakeError: EventInvalid for events that may not follow what is there; of a derivative TransformInvalid,
-    TransformChanged, and InputError for inputs that are not there.
+    Raises LakeError: EventInvalid for events that may not follow the chain; for a derivative TransformInvalid,
+    TransformChanged, and InputError for missing inputs.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -62,7 +62,7 @@ def _created(job: LedgerJob, store: Store, log: DatasetLog, wanted: Sequence[Met
 
 
 def _edited(job: LedgerJob, there: Root | Derivative, wanted: Sequence[MetadataEvent]) -> Ingested:
-    """Append what the chain lacks; what becomes of data when the transformation is another one, the job says."""
+    """Append the events that the chain lacks; ``job.on_change`` says what a changed transformation does to the data."""
     derived = isinstance(there, Derivative)
     if derived != (job.kind == "Derivative"):
         found = "derivative" if derived else "root"
@@ -81,7 +81,7 @@ def _edited(job: LedgerJob, there: Root | Derivative, wanted: Sequence[MetadataE
 
 
 def _lay_out(job: LedgerJob, log: DatasetLog) -> None:
-    """From the next write on the table lies as the manifest says."""
+    """Commit the manifest's layout, which applies from the next write on."""
 
     def make(snapshot: Snapshot) -> Change:
         return Change(operation=Operation.LAYOUT, layout=wanted_for(snapshot).to_json(), by=job.dataset.claim.owner)

@@ -1,4 +1,4 @@
-"""What a job does that met a file which is not there: find out what else is lost, and leave word of it."""
+"""Search for all lost files after a job found that one is missing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 
 def looked_into(store: Store, dataset: DatasetRef, failed: JobResult) -> JobResult:
-    """The failure, with all that the present version has lost, if it is that; inspections tell of it from now on.
+    """Return the failure, extended by all files that the current version has lost; later inspections report them too.
 
-    One listing of the table, which only a job pays for that cannot go on. That this fails is no other failure.
+    It costs one listing of the table, and only for a job that has failed. If it fails itself, return ``failed`` as is.
     """
     try:
         own = translate.dataset_log(store, dataset, conditional_writes=True)  # nothing is committed

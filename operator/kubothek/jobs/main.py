@@ -1,7 +1,7 @@
 """The program of a job: ``python -m kubothek.jobs.main job.json``.
 
-Whatever happens, it leaves a result (``jobs.outcome``) and ends with an exit code that tells what to do about it
-(``resources.jobs.ExitCode``). Running the same job again is always safe: a commit happens once by its id.
+It always leaves a result (``jobs.outcome``) and an exit code that says how to react (``api.jobs.ExitCode``). A
+repetition of the same job is always safe: a commit id is applied once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job in the file that the one argument names; the exit code."""
+    """Run the job in the file that the one argument names; return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _terminate)
     with traced() as span:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
                 result, code = perform(arguments, reporter, span)
         except Exception as error:  # noqa: BLE001 - the last resort of a process
             result, code = outcome.failure(error)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on there is only the result to be written
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only the result remains to be written
         outcome.leave(result)
         if code == ExitCode.DONE:
             outcome.tell(result, OwnPod.of())
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def perform(arguments: Sequence[str], reporter: Reporter, span: Span | None = None) -> tuple[JobResult, int]:
-    """Read the job, do it, and keep its full result beside the dataset; ``span`` is told what it is."""
+    """Read the job, run it, and store its full result with the dataset; ``span`` gets the job's attributes."""
     try:
         job = read(arguments)
         if span is not None:
@@ -83,8 +83,8 @@ def perform(arguments: Sequence[str], reporter: Reporter, span: Span | None = No
         store = open_store(translate.store_config(job.store))
     except InputError as error:
         return outcome.failure(error)
-    # A query that lost a race for its target has to read again: what it read may have been the target. An intake that
-    # lost one to another of its source looks again, and so does a compaction whose table became another one.
+    # A query that lost a race for its target must read again: it may have read the target. An intake that lost a race
+    # to another intake of its source lists again, and a compaction of a replaced table plans again.
     wanted = isinstance(job, CommitJob) and job.on_conflict == "Retry"
     retrying = QueryJob | IntakeJob | CompactJob | LedgerJob | PollJob | TransformJob | SyncJob
     retry_conflicts = wanted or isinstance(job, retrying)
@@ -95,7 +95,7 @@ def perform(arguments: Sequence[str], reporter: Reporter, span: Span | None = No
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
         if isinstance(error, VersionIncomplete) and not isinstance(job, _OF_NO_ONE_DATASET):
-            from kubothek.jobs import loss  # what only a job needs that failed
+            from kubothek.jobs import loss  # only a failed job needs it
 
             result = loss.looked_into(store, job.dataset, result)
     if (spark := getattr(job, "spark", None)) is not None:
@@ -108,7 +108,7 @@ def perform(arguments: Sequence[str], reporter: Reporter, span: Span | None = No
 
 
 def read(arguments: Sequence[str]) -> AnyJob:
-    """The job in the file. Raises InputError for what is none."""
+    """Read the job in the file. Raises InputError if it is not a valid job."""
     if len(arguments) != 1:
         raise InputError(_USAGE)
     try:
@@ -122,14 +122,16 @@ def read(arguments: Sequence[str]) -> AnyJob:
 
 
 def _module(job: AnyJob) -> ModuleType:
-    """What does a job: the module that is called like its verb, and of the others none, as imports take time."""
+    """Import the module that is named after the job's verb, and no other, as imports take time."""
     return import_module(f"kubothek.jobs.{job.verb.replace('-', '_')}")
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    """Say why and go at once. There is nothing to tidy up that a SIGKILL would not have to leave as well: a
-    commit is whole or absent at every moment, temporary files have no names, and the JVM ends with its parent.
-    Only the note of the files that are read is taken back, in a thread, as this one may hold a lock of the client.
+    """Write the result "Terminated" and exit at once.
+
+    No cleanup is needed, as after a SIGKILL: a commit is always whole or absent, temporary files have no names, and the
+    JVM ends with its parent. Only the note of the files being read is deleted, in another thread: this thread may hold
+    a lock of the client.
     """
     outcome.leave(outcome.TERMINATED)
     if (attempts := sys.modules.get("kubothek.ingest.watch.attempts")) is not None:
@@ -143,13 +145,14 @@ if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
 
 
-# The job as a part of a trace, if whoever launched it says of which, and where to.
+# The job's span, if the launcher passed a trace and an endpoint.
 
 
 @contextmanager
 def traced(environ: Mapping[str, str] = os.environ) -> Iterator[Span]:
-    """The span of all that the job does. What it still has to tell is sent when the context ends: leave the result
-    before, so that nobody waits for a collector.
+    """Yield the span of the whole job. Remaining spans are sent when the context ends.
+
+    Write the result before that, so that it never waits for a collector.
     """
     parent = Place.of_header(environ.get(VARIABLE, ""))
     if parent is None or not (endpoint := environ.get(ENDPOINT)):

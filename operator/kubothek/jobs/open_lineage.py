@@ -1,8 +1,7 @@
-"""Telling a collector of OpenLineage what a derivative is made of: one event when a run begins, one when it is over.
+"""Lineage of a derivative for an OpenLineage collector: one event when a run begins, and one when it ends.
 
-The events are those of the specification 2-0-2, with the facets that say what the ledger knows: the SQL, the columns,
-and the blocks that were read and made. That a collector is away, or refuses, is no failure of a run: it goes to the
-log.
+The events follow specification 2-0-2. Their facets hold what the ledger knows: the SQL, the columns, and the blocks
+read and written. If a collector is unreachable or refuses an event, the run continues and the log has a warning.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from kubothek.storage import Store
 from kubothek.table.schema import type_name
 
 ENDPOINT: Final = "/api/v1/lineage"
-"""Of a collector, below its url."""
+"""Path of the API, below the URL of the collector."""
 _SECONDS: Final = 5.0
 _SPEC: Final = "https://openlineage.io/spec"
 _RUNS: Final = UUID("6f5f4a2e-9f0c-5d6e-8a55-0b4f5d1c7e21")
-"""Namespace of run ids: a job that is run again tells of the same run."""
+"""Namespace of run ids: a job that runs again reports the same run."""
 _MESSAGE_LIMIT: Final = 1000
 _FACETS: Final = {
     "sql": "1-0-1/SQLJobFacet",
@@ -57,9 +56,9 @@ _log = logging.getLogger(__name__)
 def telling(
     to: OpenLineage | None, derivative: Derivative, inputs: Inputs, *, run: str
 ) -> Iterator[Callable[[Derived], Derived]]:
-    """Tell of the run that happens inside; what it came to is to be given to the function that the context yields.
+    """Report the run inside the context; pass its result to the function that the context yields.
 
-    ``run``  names it for ever
+    ``run``  permanent name of the run
     """
     if to is None:
         yield lambda done: done
@@ -96,7 +95,7 @@ def _tell(
 
 
 def _post(url: str, event: Json) -> None:
-    """Raises OSError if it is not taken, ValueError for what is no url of a web server."""
+    """Send the event. Raises OSError if it is not accepted, ValueError for a URL that is not HTTP."""
     where = f"{url.rstrip('/')}{ENDPOINT}"
     if urlsplit(where).scheme not in ("http", "https"):
         raise ValueError("the url of an OpenLineage collector begins with http:// or https://")
@@ -116,7 +115,7 @@ def event_of(
     done: Derived | None = None,
     error: str | None = None,
 ) -> Json:
-    """A RunEvent: the run of a job, which is named after the dataset that it makes."""
+    """Return a RunEvent. Its job is named after the dataset that the run writes."""
     state = derivative.state
     transform = state.transform
     assert transform is not None, "a derivative begins with one"
@@ -146,7 +145,7 @@ def event_of(
 def _uuid(inputs: Inputs, named: TransformInput) -> str:
     try:
         return located(inputs, named).uuid
-    except LakeError:  # the run says what is wrong with it
+    except LakeError:  # the run itself reports the error
         return named.alias or named.dataset_ref
 
 
@@ -166,7 +165,7 @@ def _output(derivative: Derivative, done: Derived | None) -> Json:
 
 
 def _dataset(store: Store, name: str, block: str | None) -> Json:
-    """A dataset by where it is, as the naming rules of OpenLineage have it: the bucket, and the place in it."""
+    """Return a dataset by its location: bucket and path in it, as the naming rules of OpenLineage ask."""
     parts = urlsplit(store.url)
     namespace = f"{parts.scheme}://{parts.netloc}" if parts.netloc else parts.scheme
     place = "/".join(part for part in (parts.path.strip("/"), name) if part)

@@ -1,4 +1,4 @@
-"""How a job ends: from an error to a result and an exit code, and where results are left."""
+"""Results and exit codes of jobs, from errors too, and the places that results are written to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kubothek.table.log.model import keys
 MESSAGE_LIMIT: Final = 2048
 _LEAST_TEXT: Final = 200
 EXIT_TERMINATED: Final = 143
-"""What the shell says of a process that SIGTERM ended."""
+"""The exit code that a shell gives a process that SIGTERM ended."""
 _TOLD: Final = "kubothek.io/result"
 _PRIVATE: Final = "KUBOTHEK_PRIVATE"
 _RESULT_KEY: Final = "result-key"
@@ -37,7 +37,7 @@ TERMINATED: Final = JobResult(
 
 
 def failure(error: Exception, *, retry_conflicts: bool = False) -> tuple[JobResult, int]:
-    """What to report of an error, and the exit code. An error that nobody foresaw goes to the log in full."""
+    """Return the result and exit code for an error. An unexpected error is logged with its traceback."""
     if isinstance(error, LakeError):
         retryable = error.transient or (isinstance(error, Conflict) and retry_conflicts)
         return _failed(error.reason, str(error), retryable=retryable), exit_code(error)
@@ -52,7 +52,7 @@ def failure(error: Exception, *, retry_conflicts: bool = False) -> tuple[JobResu
 
 
 def exit_code(error: LakeError) -> int:
-    """The exit code that tells what to do about an error when its result is lost."""
+    """Return the exit code that says how to react to an error if its result is lost."""
     if isinstance(error, Conflict):
         return ExitCode.CONFLICT
     if isinstance(error, OwnedByAnother | DatasetDeleted):
@@ -65,19 +65,19 @@ def _failed(reason: str, message: str, *, retryable: bool) -> JobResult:
 
 
 def shortened(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    """The text, cut where a result has no room for more."""
+    """Cut the text to ``limit`` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def render(result: JobResult, limit: int = RESULT_LIMIT_BYTES) -> bytes:
-    """The result in at most ``limit`` bytes of JSON: datasets are packed, then go from the end, then cubes, then the
-    message is cut, then details go.
+    """Return the result in at most ``limit`` bytes of JSON.
 
-    What an operator needs to go on (outcome, reason, the commit, the dataset) always stays.
+    To fit, pack the datasets; then drop datasets from the end, then cubes; then cut the message; then drop details.
+    What the operator needs to continue (outcome, reason, the commit, the dataset) always stays.
     """
     data = _dump(result, limit)
     while len(data) > limit and len(result.datasets) + len(result.cubes) > 1:
-        # What comes first in a round of inspections is told first: see reconcile.objectstore.
+        # The order is that of a round of inspections, which continues after the last state: see kinds.objectstore.
         field = "datasets" if result.datasets else "cubes"
         states = getattr(result, field)
         number = min(len(states) - 1, len(states) * limit // len(data))
@@ -95,10 +95,10 @@ def render(result: JobResult, limit: int = RESULT_LIMIT_BYTES) -> bytes:
 
 
 def _leaner(result: JobResult) -> JobResult | None:
-    """The result with less of what is told of a dataset besides its version; None if there is no less.
+    """Return the result without one more detail; None if no detail is left.
 
-    What a query read goes first. Tags go last, and one by one: a policy collects nothing where the tags of the manifest
-    are not seen.
+    The reads of a query go first. Tags go last, one at a time: a policy collects nothing if it does not see the tags
+    of the manifest.
     """
     if result.query is not None and result.query.reads:
         query = result.query.model_copy(update={"reads": result.query.reads[:-1]})
@@ -130,7 +130,7 @@ def _leaner(result: JobResult) -> JobResult | None:
 
 
 def _dump(result: JobResult, limit: int | None = None) -> bytes:
-    """As JSON; if that goes beyond ``limit``, with ``datasets`` packed."""
+    """Return the result as JSON; with ``datasets`` packed if it exceeds ``limit`` bytes."""
     data = result.model_dump_json(exclude_defaults=True).encode()
     return data if limit is None or len(data) <= limit or not result.datasets else result.packed()
 
@@ -140,12 +140,12 @@ def leave(result: JobResult, environ: Mapping[str, str] = os.environ) -> None:
     named = environ.get("KUBOTHEK_TERMINATION_LOG")
     if named is None and not _TERMINATION_LOG.exists():
         return
-    # In place: the file is a mount of its own, which cannot be renamed over.
+    # Written in place: the file is a mount, which a rename cannot replace.
     Path(named or _TERMINATION_LOG).write_bytes(render(result))
 
 
 def tell(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.environ) -> None:
-    """Report a success to the operator, signed, ahead of the kubelet; that this fails is no failure of the job."""
+    """Report a success to the operator, signed, before the kubelet does. A failure is only logged."""
     if pod is None or (private := environ.get(_PRIVATE)) is None:
         return
     from kubothek.api.jobs import signed  # cryptography, which other jobs need not load
@@ -161,7 +161,7 @@ def tell(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.
 
 
 def keep(store: Store, uuid: str, job_uid: str, result: JobResult) -> None:
-    """Put the full result beside the dataset; that this fails is no failure of the job."""
+    """Store the full result with the dataset. A failure is only logged."""
     try:
         store.put(keys.job(uuid, job_uid), result.model_dump_json(indent=2).encode())
     except LakeError as error:

@@ -1,4 +1,4 @@
-"""The pod that this process runs in, as its service account may see and annotate it."""
+"""The pod of this process, read and annotated with the rights of its service account."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Final, Self
 from kubothek.spark.pod import api_server
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token, and whom it may trust."""
+"""Directory with the pod's token and the certificate of the API server."""
 _SECONDS: Final = 5.0
-"""For one request."""
+"""Timeout of one request."""
 _WATCH_SECONDS: Final = 300
 _SILENCE_SECONDS: Final = 75.0
-"""Without a word after which a watch is dead: bookmarks arrive every 60 s."""
+"""Silence after which a watch is dead: bookmarks arrive every 60 s."""
 
 
 class OwnPod:
-    """One pod, by the API. Methods raise OSError when the API server cannot be reached or refuses."""
+    """One pod at the API server. Methods raise OSError if the API server is unreachable or refuses."""
 
     def __init__(self, namespace: str, name: str, *, server: str, account: Path = SERVICE_ACCOUNT) -> None:
         self._pods = f"{server}/api/v1/namespaces/{namespace}/pods"
@@ -32,7 +32,7 @@ class OwnPod:
 
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
-        """The pod that this process runs in; None outside of one."""
+        """Return the pod of this process; None outside of a pod."""
         if "POD_NAME" not in environ or not SERVICE_ACCOUNT.is_dir():
             return None
         return cls(environ["POD_NAMESPACE"], environ["POD_NAME"], server=api_server(environ))
@@ -46,8 +46,8 @@ class OwnPod:
             pass
 
     def states(self) -> Iterator[dict[str, str]]:
-        """The annotations as they are, and whenever the pod changes; ends after some minutes."""
-        # Without a resource version a watch begins with what there is.
+        """Yield the annotations now and after each change of the pod, for up to 300 s."""
+        # Without a resource version a watch begins with the current state.
         query = f"watch=1&fieldSelector=metadata.name%3D{self._name}"
         query += f"&allowWatchBookmarks=true&timeoutSeconds={_WATCH_SECONDS}"
         request = self._request(f"{self._pods}?{query}", {})
@@ -57,7 +57,7 @@ class OwnPod:
                     event = json.loads(line)
                     if event["type"] in ("ADDED", "MODIFIED"):
                         yield event["object"]["metadata"].get("annotations") or {}
-        except (http.client.HTTPException, ValueError) as error:  # cut in the middle of a line
+        except (http.client.HTTPException, ValueError) as error:  # the connection ended within a line
             raise ConnectionError(f"watching the pod: {error}") from error
 
     def _request(

@@ -1,4 +1,4 @@
-"""Read the polling source of a dataset's chain until it has nothing new."""
+"""Reads of a chain's polling source until it has nothing new."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from kubothek.words import count
 
 
 def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
-    """One commit for each file that is new. Those before a failure stay, and the next poll goes on after them.
+    """Commit each new file. Commits before a failure stay, and the next poll continues after them.
 
-    Raises LakeError: SourceUnavailable if it is worth another try.
+    Raises LakeError: SourceUnavailable if a retry can help.
     """
     reporter.tell("Reading")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -55,7 +55,7 @@ def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _elsewhere(job: PollJob, reporter: Reporter, source: SetPollingSource, stored: ObjectContent) -> Elsewhere | None:
-    """Spark, for a large file whose records need not be compared with all that is there."""
+    """Return rows that Spark reads, for a large file whose records need no comparison with all existing records."""
     if stored.info.size < job.spark.from_bytes or not can_spread(source.merge):
         return None
     # PySpark takes half a second to import, and jobs below the limit must not need it at all.
@@ -72,7 +72,7 @@ def _elsewhere(job: PollJob, reporter: Reporter, source: SetPollingSource, store
 
 
 def described(done: Polled) -> str:
-    """What became of a poll, for people."""
+    """Return a message about the result of a poll."""
     if done.commits:
         return f"version {done.version}: {count(done.records, 'record')} of {count(done.commits, 'file')}"
     if done.uncacheable:

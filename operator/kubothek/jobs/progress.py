@@ -1,4 +1,4 @@
-"""Telling how far a job is: a JSON line on standard output, and in a pod an annotation of that pod."""
+"""Progress of a job: JSON lines on standard output, and in a pod an annotation of the pod."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Tells each new stage at once, and within a stage not more often than a person can read.
+    """Reporter of a job's progress: each new stage at once, and within a stage one line per 0.5 s at most.
 
     A context manager; nothing it does can fail the job.
     """
@@ -53,8 +53,9 @@ class Reporter:
             self._annotate.stop()
 
     def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
-        """Stage is a word for people, such as Reading; ``transfer``: blocks, bytes and bytes_total. Safe to call from
-        any thread, for every batch.
+        """Report the stage, a word such as Reading; ``transfer``: blocks, bytes and bytes_total.
+
+        Safe to call from any thread, for every batch.
         """
         self._stages.enter(stage)
         now = self._clock()
@@ -71,7 +72,7 @@ class Reporter:
 
 
 class PodAnnotation:
-    """Keeps an annotation of the pod up to date from a thread of its own, one write in five seconds at most."""
+    """An annotation of the pod, kept up to date by its own thread with one write per five seconds at most."""
 
     def __init__(self, pod: OwnPod, *, seconds: float = _PATCH_SECONDS) -> None:
         self._pod = pod
@@ -84,17 +85,17 @@ class PodAnnotation:
 
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
-        """That of the pod this process runs in; None outside of one."""
+        """Return the annotation of this process's pod; None outside of a pod."""
         pod = OwnPod.of(environ)
         return None if pod is None else cls(pod)
 
     def set(self, progress: Progress) -> None:
-        """Write this soon, unless something newer comes first."""
+        """Write ``progress`` soon, unless a newer one replaces it first."""
         self._next = progress
         self._new.set()
 
     def stop(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._over.set()
         self._new.set()
 

@@ -1,4 +1,4 @@
-"""Hand the files of a Commit to a push source of a dataset's chain, exactly once."""
+"""Ingestion of a Commit's files through a push source of a chain, made exactly once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FORMATS: Final = {"CSV": InputFormat.CSV, "JSONLines": InputFormat.ND_JSON, "Pa
 
 
 def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
-    """Do it, or learn that it was done. Raises LakeError with the chain as it was."""
+    """Push the files, unless the commit id was applied before. Raises LakeError and leaves the chain unchanged."""
     if job.operation != "Append" or job.source is None or job.push_source is None:
         raise InputError("rows of a ledger change through its sources only: append what corrects them")
     reporter.tell("Starting")
@@ -48,7 +48,10 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter: Reporter) -> Ingested:
-    """Here if the files are small, or come from URLs, or are to be compared with all that is there; else with Spark."""
+    """Push with Spark, or in this process.
+
+    This process takes files that are small, come from URLs, or need a comparison with all existing records.
+    """
     files, event, wanted = _stored(source, root.store), push_source(root, name), _FORMATS[source.format]
     size = sum(file.info.size for file in files)
     if not files or not can_spread(event.merge) or size < job.spark.from_bytes:
@@ -77,7 +80,7 @@ def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter:
 
 
 def _stored(source: SourceSpec, store: Store) -> list[StoredFile]:
-    """The files that lie in a store. Raises SourceNotFound."""
+    """Return the source's files in a store. Raises SourceNotFound."""
     landing = store if source.store is None else open_store(translate.store_config(source.store))
     return [
         StoredFile(path, landing.config, ObjectContent.of(path, landing, path).info, _compression(path, source))
@@ -86,7 +89,7 @@ def _stored(source: SourceSpec, store: Store) -> list[StoredFile]:
 
 
 def _downloaded(source: SourceSpec) -> list[Content]:
-    """The files that URLs name, unpacked. Raises SourceRefused, SourceUnavailable."""
+    """Download and unpack the files of the source's URLs. Raises SourceRefused, SourceUnavailable."""
     policy = UrlPolicy(source.allowed_hosts, source.allow_local)
     return [unpacked(FileContent(url, fetch(url, policy).file), _compression(url, source)) for url in source.urls]
 

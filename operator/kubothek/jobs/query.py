@@ -1,4 +1,4 @@
-"""Answer one question, by SQL or of a cube, and keep its rows exactly once: as a file, or as content of a dataset."""
+"""One query, in SQL or of a cube; its rows are written exactly once, as a file or as the content of a dataset."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILTER_LIMIT: Final = 60
 
 
 def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
-    """Do it, or learn that it was done. Raises LakeError with the destination as it was."""
+    """Run the query, unless its result exists already. Raises LakeError and leaves the destination unchanged."""
     reporter.tell("Starting")
     if job.sql is not None and limited.available():
         limited.start(0)
@@ -66,7 +66,7 @@ def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
 
 
 def _question(job: QueryJob) -> tuple[object, ...]:
-    """What tells one query from another."""
+    """Return what identifies a query."""
     asked = job.sql if job.cube is None else job.cube.model_dump_json(exclude_defaults=True)
     at = () if job.as_at is None else (f"at {job.as_at}",)
     return asked, f"tag {job.as_of_tag}" if job.as_of_tag else job.as_of_version, job.as_of_time, *at
@@ -105,7 +105,7 @@ def _file_outcome(result: Result) -> QueryOutcome:
 
 
 def _reads(reads: Sequence[Read]) -> tuple[QueryRead, ...]:
-    """The first few, as results have little room."""
+    """Return the first few reads, as a result has little room."""
     return tuple(
         QueryRead(
             dataset=read.name,
@@ -151,7 +151,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
 def _write(
     query: Answer, store: Store, dataset: DatasetRef, snapshot: Snapshot, told: Callable[[int], None]
 ) -> Written:
-    """The rows as data files. Raises SchemaMismatch, PartitionInvalid before the first is read."""
+    """Write the rows to data files. Raises SchemaMismatch, PartitionInvalid before the first row is read."""
     layout = Layout.of(snapshot.head, translate.layout(dataset, snapshot.head))
     reader = query.rows()
     contract = translate.schema(dataset.table.columns)
@@ -189,7 +189,7 @@ def _write(
 
 
 def _require_values(batch: pa.RecordBatch, reading: pa.Schema) -> None:
-    """Raises DataTypeMismatch for a null in a column that promises values."""
+    """Raise DataTypeMismatch for a null in a column that is not nullable."""
     for field in reading:
         if not field.nullable and batch.column(field.name).null_count:
             raise DataTypeMismatch(f"column {field.name!r} of the result has a null, which table.schema rules out")

@@ -1,4 +1,4 @@
-"""Take the deletion of a dataset back, within the store's grace period."""
+"""Restore of a deleted dataset within the store's grace period."""
 
 from __future__ import annotations
 

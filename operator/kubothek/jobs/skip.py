@@ -1,4 +1,4 @@
-"""Give the files of a table the skipping metadata that its Dataset asks for."""
+"""Skipping metadata for the files of a table, as its Dataset asks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kubothek.table.skipping.model import Part
 from kubothek.words import count
 
 _MOST_ASKED: Final = 1000
-"""So many files are asked for their sizes; more are work for Spark whatever their sizes."""
+"""Most files whose sizes are requested; Spark describes more files, whatever their sizes."""
 
 
 def run(job: SkipJob, store: Store, reporter: Reporter) -> JobResult:
-    """Build, drop and merge; again, or where nothing is to be done, changes nothing. Raises LakeError."""
+    """Build, drop and merge skipping metadata. Idempotent. Raises LakeError."""
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     spec = job.dataset.table.skipping
@@ -41,7 +41,7 @@ def run(job: SkipJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def describe(done: Reskipped) -> str:
-    """What was done, for people."""
+    """Return a message about what was done."""
     said = [f"{count(done.described, 'file')} described"] if done.described else []
     if done.merged:
         said.append(f"{count(done.merged, 'piece of metadata')} merged")
@@ -53,7 +53,7 @@ def describe(done: Reskipped) -> str:
 
 
 def _builder(job: SkipJob, reporter: Reporter) -> Builder:
-    """Here if the files are small in all, else with Spark."""
+    """Describe files in this process if they are small in total; else with Spark."""
 
     def build(described: Described, store: Store, files: Files, told: Told) -> tuple[Part, ...]:
         if not _is_more(store, files, job.spark.from_bytes):
@@ -70,7 +70,7 @@ def _builder(job: SkipJob, reporter: Reporter) -> Builder:
 
 
 def _is_more(store: Store, files: Files, limit: int) -> bool:
-    """Whether the files have more bytes than this."""
+    """Return whether the files have ``limit`` bytes or more."""
     if len(files) > _MOST_ASKED:
         return True
     size = 0

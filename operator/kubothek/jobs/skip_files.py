@@ -1,4 +1,4 @@
-"""Bring the skipping metadata of plain files up to date, or delete it."""
+"""Update or deletion of the skipping metadata of plain files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXT: Final = 160
 
 
 def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
-    """Describe what came or changed. Raises LakeError; what was there is then as it was, or is made anew next time."""
+    """Describe new and changed files. Raises LakeError; the metadata is then unchanged, or the next job rebuilds it."""
     reporter.tell("Starting")
     if job.drop:
         message = f"deleted {count(drop(store, job.name), 'object')} of metadata"
@@ -38,7 +38,7 @@ def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def describe(done: Refreshed) -> str:
-    """What was done, for people."""
+    """Return a message about what was done."""
     index = done.index
     told = f"{index.described:,} of {count(index.listed, 'file')} described"
     changes = [f"{number:,} {word}" for number, word in ((done.added, "new"), (done.removed, "gone")) if number]

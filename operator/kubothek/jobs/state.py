@@ -1,4 +1,4 @@
-"""What a job leaves of the dataset that it worked on: the head as it is now, and how its files are."""
+"""State of a dataset or cube in a job result: its head, and the health of its files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _COUNTED_BYTES: Final = 16 << 20
 
 
 def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: bool = False) -> DatasetState:
-    """The dataset with its health, which is carried on to the present version; ``estimates``: with the garbage.
+    """Return the dataset's state, with its health updated to the current version; ``estimates`` adds the garbage.
 
-    Without that it costs what changed since it was carried on last. That it fails is no failure of a job that has done
-    its work.
+    Without ``estimates`` the cost depends only on what changed since the last update. If the health cannot be computed,
+    it is left out: the job has done its work and must not fail.
     """
     state = translate.dataset_state(log.inspect())
     if state.version is None or state.deleted:
@@ -49,7 +49,7 @@ def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: b
 
 
 def _skipping(store: Store, log: DatasetLog) -> SkippingState | None:
-    """The skipping metadata. Where it is large, entries are counted without a look at whose they are."""
+    """Return the state of the skipping metadata. If it is large, count its entries without matching them to files."""
     snapshot = log.snapshot()
     found, files = snapshot.head.skipping, len(snapshot.head.partitions)
     if sum(part.bytes for part in found.parts) > _COUNTED_BYTES:
@@ -60,8 +60,9 @@ def _skipping(store: Store, log: DatasetLog) -> SkippingState | None:
 
 
 def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
-    """As :func:`state_of`, with a cheap look for what is missing beside the data, and for data that is lost or, as a
-    verification found, damaged.
+    """Return :func:`state_of` with the results of cheap checks.
+
+    They find missing derived objects, lost data files, and damage that an earlier verification found.
     """
     state = state_of(store, log, dataset, estimates=True)
     if state.version is None or state.deleted:
@@ -80,7 +81,7 @@ def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState
 
 
 def cube_state(log: CubeLog, cube: CubeRef) -> CubeState:
-    """The cube as it is now, and what is wrong with it, or with what the Cube says of it."""
+    """Return the cube's state, with a problem of the cube or a contradiction between store and Cube."""
     seen = log.inspect()
     snapshot = seen.snapshot
     if snapshot is None:
@@ -101,7 +102,7 @@ def cube_state(log: CubeLog, cube: CubeRef) -> CubeState:
 
 
 def _contradiction(cube: CubeRef, spec: CubeSpec) -> str | None:
-    """Where the Cube says otherwise than the store: columns and seed of a cube cannot change."""
+    """Return where the Cube contradicts the store; None if they agree. Columns and seed of a cube cannot change."""
     for field, said, found in (
         ("dimensionColumns", cube.dimension_columns, spec.dimension_columns),
         ("partitionColumns", cube.partition_columns, spec.partition_columns),
@@ -114,7 +115,7 @@ def _contradiction(cube: CubeRef, spec: CubeSpec) -> str | None:
 
 
 def member_states(store: Store, cube: CubeRef, names: Collection[str]) -> tuple[DatasetState, ...]:
-    """The datasets of these names, as they are now, in the order of their uuids; without their health."""
+    """Return the states of the named datasets in the order of their uuids, without health."""
     refs = sorted((member.dataset for member in cube.members if member.name in names), key=lambda ref: ref.uuid)
     logs = (DatasetLog(store, ref.uuid, claim=translate.claim(ref)) for ref in refs)
     return tuple(_member_state(store, log) for log in logs)

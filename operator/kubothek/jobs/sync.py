@@ -1,7 +1,7 @@
-"""Make a dataset what it is in a Repository, or the other way round.
+"""Synchronisation of a dataset with a Repository: pull or push.
 
-Both can be interrupted at any moment, and run twice at once: what arrived is found by its hash, and one commit here, or
-one replacement of the head there, makes all of it seen.
+Both can be interrupted at any moment and can run concurrently. Objects that arrived are found by their hashes, and one
+commit (pull) or one replacement of the remote head (push) makes all of them visible.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 
 def run(job: SyncJob, store: Store, reporter: Reporter) -> JobResult:
-    """Compare, move what is missing, commit. Raises LakeError: StoreUnavailable if it is worth another try; Diverged,
-    ChainCorrupt, InvalidCredentials, AccessDenied, SourceRefused, DatasetNotFound if a person has to act.
+    """Compare both sides, transfer missing objects, commit.
+
+    Raises LakeError: StoreUnavailable if a retry can help; Diverged, ChainCorrupt, InvalidCredentials, AccessDenied,
+    SourceRefused, DatasetNotFound if a user must act.
     """
     reporter.tell("Comparing")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -61,7 +63,7 @@ def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told)
 
     try:
         done = pull()
-    except (DatasetExists, IdReused):  # another attempt has made it meanwhile: go on from there
+    except (DatasetExists, IdReused):  # another attempt has created it meanwhile: continue from there
         done = pull()
     brought = done.brought
     return SyncOutcome(
@@ -85,7 +87,7 @@ def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told)
 
 
 def described(job: SyncJob, done: SyncOutcome) -> str:
-    """What became of a sync, for people."""
+    """Return a message about the result of a sync."""
     if not done.blocks:
         return f"nothing new: both end with {done.head}"
     verb = "pulled" if job.direction == "Pull" else "pushed"
@@ -111,12 +113,12 @@ def _told(reporter: Reporter) -> Told:
     return told
 
 
-# --- the way there ---------------------------------------------------------------------------------------------------
+# --- connection ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _reach(remote: RemoteRef) -> Iterator[Reach]:
-    """What it takes to reach the Repository. Raises InputError, SourceRefused."""
+    """Yield how to reach the Repository. Raises InputError, SourceRefused."""
     from kubothek.odf.sync import Reach
 
     policy = UrlPolicy(remote.allowed_hosts, remote.allow_local, named_private=True)
@@ -133,12 +135,12 @@ def _reach(remote: RemoteRef) -> Iterator[Reach]:
         Path(unquote(asked.path)).mkdir(parents=True, exist_ok=True)
     token = None if remote.secret_dir is None else _token(remote.secret_dir)
     with _certificates(remote.ca_bundle) as file:
-        # On one's own machine its proxies are asked, as `kubothek pull` does.
+        # On a user's own machine its proxies are used, as with `kubothek pull`.
         yield Reach(token=token, ca_file=file, policy=None if remote.allow_local else policy)
 
 
 def _token(directory: str) -> str:
-    """What the Secret holds. Raises InputError."""
+    """Read the token in the Secret. Raises InputError."""
     try:
         token = (Path(directory) / TOKEN_KEY).read_text(encoding="ascii").strip()
     except OSError as error:
@@ -152,7 +154,7 @@ def _token(directory: str) -> str:
 
 @contextmanager
 def _certificates(bundle: str | None) -> Iterator[str | None]:
-    """The certificates as a file. Raises InputError."""
+    """Yield the name of a file with the certificates. Raises InputError."""
     if bundle is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Give a table the tags that its Dataset names."""
+"""Tags of a table, as its Dataset names them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SHOWN = 8
 
 
 def run(job: TagJob, store: Store, reporter: Reporter) -> JobResult:
-    """Make the tags exactly these, in one commit; again, or where they are so already, changes nothing.
+    """Set exactly the tags of the job, in one commit. Idempotent.
 
-    Raises LakeError, with all tags as they were, also if only one of them cannot be.
+    Raises LakeError and changes no tag, even if only one of them is invalid.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)

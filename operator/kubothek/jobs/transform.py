@@ -1,4 +1,4 @@
-"""Bring a derivative up to what its inputs are by now, in as many runs as it takes."""
+"""Update of a derivative to the current state of its inputs, in as many runs as needed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from kubothek.storage.parallel import Spread
 
 
 def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:
-    """One commit for each run, which takes what is new in the inputs up to a limit. Again, it goes on after them.
+    """Commit once per run, each with new records of the inputs up to a limit. A repetition continues after them.
 
-    Raises LakeError: InputMissing, InputDiverged, TransformInvalid, SchemaMismatch, of another engine EngineFailed and
-    EngineMisbehaved, with the dataset as the last run left it.
+    Raises LakeError: InputMissing, InputDiverged, TransformInvalid, SchemaMismatch; from an engine of another party
+    EngineFailed and EngineMisbehaved. The dataset stays as the last run left it.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -48,7 +48,7 @@ def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _with_spark(job: TransformJob, store: Store, reporter: Reporter, stack: ExitStack) -> Callable[[], Spread]:
-    """One session for all runs of the job, which begins with the first that is divided."""
+    """Return a function that starts one Spark session, for all divided runs of the job."""
 
     @cache
     def spread() -> Spread:

@@ -1,4 +1,4 @@
-"""Between the plain data of :mod:`kubothek.api.jobs` and what :mod:`kubothek.lake` works with."""
+"""Translation between the job specs of :mod:`kubothek.api.jobs` and the types of the data plane."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _NAMES_LIMIT: Final = 256
 
 
 def store_config(store: jobs.StoreRef) -> StoreConfig:
-    """How to reach the store."""
+    """Return how to reach the store."""
     return StoreConfig(store.url, store.endpoint, store.region, store.credentials_dir, store.keys_dir)
 
 
 def schema(columns: Sequence[jobs.Column]) -> pa.Schema | None:
-    """The schema of explicit columns; None if there are none. Raises SchemaMismatch for an unknown type."""
+    """Return the schema of explicit columns; None if there are none. Raises SchemaMismatch for an unknown type."""
     if not columns:
         return None
     return pa.schema([pa.field(c.name, parse_type(c.type), nullable=c.nullable) for c in columns])
 
 
 def layout(dataset: jobs.DatasetRef, head: Head) -> Layout:
-    """The layout that the Dataset asks for; one that adopts need not say how the table is partitioned."""
+    """Return the layout of the Dataset; if it adopts a table, partition columns default to those of the head."""
     wanted = plain_layout(dataset.table)
     return replace(wanted, partition_on=head.partition_keys) if dataset.adopt and not wanted.partition_on else wanted
 
 
 def plain_layout(table: jobs.TableSpec) -> Layout:
-    """The layout that a table is to have."""
+    """Return the layout that the table's spec asks for."""
     return Layout(
         partition_on=table.partition_on,
         sort_by=table.sort_by,
@@ -62,27 +62,27 @@ def plain_layout(table: jobs.TableSpec) -> Layout:
 
 
 def clustering(found: jobs.Clustering | None) -> Clustering | None:
-    """The order that rows are to be in."""
+    """Return the order of rows; None if there is none."""
     return None if found is None else Clustering(found.by, found.curve)
 
 
 def dialect(table: jobs.TableSpec) -> Dialect | None:
-    """The dialect that the Dataset asks for; None = as it is."""
+    """Return the index dialect of the Dataset; None keeps the table's dialect."""
     return Dialect(table.dialect) if table.dialect else None
 
 
 def evolves(table: jobs.TableSpec) -> bool:
-    """Whether rows may bring the table new columns and wider types."""
+    """Return whether new rows may add columns and widen types."""
     return table.schema_evolution == "Compatible"
 
 
 def indices(table: jobs.TableSpec) -> dict[str, IndexKind] | None:
-    """The indices that the Dataset asks for, by column; None: those that are there."""
+    """Return the indices of the Dataset, by column; None keeps the existing ones."""
     return None if table.indices is None else {index.column: IndexKind(index.kind) for index in table.indices}
 
 
 def skipping(wanted: jobs.SkippingSpec | None) -> SkippingState:
-    """The skipping indices that the Dataset asks for, without those that are to be chosen; none: no metadata."""
+    """Return the explicit skipping indices of the Dataset, without automatic ones; no indices mean no metadata."""
     if wanted is None:
         return SkippingState()
     indices = tuple(IndexDefinition(each.type, each.columns, each.params, each.key) for each in wanted.indices)
@@ -92,14 +92,14 @@ def skipping(wanted: jobs.SkippingSpec | None) -> SkippingState:
 
 
 def skipping_index(definition: IndexDefinition) -> jobs.SkippingIndexSpec:
-    """The inverse, for one."""
+    """Return the spec of one skipping index."""
     return jobs.SkippingIndexSpec(
         type=definition.type, columns=definition.columns, params=dict(definition.params), key=definition.key
     )
 
 
 def skipping_state(found: SkippingState, described: int) -> jobs.SkippingState | None:
-    """The skipping metadata that a table has; None if it has none."""
+    """Return the state of a table's skipping metadata; None if it has no indices."""
     if not found.indices:
         return None
     return jobs.SkippingState(
@@ -112,12 +112,12 @@ def skipping_state(found: SkippingState, described: int) -> jobs.SkippingState |
 
 
 def csv_options(csv: jobs.CsvOptions) -> CsvOptions:
-    """How to read CSV."""
+    """Return how to read CSV."""
     return CsvOptions(csv.delimiter, csv.quote, csv.header, csv.null_values)
 
 
 def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
-    """The source; its paths are in ``default`` if it names no store."""
+    """Return the source; its paths are in the store ``default`` if it names no store."""
     return Source(
         format=Format(spec.format),
         store=store_config(spec.store or default) if spec.paths else None,
@@ -131,19 +131,19 @@ def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
 
 
 def retention(policy: jobs.RetentionSpec) -> Retention:
-    """Which versions a policy keeps."""
-    from kubothek.gc import Retention  # with it comes all that may hold a version, ledgers above all
+    """Return which versions a policy keeps."""
+    from kubothek.gc import Retention  # it imports everything that can hold a version, such as ledgers
 
     return Retention(policy.versions, None if policy.seconds is None else timedelta(seconds=policy.seconds))
 
 
 def claim(dataset: jobs.DatasetRef) -> log.Claim:
-    """Who asks to write the dataset."""
+    """Return the claim that asks to write the dataset."""
     return log.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
 
 
 def cube_spec(cube: jobs.CubeRef) -> CubeSpec | None:
-    """What the Cube says the cube is; None if it leaves that to the store. Raises CubeInvalid."""
+    """Return the cube's specification in the manifest; None if the manifest gives none. Raises CubeInvalid."""
     if not cube.dimension_columns:
         return None
     return CubeSpec(
@@ -157,12 +157,12 @@ def cube_spec(cube: jobs.CubeRef) -> CubeSpec | None:
 
 
 def seed_uuid(cube: jobs.CubeRef) -> str:
-    """The dataset beside which results of jobs are kept."""
+    """Return the uuid of the seed dataset, with which job results are stored."""
     return f"{cube.prefix}{SEPARATOR}{cube.seed}"
 
 
 def cube_log(store: Store, cube: jobs.CubeRef, *, by: str, conditional_writes: bool | None) -> CubeLog:
-    """The cube's log, for the claims that ask. A store of which nobody knows if it can do so is probed."""
+    """Return the cube's log under the claims of its members. If ``conditional_writes`` is None, probe the store."""
     if conditional_writes is None:
         conditional_writes = store.probe().conditional_writes
     claims = {member.name: claim(member.dataset) for member in cube.members}
@@ -170,14 +170,14 @@ def cube_log(store: Store, cube: jobs.CubeRef, *, by: str, conditional_writes: b
 
 
 def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: bool | None) -> DatasetLog:
-    """The dataset's log, for the claim that asks. A store of which nobody knows if it can do so is probed."""
+    """Return the dataset's log under its claim. If ``conditional_writes`` is None, probe the store."""
     if conditional_writes is None:
         conditional_writes = store.probe().conditional_writes
     return DatasetLog(store, dataset.uuid, claim=claim(dataset), conditional_writes=conditional_writes)
 
 
 def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
-    """What a look at the dataset showed."""
+    """Return the observed state of the dataset, as a job result holds it."""
     totals = state.totals
     return jobs.DatasetState(
         uuid=state.uuid,
@@ -201,12 +201,12 @@ def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
 
 
 def _told(columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The columns, unless their names would take the room of other datasets in a result."""
+    """Return the columns; None if their names take too much room in a result."""
     return columns if columns is not None and sum(map(len, columns)) <= _NAMES_LIMIT else None
 
 
 def health_state(health: Health) -> jobs.HealthState:
-    """How the files are; steps of the histogram without files are left out, as results have little room."""
+    """Return the health of the files, without empty steps of the histogram, as a result has little room."""
     return jobs.HealthState(
         version=health.version,
         small_files=health.small.files,

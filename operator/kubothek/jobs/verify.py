@@ -1,4 +1,4 @@
-"""Find out whether a dataset is what was committed: its chain, its files, its indices. It changes no data."""
+"""Verification that chain, files and indices of a dataset are what was committed. It changes no data."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from kubothek.verify.recursion import verify_recursively
 _LEVELS: Final = {"Chain": Level.CHAIN, "Physical": Level.PHYSICAL, "Full": Level.FULL}
 _SUMMED: Final = ("blocks", "slices", "files", "unproven", "rows", "bytes", "wrong")
 _RECORD_BYTES: Final = 32
-"""What a record of a chain takes, roughly."""
+"""Estimated size of a record of a chain."""
 _LONGEST_MESSAGE: Final = 600
 _LONGEST_NAME: Final = 300
 
 
 def run(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
-    """Look at it. Whatever is wrong with the data is a result, and is noted for inspections; raises LakeError if it
-    cannot be looked at. Again, it looks again.
+    """Verify the dataset. Damage of the data is a result, and is stored for inspections.
+
+    Raises LakeError if the dataset cannot be read. A repetition verifies again.
     """
     reporter.tell("Starting")
     if job.recursive:
@@ -55,7 +56,7 @@ def run(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _recursively(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
-    """The same of all that it is made of, roots first."""
+    """Verify the dataset and all datasets that it derives from, roots first."""
     log = translate.dataset_log(store, job.dataset, conditional_writes=True)
     with ExitStack() as stack:
         found = verify_recursively(
@@ -89,7 +90,7 @@ def _recursively(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def told_recursively(found: Sequence[tuple[str, DatasetVerdict]]) -> str:
-    """What came of a dataset and all that it is made of, for people."""
+    """Return a message about a dataset and all datasets that it derives from."""
     for name, verdict in found:
         if not verdict.sound:
             return f"{name}: {verdict}"
@@ -98,7 +99,7 @@ def told_recursively(found: Sequence[tuple[str, DatasetVerdict]]) -> str:
 
 
 def _spread(job: VerifyJob, store: Store, log: DatasetLog, reporter: Reporter, stack: ExitStack) -> Spread | None:
-    """Spark, if there is much to read; None: threads here."""
+    """Return a spread over Spark if there is much to read; None means threads of this process."""
     if job.level == "Chain" or _bytes(log) < job.spark.from_bytes:
         return None
     # PySpark takes half a second to import, and jobs below the limit must not need it at all.
@@ -110,7 +111,7 @@ def _spread(job: VerifyJob, store: Store, log: DatasetLog, reporter: Reporter, s
 
 
 def _bytes(log: DatasetLog) -> int:
-    """What there is to read, roughly; 0 if nobody can tell."""
+    """Return the estimated number of bytes to read; 0 if unknown."""
     try:
         snapshot = log.snapshot()
         chain = snapshot.head.chain

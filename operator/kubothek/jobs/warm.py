@@ -1,8 +1,8 @@
 """The program of a driver that waits for a job: ``python -m kubothek.jobs.warm``.
 
-It does what takes a job's first seconds before there is one: imports, a commit of a few rows to a directory that is
-thrown away, a look at the store, and on request a Spark session. Then it says so on its pod, waits until the operator
-writes a job there, and runs that as a pod of its own would (:mod:`kubothek.jobs.main`). It runs one, and ends with it.
+It does in advance what takes a job's first seconds: imports, a commit of a few rows to a temporary directory, a read of
+the store, and on request the start of a Spark session. Then it marks its pod as ready and waits until the operator
+writes a job to the pod. It runs that job like any other driver (:mod:`kubothek.jobs.main`) and exits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 from kubothek.api.jobs import Claim, CommitJob, DatasetRef, SourceSpec, SparkSettings, StoreRef, signed  # noqa: F401
 from kubothek.errors import LakeError, ObjectNotFound
-from kubothek.jobs import commit, cube, main, outcome, push, query, tag, translate  # noqa: F401 - so that they are there
+from kubothek.jobs import commit, cube, main, outcome, push, query, tag, translate  # noqa: F401 - imported in advance
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import Reporter
 from kubothek.storage import open_store
@@ -36,13 +36,13 @@ _PAUSE_SECONDS: Final = 1.0
 _SETTINGS: Final = ".kubothek/store.json"
 _ROWS: Final = "number,word\n" + "".join(f"{number},word {number}\n" for number in range(100))
 _ROUNDS: Final = 2
-"""The second commit to a table does what the first one does not: it reads a head."""
+"""Two, as only the second commit to a table reads a head."""
 
 log = logging.getLogger("kubothek.jobs")
 
 
 def run(environ: Mapping[str, str] = os.environ) -> int:
-    """Get ready, wait for a job, run it; its exit code."""
+    """Prepare, wait for a job, run it; return its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _leave)
     pod = OwnPod.of(environ)
@@ -57,7 +57,7 @@ def run(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def prepare(environ: Mapping[str, str]) -> None:
-    """Do what a job would have to do first. What fails here is the job's to report."""
+    """Do what every job does first. The job itself reports what fails here."""
     rehearse(SparkSettings(from_bytes=1 << 30))
     if store := environ.get("KUBOTHEK_WARM_STORE"):
         try:
@@ -74,7 +74,7 @@ def prepare(environ: Mapping[str, str]) -> None:
 
 
 def rehearse(spark: SparkSettings) -> None:
-    """Commit a few rows where nobody will look."""
+    """Commit a few rows to a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="kubothek-rehearsal-") as directory:
         (Path(directory) / "rows.csv").write_text(_ROWS)
         place = StoreRef(name="rehearsal", url=f"file://{directory}", conditional_writes=True)
@@ -93,7 +93,7 @@ def rehearse(spark: SparkSettings) -> None:
 
 
 def take(pod: OwnPod, directory: Path) -> Path:
-    """Wait for a job; the file that it is written to. Its executors' template is where drivers look for it."""
+    """Wait for a job; return the file with it. Its executor template is set where drivers read it."""
     told = False
     while True:
         try:
@@ -121,7 +121,7 @@ def _written(annotations: Mapping[str, str], directory: Path) -> Path:
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
-    """Nothing was begun."""
+    """Exit at once, as no job has begun."""
     os._exit(outcome.EXIT_TERMINATED)
 
 
