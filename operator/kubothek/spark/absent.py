@@ -1,4 +1,4 @@
-"""A named error where PySpark is not installed, at whichever of its modules is imported first."""
+"""An explicit error for imports of PySpark when it is not installed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MODULES: Final = ("pyspark", "py4j")
 
 
 class SparkNotInstalled(SparkUnavailable, ModuleNotFoundError):
-    """PySpark is not installed. Libraries that can do without it take this for the usual error of an import."""
+    """PySpark is not installed. Libraries to which it is optional handle this as a normal import error."""
 
     reason = "SparkUnavailable"
 
 
 class _Absent(MetaPathFinder):
-    """Finds what no other finder found, to say what it is for."""
+    """Last finder, which raises for modules of PySpark that no other finder found."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -35,6 +35,6 @@ class _Absent(MetaPathFinder):
 
 
 def install() -> None:
-    """Have imports of PySpark end in SparkNotInstalled if there is none."""
+    """Make imports of PySpark raise SparkNotInstalled if it is not installed."""
     if not any(isinstance(finder, _Absent) for finder in sys.meta_path):
         sys.meta_path.append(_Absent())

@@ -1,4 +1,4 @@
-"""A look at a Spark context now and then, from a thread beside the one that waits for it."""
+"""Periodic checks of a Spark context, in a thread beside the one that waits for it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from py4j.protocol import Py4JError
 
 @contextmanager
 def beside(name: str, seconds: float, look: Callable[[], bool]) -> Iterator[None]:
-    """Call ``look`` every so many seconds while the inside runs, until it says that it has seen enough.
+    """Call ``look`` every ``seconds`` while the body runs, until it returns True.
 
-    ``name``  of the thread
+    ``name``  name of the thread
     """
     over = threading.Event()
 
     def looking() -> None:
-        with suppress(Py4JError, OSError):  # the JVM is gone, which the thread that waits for it will report
+        with suppress(Py4JError, OSError):  # the waiting thread reports that the JVM is gone
             while not over.wait(seconds) and not look():
                 pass
 

@@ -1,4 +1,4 @@
-"""Running a DataFrame whose tasks report what they did: as a job of its own, watched, and stopped at a failure."""
+"""Runs of a DataFrame whose tasks report what they did: each a job group of its own, cancelled at a failure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def collect(
     failures: Accumulator[list[Failure]],
     told: Callable[[int, int], None],
 ) -> pa.Table | Failure:
-    """The rows of the frame, a few per task; or the first bundle's failure, as soon as any task reports one.
+    """Return the rows of the frame, a few per task; or the first bundle's failure, once any task reports one.
 
-    ``title`` is the job's in Spark's UI; ``told`` hears of tasks done and tasks in all. Raises SparkFailed.
+    ``title`` is shown in Spark's UI; ``told`` gets the numbers of tasks done and of all tasks. Raises SparkFailed.
     """
     context = session.sparkContext
     group = f"kubothek-{uuids.uuid4().hex}"
@@ -44,7 +44,7 @@ def collect(
     return rows
 
 
-# Watching a group of Spark jobs from the driver: how far it is, and when to stop it.
+# Progress and cancellation of a group of Spark jobs, from the driver.
 
 
 _SECONDS: Final = 0.5
@@ -54,7 +54,7 @@ _SECONDS: Final = 0.5
 def watched(
     context: SparkContext, group: str, told: Callable[[int, int], None], stop: Callable[[], bool]
 ) -> Iterator[None]:
-    """Meanwhile, and at a good end, tell ``told(tasks done, tasks in all)``; cancel the group when ``stop()``."""
+    """Call ``told(tasks done, all tasks)`` during the body and after its success; cancel the group on ``stop()``."""
 
     def tell() -> None:
         done, total = _tasks(context, group)

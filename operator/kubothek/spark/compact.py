@@ -1,7 +1,7 @@
 """Compaction with Spark: each task rewrites some bundles of small files.
 
-No rows travel through Spark: numbers of tasks go in, and what was written comes out. pyarrow reads and writes in the
-workers, with the functions of :mod:`kubothek.table.maintenance.rewriting`.
+No rows pass through Spark: task numbers go in, and manifests of the written files come out. pyarrow reads and writes
+in the workers, with the functions of :mod:`kubothek.table.maintenance.rewriting`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from kubothek.table.maintenance.rewriting import TASK_BYTES, Compacting, Replace
 from kubothek.table.operations.gathering import Gathered
 
 RESULT_SCHEMA: Final = "task bigint, added string, gathered string"
-"""By the number of the task: a line for each of its bundles, in order, with the new files; one with index entries."""
+"""Per task, a line for each of its bundles, in order, with the new files; and one line with index entries."""
 
 Told = Callable[[int, int], None]
-"""Hears of tasks done, and of all tasks."""
+"""Takes the numbers of tasks done and of all tasks."""
 
 
 def compact_with_spark(session: SparkSession, told: Told = lambda done, total: None) -> Compactor:
-    """Rewriting with this session. Raises what :func:`~kubothek.table.maintenance.rewriting.rewrite_bundles` raises,
-    and
-    SparkFailed.
+    """Return a compactor that uses this session.
+
+    It raises what :func:`~kubothek.table.maintenance.rewriting.rewrite_bundles` raises, and SparkFailed.
     """
 
     def run(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
@@ -70,7 +70,7 @@ def _run(session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bu
 
 
 def _joined(parts: Sequence[tuple[Bundle, ...]], found: pa.Table) -> Rewritten:
-    """What all tasks did, after the counts proved that nothing is missing."""
+    """Join the results of all tasks. Raises RowsLost if one is missing."""
     added: list[list[tuple[PartitionFile, ...]]] = [[] for _ in parts]
     gathered = []
     for line in found.to_pylist():

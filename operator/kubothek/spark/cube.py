@@ -1,12 +1,11 @@
-"""A cube query as a DataFrame: planned here, read and joined in the tasks, partition by partition.
+"""A cube query as a DataFrame: planned on the driver, read and joined in tasks, one partition at a time.
 
     from kubothek.spark.cube import read
     found = read(spark, "s3://lake/warehouse", "geo", conditions="country = 'DE'", payload_columns=["temp", "mayor"])
 
-The datasets of a cube lie side by side by its partition columns, so all that a row needs is in the files of one
-partition: a task reads these, joins them in memory and hands on the rows. No row is shuffled, and none passes the
-driver; what travels is the plan, the names of files. Spark sees a scan; filters put on the DataFrame later do not reach
-it, conditions do.
+All datasets of a cube have the cube's partition columns, so a row needs only the files of one partition. A task reads
+these, joins them in memory and returns the rows. No row is shuffled or passes the driver; only the plan, with names of
+files, is sent. Conditions of the query prune files; later filters on the DataFrame do not reach the scan.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ def read(
     credentials_dir: str | None = None,
     **asked: Unpack[Asked],
 ) -> DataFrame:
-    """The rows of a cube query, lazily, in no particular order; within a partition sorted by the dimensions.
+    """Return the rows of a cube query, lazily: partitions in no order, rows of a partition sorted by the dimensions.
 
     ``conditions``, ``asked``              as for :func:`kubothek.cube.query.query`
     ``as_of``                              a version of the cube, or a time at which it was current
-    ``endpoint``, ``region``, ``credentials_dir``  as for :func:`kubothek.open`; executors need the directory as well
+    ``endpoint``, ``region``, ``credentials_dir``  as for :func:`kubothek.open`; executors need the directory too
 
     Raises DatasetNotFound, VersionNotFound, and what the query raises.
     """
@@ -52,14 +51,14 @@ def read(
 
 
 def frame(session: SparkSession, store: StoreConfig, plan: Plan) -> DataFrame:
-    """The rows of a query that was planned already. Raises InputError for a type that Spark has no equal of."""
+    """Return the rows of a planned query. Raises InputError for a type that Spark does not have."""
     tasks = max(1, min(plan.units, _MOST_TASKS))
     numbers = session.range(0, plan.units, 1, tasks)
     return numbers.mapInArrow(_Work(store, plan), spark_schema(plan.schema))
 
 
 class _Work:
-    """What Spark's Python workers run: numbers of pieces of work in, rows out."""
+    """Task for Spark's Python workers: numbers of pieces of work in, rows out."""
 
     def __init__(self, store: StoreConfig, plan: Plan) -> None:
         self._store = store

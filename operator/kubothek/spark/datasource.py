@@ -1,15 +1,14 @@
-"""``spark.read.format("kubothek")``: a dataset for SQL, Spark Connect and anything that knows formats only.
+"""``spark.read.format("kubothek")``: a dataset for SQL, Spark Connect and programs that only know formats.
 
     CREATE TEMPORARY VIEW flights USING kubothek OPTIONS (path 's3://lake/warehouse', uuid 'flights', versionAsOf 12)
 
-This is the slower way: Spark lets a data source in Python neither hand its files to Spark's own reader nor see which
-columns a query needs, so Python workers read, at about twice the CPU, all columns there are. Filters are not taken
-from Spark either: Spark 4.3 keeps those of one query for the next one over the same DataFrame or view, which then
-gives wrong rows without a word. What shall not be read is said in options, and Spark filters what comes.
-:func:`kubothek.spark.frames.read` has none of these limits.
+This is the slower way. Spark does not let a Python data source use Spark's own reader, nor see which columns a query
+needs. So Python workers read all columns, at about twice the CPU. Predicate pushdown is off: Spark 4.3 keeps a query's
+filters for the next query over the same DataFrame or view, which then silently returns wrong rows. Options restrict
+what is read, and Spark filters the result. :func:`kubothek.spark.frames.read` has none of these limits.
 
 Options: ``path`` of the store and ``uuid`` of the dataset; ``versionAsOf``, ``timestampAsOf`` or ``tagAsOf``;
-``columns``, with commas between them (or ``spark.read.schema(...)``); ``where``, a filter; ``endpoint``, ``region``,
+``columns``, separated by commas (or ``spark.read.schema(...)``); ``where``, a filter; ``endpoint``, ``region``,
 ``credentialsDir`` as for :func:`kubothek.open`.
 """
 
@@ -45,7 +44,7 @@ _KNOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options, checked; ``columns`` None = all."""
+    """The validated options; ``columns`` None = all."""
 
     store: StoreConfig
     uuid: str
@@ -55,7 +54,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
-        """Raises InputError for an option that is missing, unknown or not what it should be."""
+        """Validate options. Raises InputError for a missing, unknown or invalid one."""
         known = {name.lower() for name in _KNOWN}
         if unknown := [name for name in given if name.lower() not in known]:
             raise InputError(f"unknown option {unknown[0]!r}; there are {', '.join(_KNOWN)}")
@@ -72,13 +71,13 @@ class Options:
         )
 
     def snapshot(self) -> tuple[Store, Snapshot]:
-        """The version that is asked for."""
+        """Return the store and the snapshot of the requested version."""
         store = open_store(self.store)
         return store, Dataset(Lake(store), self.uuid).snapshot(self.as_of)
 
 
 class KubothekSource(spark.DataSource):
-    """The format; Spark makes one for each query, and calls it in a Python process of its own."""
+    """The format. Spark creates one per query, and calls it in a separate Python process."""
 
     @classmethod
     def name(cls) -> str:
@@ -95,13 +94,13 @@ class KubothekSource(spark.DataSource):
 
 @dataclass(frozen=True)
 class Files(spark.InputPartition):
-    """What one task reads: a version as if it had no other files."""
+    """Input of one task: a snapshot reduced to the task's files."""
 
     snapshot: Snapshot
 
 
 class Reader(spark.DataSourceReader):
-    """Plans on the driver, reads in tasks; ``wanted`` are the columns that Spark asks for."""
+    """Reader that plans on the driver and reads in tasks; ``wanted`` are the columns that Spark asks for."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         self._options = options
@@ -120,7 +119,7 @@ class Reader(spark.DataSourceReader):
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Files):
-            return  # Spark makes up an empty partition where there is none
+            return  # without partitions, Spark makes up an empty one
         store = open_store(self._options.store)
         for batch in scan(store, partition.snapshot, self._wanted.names, self._options.where):
             yield batch.cast(self._wanted)

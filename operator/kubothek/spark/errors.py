@@ -1,4 +1,4 @@
-"""What can go wrong with Spark itself. What goes wrong with data or stores keeps its own type on its way here."""
+"""Errors of Spark itself. Errors of data and stores keep their own types when Spark carries them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from kubothek.errors import LakeError
 
 
 class SparkFailed(LakeError):
-    """Spark gave up: executors were lost too often, or the JVM ended. Another try may have more luck."""
+    """Spark gave up: executors were lost too often, or the JVM ended. A retry may succeed."""
 
     transient = True
 
 
 class SparkUnavailable(LakeError):
-    """Spark does not start here: PySpark or Java is not installed, or Spark refuses the settings."""
+    """Spark does not start: PySpark or Java is not installed, or Spark refuses the settings."""
 
 
 class ExecutorsUnavailable(LakeError):
-    """Spark has work and no executor. The next attempt may find room for some."""
+    """Spark has work and no executor. A retry may find resources for executors."""
 
     transient = True
 
 
 def last_words(error: BaseException) -> str:
-    """The line of a Spark error that says most: the last Python error in it, or the first line."""
+    """Return the most useful line of a Spark error: its last Python error, or else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
     said = python or lines or [type(error).__name__]

@@ -1,8 +1,8 @@
-"""Fat rows: many rows of one partition and bucket as one row of Spark, which moves them without looking into them.
+"""Fat rows: many rows of one partition and bucket as one row of Spark, which moves it without decoding it.
 
-A fat row is a partition path, a bucket if the table has any, the number of rows, and the rows without partition columns
-as one Arrow record batch (IPC without its schema, which both sides know), compressed with zstd. A row without path and
-payload only counts.
+A fat row has a partition path, a bucket if the table has buckets, the number of rows, and the rows without partition
+columns. These are one Arrow record batch (IPC without the schema, which both sides know), compressed with zstd. A fat
+row without path and payload only counts rows.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ FatRow = tuple[Group | None, int, bytes | None]
 
 SPARK_SCHEMA: Final = "path string, bucket int, rows bigint, payload binary"
 GROUP: Final = ("path", "bucket")
-"""The columns by which fat rows belong together."""
+"""The columns that group fat rows."""
 FAT_ROW_BYTES: Final = 8 << 20
-"""Uncompressed size at which the rows of a group are sent off."""
+"""Uncompressed size at which the rows of a group are emitted."""
 HELD_BYTES: Final = 96 << 20
-"""What a packer holds of groups that are smaller, before it sends them all off."""
+"""Total size of smaller groups that a packer holds before it emits all of them."""
 
 
 class Packer:
-    """Collects the rows of groups into fat rows."""
+    """Builder of fat rows from the rows of groups."""
 
     def __init__(self) -> None:
         self._pieces: dict[Group, list[pa.RecordBatch]] = {}
@@ -36,7 +36,7 @@ class Packer:
         self._compressor = zstandard.ZstdCompressor(level=1)
 
     def add(self, group: Group, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows of a group; gives what became large enough to be sent off."""
+        """Add rows of a group; yield fat rows that are large enough."""
         step = max(1, rows.num_rows * FAT_ROW_BYTES // max(1, rows.nbytes))
         for start in range(0, rows.num_rows, step):
             piece = rows.slice(start, step)
@@ -48,7 +48,7 @@ class Packer:
             yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Everything that is held."""
+        """Yield everything that is held."""
         packed: list[FatRow] = []
         size = 0
         for group in list(self._pieces):
@@ -68,7 +68,7 @@ class Packer:
 
 
 def fat_rows(rows: Sequence[FatRow]) -> pa.RecordBatch:
-    """Fat rows as Spark takes them."""
+    """Return fat rows as a record batch for Spark."""
     groups, counts, payloads = zip(*rows, strict=True)
     columns: list[pa.Array[Any]] = [
         pa.array([group and group.path for group in groups], pa.string()),
@@ -80,14 +80,14 @@ def fat_rows(rows: Sequence[FatRow]) -> pa.RecordBatch:
 
 
 class Unpacker:
-    """Gives the rows of fat rows back, of partitions whose rows have this schema."""
+    """Decoder of fat rows; ``schema`` is that of the rows without partition columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._decompressor = zstandard.ZstdDecompressor()
 
     def unpack(self, batch: pa.RecordBatch) -> Iterator[tuple[Group | None, int, pa.RecordBatch | None]]:
-        """Group, number of rows and rows of each; the rows of one at a time are in memory."""
+        """Yield group, number of rows and rows of each fat row; only one is in memory at a time."""
         for path, bucket, rows, payload in zip(*batch.columns, strict=True):
             content = payload.as_buffer()
             unpacked = None

@@ -3,9 +3,9 @@
     from kubothek.spark.frames import read
     delayed = read(spark, "s3://lake/warehouse", "flights", where="month = 3 AND delay > 60", as_of=12)
 
-Which files to read is planned here, on the driver, from partition keys, indices and statistics; what Spark gets is
-the list of these files. See :mod:`kubothek.spark.datasource` for ``spark.read.format("kubothek")``, which needs no
-JVM behind the session and is slower.
+The driver plans which files to read, from partition keys, indices and statistics, and gives Spark the list of files.
+See :mod:`kubothek.spark.datasource` for ``spark.read.format("kubothek")``, which needs no JVM behind the session and is
+slower.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ def read(
     region: str | None = None,
     credentials_dir: str | None = None,
 ) -> DataFrame:
-    """The rows of one version of a dataset, lazily, in no particular order.
+    """Return the rows of one version of a dataset, lazily, in no order.
 
     ``session``  a classic session (not Spark Connect), with the S3A jars for a store in S3
     ``columns``  names, in the order wanted; None = all
-    ``where``    only rows for which it is TRUE. What it says of partition columns, indexed columns and statistics
-                 decides which files Spark gets to see. Filters put on the DataFrame later skip partitions and row
-                 groups, but no indices are asked for them
-    ``as_of``    a version, a time at which it was current, or a tag of it
-    ``endpoint``, ``region``, ``credentials_dir``  as for :func:`kubothek.open`; Spark is told the same, for this
-                 bucket. Where they are left out, the session's own S3A settings count
+    ``where``    only rows for which it is TRUE. It prunes files by partition columns, indexed columns and statistics.
+                 Later filters on the DataFrame prune partitions and row groups, but do not use indices
+    ``as_of``    a version, a time at which it was current, or a tag
+    ``endpoint``, ``region``, ``credentials_dir``  as for :func:`kubothek.open`; also set in Spark, for this bucket.
+                 If absent, the session's own S3A settings apply
 
     Raises DatasetNotFound, VersionNotFound, VersionIncomplete, FilterInvalid, InputError.
     """
@@ -76,10 +75,10 @@ def read(
 
 
 def configure(session: SparkSession, config: StoreConfig) -> str:
-    """The store's root as Hadoop calls it, after telling Hadoop what the configuration says of the bucket."""
+    """Set Hadoop's configuration of the store's bucket; return the store's root as a Hadoop path."""
     location = parse_url(config.url)
     if not isinstance(location, S3Location):
-        return f"file:{location.root}"  # a Path of Hadoop's is not percent-encoded
+        return f"file:{location.root}"  # a Hadoop Path is not percent-encoded
     context = session.sparkContext
     hadoop = context._jsc.hadoopConfiguration()
     for name, value in s3a_settings(config).items():
@@ -88,7 +87,7 @@ def configure(session: SparkSession, config: StoreConfig) -> str:
 
 
 def s3a_settings(config: StoreConfig) -> dict[str, str]:
-    """What S3A is to know of a bucket, as far as the configuration says it."""
+    """Return the S3A settings of a bucket that the configuration names."""
     settings: dict[str, str | None] = {}
     if config.endpoint:
         settings |= {"endpoint": config.endpoint, "path.style.access": "true"}
@@ -109,7 +108,7 @@ def _frame(
     partition_keys: Sequence[str],
     needed: Collection[str],
 ) -> DataFrame:
-    """All rows of these files, with the needed columns at least."""
+    """Return all rows of these files, with at least the needed columns."""
     files: dict[str, list[str]] = {}
     for key in keys:
         files.setdefault(key.rpartition("/")[0], []).append(f"{root}/{key}")

@@ -1,15 +1,15 @@
-"""A ledger's ingest with Spark: slices that are written in parallel, with offsets that follow each other.
+"""Ingestion into a ledger with Spark: slices are written in parallel, with consecutive offsets.
 
-Stages of Python tasks, with blobs of rows between them that Spark does not look into (as in
+Python tasks run in stages, with blobs of rows between them that Spark does not decode (as in
 :mod:`kubothek.spark.write`):
 
-1. *Read* pieces of the source. With a Ledger strategy, rows of a key come together, and those stay that are new.
-2. The blobs are kept on the executors' disks. The driver sees of each how many rows it has, of which event times, and
-   decides from that where the order is cut; if the blobs do not follow each other, rows are counted once more.
-3. *Write slices*: a task gets all rows of a range and knows the offset of its first one.
+1. *Read* pieces of the source. With a Ledger strategy, rows are grouped by key, and only rows with new keys stay.
+2. The blobs stay on the executors' disks. The driver gets the row count and the event times of each blob, and divides
+   the order into ranges. If the blobs overlap in event time, an extra stage counts the rows of each range.
+3. *Write slices*: a task gets all rows of a range and knows the offset of the first one.
 4. *Write the table*: the same rows, rebalanced by partition, in the layout of the table.
 
-The driver sees summaries and manifests; the records come to be in the one commit that the caller makes.
+The driver sees only summaries and manifests. The caller makes the one commit that adds the records.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _PAYLOAD_PER_FILE_BYTE: Final = 1.9
 _SHUFFLE_BYTES: Final = 16 << 20
 _SHUFFLE_PARTITIONS: Final = (32, 2000)
 _KEYED_BYTES: Final = 32 << 20
-"""Stored source bytes whose keys one task looks up."""
+"""Stored source bytes per task that looks up keys."""
 _BLOBS_AT_ONCE: Final = 2
 
 Told = Callable[[int, int, int], None]
-"""Hears of tasks done, tasks in all, and rows read so far."""
+"""Takes the numbers of tasks done, of all tasks, and of rows read so far."""
 
 
 class _FailedError(Exception):
@@ -77,8 +77,8 @@ class _FailedError(Exception):
 class RowsWithSpark(Elsewhere):
     """Files in stores, for Append and Ledger strategies (:func:`~kubothek.odf.distributed.can_spread`).
 
-    ``session``      a session, which is asked for when there is something to write
-    ``piece_bytes``  stored bytes that a task reads, about
+    ``session``      opens a session, only if there is something to write
+    ``piece_bytes``  approximate stored bytes that a task reads
     """
 
     session: Callable[[], AbstractContextManager[SparkSession]]
@@ -102,7 +102,7 @@ class RowsWithSpark(Elsewhere):
                     cut = number < len(pieces) and pieces[number].cut
                     if not cut or not isinstance(error, InputError) or error.transient:
                         raise error from None
-                    # A part does not know its rows' numbers, nor whether it was cut inside of a quoted value.
+                    # A part does not know the numbers of its rows, nor whether it was cut inside a quoted value.
                     whole |= pieces[number].files
 
     def _pieces(self, work: Work, whole: frozenset[str]) -> tuple[Piece, ...]:
@@ -112,7 +112,7 @@ class RowsWithSpark(Elsewhere):
 
 
 class _Run:
-    """One attempt. Raises _FailedError for what a task reports."""
+    """One attempt. Raises _FailedError for a failure that a task reports."""
 
     def __init__(self, session: SparkSession, work: Work, ground: Ground, pieces: Sequence[Piece], told: Told) -> None:
         self._session = session
@@ -125,9 +125,9 @@ class _Run:
         self._size = sum(part.size for piece in pieces for part in piece.parts)
 
     def written(self, extension: Extension) -> Written:
-        """Read, merge and write; the schema goes into the extension if there is anything new."""
+        """Read, merge and write; set the schema of the extension if there are new records."""
         work = self._work
-        # Blobs are some MiB each, and Spark keeps so many of them together.
+        # Blobs are some MiB each; this is how many of them Spark stores together.
         self._session.conf.set("spark.sql.inMemoryColumnarStorage.batchSize", str(_BLOBS_AT_ONCE))
         keyed = self._keyed_by()
         blobs = self._blobs().persist(StorageLevel.DISK_ONLY)
@@ -182,7 +182,7 @@ class _Run:
             if summary is None:
                 read[piece] = rows
             else:
-                summaries.append(pickle.loads(summary))  # noqa: S301  # what our own workers pickled
+                summaries.append(pickle.loads(summary))  # noqa: S301  # pickled by our own workers
         if len(read) != len(self._pieces):
             raise RowsLost(f"{len(read)} of {len(self._pieces)} pieces reported what was read of them; try again")
         if not self._work.key and sum(read.values()) != (there := sum(each.rows for each in summaries)):
@@ -218,7 +218,7 @@ class _Run:
         return self._whole(done, ranges)
 
     def _whole(self, done: Sequence[Slices | Files], ranges: Ranges) -> tuple[list[Sliced], Files]:
-        """All that was written, after it proved to be everything."""
+        """Join the results of all tasks. Raises RowsLost if records are missing or extra."""
         parts = [each for each in done if isinstance(each, Slices)]
         slices = sorted((s for each in parts for s in each.slices), key=lambda s: s.data.offset_interval.start)
         offset = self._work.first

@@ -1,4 +1,4 @@
-"""What Spark's Python workers run of a ledger's ingest. Spark moves blobs and never looks into them."""
+"""Tasks of Spark's Python workers for a ledger's ingestion. Spark moves blobs and never decodes them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from kubothek.table.partitioning import split
 from kubothek.table.schema import conform
 
 BLOBS: Final = "bucket int, piece bigint, number bigint, rows bigint, summary binary, payload binary"
-"""One without payload counts the rows of a piece."""
+"""A row without payload counts the rows of a piece."""
 RANGED: Final = "part int, piece bigint, number bigint, payload binary"
-"""A blob of which all rows lie in one range, ``part``; in the order of piece and number they were in the blobs."""
+"""A blob whose rows are all in one range, ``part``; piece and number keep the order of the original blobs."""
 COUNTED: Final = "part int, rows bigint"
 DONE: Final = "payload binary"
-"""A pickled :class:`Slices` or :class:`Files`: what our own workers wrote."""
+"""A pickled :class:`Slices` or :class:`Files`, from our own workers."""
 
 _NO_BUCKET: Final = -1
 _BLOB_TYPES: Final = (pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.binary(), pa.binary())
@@ -50,7 +50,7 @@ Failures: TypeAlias = "Accumulator[list[Failure]]"
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The slices of one range, and when the first of them was stored, in seconds."""
+    """The slices of one range; ``stored`` is the Unix time in seconds before the first one was stored."""
 
     part: int
     slices: tuple[Sliced, ...]
@@ -59,14 +59,14 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files of the table that one task wrote."""
+    """The files of the table that one task wrote."""
 
     files: tuple[PartitionFile, ...]
     gathered: Gathered
 
 
 class _Task(ABC):
-    """A task that tells the driver of errors; ``order`` is that of an error where none of its own is known."""
+    """A task that reports errors to the driver; ``order`` sorts an error that has no piece."""
 
     def __init__(self, work: Work, order: int, failures: Failures) -> None:
         self.work = work
@@ -81,11 +81,11 @@ class _Task(ABC):
 
     @abstractmethod
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """What the task makes of what it is given. Raises LakeError."""
+        """Yield the output of the task. Raises LakeError."""
 
 
 class Reads(_Task):
-    """Numbers of pieces in, their rows in blobs out; with a key, those of each bucket apart."""
+    """Numbers of pieces in, blobs of their rows out; with a key, separate blobs per bucket."""
 
     def __init__(
         self, work: Work, pieces: Sequence[Piece], buckets: int, failures: Failures, rows_read: Accumulator[int]
@@ -140,7 +140,7 @@ _HELD_BYTES: Final = 8 * BLOB_BYTES
 
 
 class Firsts(_Task):
-    """All rows of some keys in, in the order of the input; out those whose key was never seen."""
+    """All rows of some keys in, in the order of the input; rows with new keys out."""
 
     def __init__(self, work: Work, unseen: Unseen, order: int, failures: Failures) -> None:
         super().__init__(work, order, failures)
@@ -166,7 +166,7 @@ class Firsts(_Task):
 
 
 class Counts(_Task):
-    """Blobs in, out how many of their rows each range has."""
+    """Blobs in, numbers of their rows per range out."""
 
     def __init__(self, work: Work, ranges: Ranges, order: int, failures: Failures) -> None:
         super().__init__(work, order, failures)
@@ -184,7 +184,7 @@ class Counts(_Task):
 
 
 class Divides(_Task):
-    """Blobs in, out such as lie in one range each."""
+    """Blobs in, blobs that are each within one range out."""
 
     def __init__(self, work: Work, ranges: Ranges, order: int, failures: Failures) -> None:
         super().__init__(work, order, failures)
@@ -194,7 +194,7 @@ class Divides(_Task):
         for _, piece, number, _, summary, payload in _lines(batches):
             if payload is None:
                 continue
-            known: Summary = pickle.loads(summary)  # noqa: S301  # what our own workers pickled
+            known: Summary = pickle.loads(summary)  # noqa: S301  # pickled by our own workers
             ends = np.array([known.first, known.last], np.int64)
             first, last = self.ranges.numbers(ends[:, 0], ends[:, 1]).tolist()
             if first == last:
@@ -205,7 +205,7 @@ class Divides(_Task):
 
 
 class WritesSlices(_Task):
-    """Blobs in, range by range; out what slices were made of each, and the same rows for the table, as fat rows."""
+    """Blobs in, sorted by range; manifests of each range's slices out, and the same rows as fat rows for the table."""
 
     def __init__(self, work: Work, ranges: Ranges, order: int, failures: Failures) -> None:
         super().__init__(work, order, failures)
@@ -237,7 +237,7 @@ class WritesSlices(_Task):
 
 
 class WritesFiles(_Task):
-    """Fat rows in, out what files were made of them; and what was told of slices, as it came."""
+    """Fat rows in, manifests of the written files out; manifests of slices pass unchanged."""
 
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         view, store = self.work.view, open_store(self.work.store)

@@ -1,4 +1,4 @@
-"""What tasks tell the driver of the files they wrote: a row a file, in one form for all kinds of work."""
+"""Manifest of the files that a task wrote, for the driver: one row per file, the same for all kinds of work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from kubothek.table.log import PartitionFile
 
 SCHEMA: Final = "label string, key string, rows bigint, bytes bigint, sha3 string, indexed string"
-"""``indexed``: on a line without label, the index files that the task stored, as JSON."""
+"""``indexed``: the index files that the task stored, as JSON, in a line without label."""
 
 _TYPES: Final[dict[str, pa.DataType]] = {
     "label": pa.string(),
@@ -23,15 +23,15 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def written(file: PartitionFile) -> dict[str, Any]:
-    """The line of a file."""
+    """Return the line of a file."""
     return {"label": file.label, "key": file.key, "rows": file.rows, "bytes": file.bytes, "sha3": file.sha3}
 
 
 def file_of(line: Mapping[str, Any]) -> PartitionFile:
-    """The file of such a line."""
+    """Return the file of a line."""
     return PartitionFile(line["label"], line["key"], line["rows"], line["bytes"], line["sha3"])
 
 
 def batch_of(lines: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Lines on their way to Spark; columns that a line does not name are NULL."""
+    """Return lines as a record batch for Spark; columns that a line does not name are NULL."""
     return pa.RecordBatch.from_pylist(list(lines), schema=pa.schema(_TYPES))

@@ -1,4 +1,4 @@
-"""Pieces of work that are known by their numbers: no data travels through Spark, only numbers in and answers out."""
+"""Numbered pieces of work: no data passes through Spark, only numbers in and results out."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kubothek.spark.tasks import Failure, Joined, report
 from kubothek.storage import Store, StoreConfig, open_store
 
 Work = Callable[[Store, int], pa.RecordBatch]
-"""Does the piece of work with this number."""
+"""Does the piece of work with the given number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbered:
-    """Pieces of work, each done by a worker with the store.
+    """Pieces of work, each done by a worker with access to the store.
 
-    ``pieces``  how many; their numbers begin with 0
-    ``tasks``   how many tasks they are done in, at most as many
-    ``schema``  of the answers, as Spark writes it
+    ``pieces``  number of pieces, which are numbered from 0
+    ``tasks``   number of Spark tasks, at most ``pieces``
+    ``schema``  of the results, in Spark's notation
     """
 
     store: StoreConfig
@@ -34,7 +34,10 @@ class Numbered:
     schema: str
 
     def run(self, session: SparkSession, title: str, told: Callable[[int, int], None]) -> pa.Table:
-        """All answers. ``told`` hears of tasks done, and of all tasks. Raises what the work raises, and SparkFailed."""
+        """Return all results. ``told`` gets the numbers of tasks done and of all tasks.
+
+        Raises what the work raises, and SparkFailed.
+        """
         failures: Accumulator[list[Failure]] = session.sparkContext.accumulator([], Joined())
         numbers = session.range(0, self.pieces, 1, self.tasks)
         frame = numbers.mapInArrow(_Worker(self.store, self.work, failures), self.schema)
@@ -45,7 +48,7 @@ class Numbered:
 
 
 class _Worker:
-    """What Spark's Python workers run."""
+    """Task for Spark's Python workers."""
 
     def __init__(self, store: StoreConfig, work: Work, failures: Accumulator[list[Failure]]) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""How long Spark may have work and nobody to do it: a job whose executors never come would wait for ever."""
+"""Timeout for work without executors: a job whose executors never start would otherwise wait for ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_SECONDS: Final = 5.0
 
 @dataclass
 class ExecutorTimeout:
-    """Whether it was ``lost`` after so many seconds."""
+    """State of the timeout; ``lost`` is True once the work was cancelled after ``seconds``."""
 
     seconds: float
     lost: bool = False
@@ -36,7 +36,8 @@ def patience(
 ) -> Iterator[ExecutorTimeout]:
     """Cancel all work of a context that had work and no executor for ``seconds``.
 
-    ``executors``  how many there are; default: as the context says
+    ``look``       seconds between checks
+    ``executors``  returns the number of executors; default: that of the context
     """
     found = ExecutorTimeout(seconds)
     count = executors or (lambda: _known(context))
@@ -60,5 +61,5 @@ def patience(
 
 
 def _known(context: SparkContext) -> int:
-    """Block managers but for the driver's."""
+    """Return the number of block managers without the driver's."""
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1

@@ -1,6 +1,6 @@
-"""Describing plain files with Spark: each task describes some of them, and stores their entries.
+"""Skipping metadata of plain files, collected with Spark: each task describes some files and stores their entries.
 
-No rows travel through Spark: numbers of pieces go in, and what was stored comes out.
+No rows pass through Spark: numbers of pieces go in, and manifests of the stored entries come out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from kubothek.storage import Store, StoreConfig, open_store
 RESULT_SCHEMA: Final = "piece bigint, described string"
 
 Told = Callable[[int, int], None]
-"""Hears of tasks done, and of all tasks."""
+"""Takes the numbers of tasks done and of all tasks."""
 
 
 def describe_with_spark(session: SparkSession, place: Place, told: Told = lambda done, total: None) -> Describe:
-    """Describing with this session. Raises what :func:`~kubothek.external.collect.describe` raises, and
-    SparkFailed.
+    """Return a function that describes files with this session.
+
+    It raises what :func:`~kubothek.external.collect.describe` raises, and SparkFailed.
     """
 
     def run(work: Work, pieces: list[pa.Table]) -> list[Described]:
@@ -55,7 +56,7 @@ def _described(
 
 
 def _joined(found: pa.Table, pieces: int) -> list[Described]:
-    """What all tasks did, after the counts proved that nothing is missing."""
+    """Join the results of all tasks. Raises RowsLost if one is missing."""
     numbers: Any = found.column("piece").to_pylist()
     if sorted(numbers) != list(range(pieces)):
         raise RowsLost(f"{found.num_rows} of {pieces} tasks reported what they described; try again")

@@ -1,4 +1,4 @@
-"""What a pod knows of the cluster it runs in."""
+"""Facts about the cluster from the environment of a pod."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def api_server(environ: Mapping[str, str]) -> str:
-    """The API server's URL, by the address that every pod is told: a name would need a DNS server.
+    """Return the API server's URL, with the address from the pod's environment: a name would need a DNS server.
 
     Raises KeyError outside of a pod.
     """

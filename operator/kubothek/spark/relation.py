@@ -1,10 +1,9 @@
-"""Parquet files with their partition values as a relation of Spark's own.
+"""Parquet files with their partition values, as a native relation of Spark.
 
-Spark's Parquet reader can be given files and their partition values, but not from Python: ``spark.read.parquet``
-would list directories and guess the values from their names, which it decodes byte by byte (``ü`` comes out as two
-characters), with types and NULLs of its own. So the relation is put together from the classes that ``spark.read``
-itself uses, in the JVM. What comes out is an ordinary scan: columns and filters are pushed into it, and filters on
-partition columns drop files.
+Spark's Parquet reader accepts files with their partition values, but not from Python. ``spark.read.parquet`` would list
+directories and guess the values from their names. It decodes names byte by byte (``ü`` becomes two characters), and has
+its own types and NULLs. So this module builds the relation in the JVM, from the classes that ``spark.read`` uses. The
+result is a normal scan: Spark pushes columns and filters into it, and prunes files by partition columns.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from kubothek.spark.errors import SparkFailed, last_words
 from kubothek.spark.types import spark_schema, storable
 
 _SEPARATOR = "\0"
-"""No key has it, so that one call takes all paths to the JVM."""
+"""No key contains it, so one call can pass all paths to the JVM."""
 
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory of data files that share their partition values; ``paths`` of the files are absolute."""
+    """A directory of data files with the same partition values; the paths in ``files`` are absolute."""
 
     path: str
     files: Sequence[str]
@@ -38,12 +37,12 @@ class Directory:
 def relation(
     session: SparkSession, directories: Sequence[Directory], *, stored: StructType, partition_values: pa.Table
 ) -> DataFrame:
-    """The rows of these files, and no others that lie beside them; reads no data yet, but looks for each file.
+    """Return the rows of exactly these files. It reads no data, but checks that each file exists.
 
-    ``stored``            columns that are in the files; one that a file lacks is NULL
-    ``partition_values``  a row a directory, a column a partition column
+    ``stored``            columns in the files; a column that a file lacks is NULL
+    ``partition_values``  one row per directory, one column per partition column
 
-    Raises VersionIncomplete if a file is not there. Takes some 0.3 ms a directory.
+    Raises VersionIncomplete if a file is missing. Takes about 0.3 ms per directory.
     """
     try:
         return _relation(session, directories, stored, partition_values)
@@ -87,7 +86,7 @@ def _relation(
 
 
 def _partitions(jvm: Any, sources: Any, directories: Sequence[Directory], values: DataFrame | None) -> Any:
-    """The directories with their values, in Spark's own form of rows."""
+    """Return the directories with their values, as Spark's internal rows."""
     partitions = jvm.java.util.ArrayList()
     if values is not None and directories:
         paths = _paths(jvm, [directory.path for directory in directories])
@@ -103,7 +102,7 @@ def _paths(jvm: Any, texts: Sequence[str]) -> Any:
 
 
 def _singleton(package: Any, name: str) -> Any:
-    """An ``object`` of Scala's."""
+    """Return a Scala ``object``."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 

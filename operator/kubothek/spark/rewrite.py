@@ -1,7 +1,7 @@
-"""Row-level deletes and updates with Spark: each task rewrites some of the files that may hold matches.
+"""Row-level deletes and updates with Spark: each task rewrites some of the files that may have matches.
 
-No rows travel through Spark, only numbers of bundles in and what was written out: a file's matching rows are found,
-and its other rows copied, in one task, with the functions of :mod:`kubothek.table.operations.rewrite`.
+No rows pass through Spark: bundle numbers go in, and manifests of the written files come out. One task finds the
+matching rows of a file and copies the others, with the functions of :mod:`kubothek.table.operations.rewrite`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten, requ
 from kubothek.table.scan.plan import PlannedFile
 
 FILES_A_TASK: Final = 4
-"""Enough that the rows of small files come together in larger ones."""
+"""Enough to merge the rows of small files into larger files."""
 _MOST_TASKS: Final = 2000
 
 Told = Callable[[int, int, int], None]
-"""Hears of tasks done, tasks in all, and rows that matched so far."""
+"""Takes the numbers of tasks done, of all tasks, and of rows that matched so far."""
 
 
 def rewrite_with_spark(session: SparkSession, told: Told) -> Rewriter:
-    """Rewriting with this session. Raises what :func:`~kubothek.table.operations.rewrite.rewrite_files` raises, and
-    SparkFailed.
+    """Return a rewriter that uses this session.
+
+    It raises what :func:`~kubothek.table.operations.rewrite.rewrite_files` raises, and SparkFailed.
     """
 
     def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
@@ -45,8 +46,10 @@ def rewrite_with_spark(session: SparkSession, told: Told) -> Rewriter:
 def _rewritten(
     rewrite: Rewrite, bundles: Sequence[Sequence[PlannedFile]], matched: Accumulator[int], store: Store, number: int
 ) -> pa.RecordBatch:
-    """A row for each new file, each file that goes (its label only), and the bundle (the rows that matched as ``rows``,
-    those that did not as ``bytes``, and what was gathered).
+    """Rewrite one bundle and return its manifest.
+
+    It has a row for each new file, a row for each removed file (its label only), and one row for the bundle:
+    ``rows`` is the number of matching rows, ``bytes`` that of the other rows, ``indexed`` the gathered entries.
     """
     done = rewrite_files(rewrite, store, bundles[number])
     matched.add(done.matched)
@@ -80,7 +83,7 @@ def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], 
 
 
 def _result(rewrite: Rewrite, found: pa.Table, bundles: int) -> Rewritten:
-    """What all tasks did, after the counts proved that nothing is missing."""
+    """Join the results of all tasks. Raises RowsLost if one is missing."""
     added, removed, gathered, matched, kept = [], [], [], 0, 0
     for row in found.to_pylist():
         if row["label"] is None:

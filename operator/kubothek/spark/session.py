@@ -1,4 +1,4 @@
-"""The Spark session of a job: in this process's JVM, with executors beside it or in pods of their own."""
+"""The Spark session of a job, with the driver in this process's JVM and executors in it, beside it or in pods."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 _ARROW_BATCH_BYTES: Final = 32 << 20
 
 DEFAULTS: Final[Mapping[str, str]] = {
-    # A fast start: nothing that a job of one write needs is left out.
+    # For a fast start, without what a job with one write does not need.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.log.level": "WARN",
-    # Compiling a query costs more than it saves when a row stands for thousands.
+    # Compiling a query costs more than it saves, as one fat row holds thousands of rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Rows are whole pieces of partitions, compressed, and up to some MiB each.
+    # Rows are fat rows: pieces of partitions, compressed, of up to some MiB each.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(_ARROW_BATCH_BYTES),
     "spark.shuffle.compress": "false",
@@ -48,12 +48,12 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.storage.decommission.enabled": "true",
     "spark.storage.decommission.shuffleBlocks.enabled": "true",
 }
-"""What the settings of a job may override."""
+"""Settings that a job may override."""
 
 _TASK_FAILURES: Final = "4"
 
 FIXED: Final[Mapping[str, str]] = {
-    # A task that lost its executor or its store is tried again; bad input is never an exception.
+    # A task that lost its executor or its store is retried; bad input never raises an exception in a task.
     "spark.task.maxFailures": _TASK_FAILURES,
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": "true",
@@ -69,7 +69,7 @@ FIXED: Final[Mapping[str, str]] = {
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.saslFallback": "false",
 }
-"""What the write and its security rely on."""
+"""Settings that the write and its security rely on."""
 
 
 _POD_ENVIRONMENT: Final = (
@@ -78,11 +78,11 @@ _POD_ENVIRONMENT: Final = (
 )
 
 _PRIVATE: Final = "KUBOTHEK_PRIVATE"
-"""Where a driver pod has the Secret that it shares with its executors."""
+"""Names the directory of the Secret that a driver pod shares with its executors."""
 _RPC_SECRET: Final = "rpc-secret"  # noqa: S105 - the name of a file
 
 DEADLINE: Final = "spark.kubothek.executorsDeadline"
-"""Not Spark's: in how many seconds with work, and without an executor, a job is given up."""
+"""Not a setting of Spark: seconds with work and without an executor after which a job fails."""
 
 _NO_EXECUTORS: Final = (
     "Spark had work and not one executor for {} s: see why their pods do not start (kubectl get pods -l "
@@ -96,19 +96,19 @@ _HOW_TO_START: Final = (
 
 
 def settings(conf: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """All settings of a job's session: ours, the job's, and what only this process knows.
+    """Return all settings of a job's session: ours, the job's, and those that only this process knows.
 
-    ``conf`` is that of the job; it names a ``spark.master``, or else this is a driver pod, whose address and name are
-    in ``environ`` (Spark, "Running Spark on Kubernetes").
+    ``conf`` is the job's. Without a ``spark.master`` in it, this process is a driver pod, whose address and name are in
+    ``environ`` (Spark, "Running Spark on Kubernetes").
     """
     place = on_this_machine(conf["spark.master"]) if "spark.master" in conf else in_pod(environ)
     return {**DEFAULTS, **conf, **FIXED, **place}
 
 
 def on_this_machine(master: str) -> dict[str, str]:
-    """The settings of a driver beside its executors, which nothing else needs to reach.
+    """Return the settings of a driver on the same machine as its executors; only they need to reach it.
 
-    A local master gives each task one chance, whatever the settings say, unless it names the number itself.
+    A local master runs each task once, whatever the settings say, unless the master itself names the number of tries.
     """
     named = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     found = {
@@ -116,13 +116,13 @@ def on_this_machine(master: str) -> dict[str, str]:
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    if not re.fullmatch(r"local(\[.*\])?", master):  # with a local master Spark makes the secret by itself
+    if not re.fullmatch(r"local(\[.*\])?", master):  # with a local master Spark makes the secret
         found["spark.authenticate.secret"] = secrets.token_hex(32)
     return found
 
 
 def in_pod(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings that a driver in a pod takes from its own environment. Raises SparkUnavailable outside of one."""
+    """Return the settings that a driver pod takes from its environment. Raises SparkUnavailable outside of a pod."""
     if missing := [name for name in _POD_ENVIRONMENT if name not in environ]:
         raise SparkUnavailable(
             f"the job names no spark.master, and this is no driver pod: {', '.join(missing)} is not set; "
@@ -150,20 +150,20 @@ def in_pod(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A session of this process without executors, for work of up to so many bytes."""
+    """A local session of this process, for work of up to ``up_to`` bytes."""
 
     session: SparkSession
     up_to: int
 
 
 _kept: list[_Kept] = []
-"""At most one."""
+"""Holds one session at most."""
 
 
 def keep(conf: Mapping[str, str], up_to: int) -> None:
-    """Start a session in this process alone, for all work of up to so many bytes. ``conf`` is that of a driver pod.
+    """Start a local session in this process, for all work of up to ``up_to`` bytes. ``conf`` is that of a driver pod.
 
-    Raises SparkUnavailable; and ExecutorsUnavailable in place of whatever it leads to that no executor comes.
+    Raises SparkUnavailable.
     """
     cores = conf.get("spark.driver.cores", "1")
     scratch = {"spark.local.dir": os.environ["KUBOTHEK_SCRATCH"]} if "KUBOTHEK_SCRATCH" in os.environ else {}
@@ -172,10 +172,10 @@ def keep(conf: Mapping[str, str], up_to: int) -> None:
 
 @contextmanager
 def running(conf: Mapping[str, str], size: int | None = None) -> Iterator[SparkSession]:
-    """A session while it is needed; ``conf`` as for :func:`settings`. Its start takes 4 to 20 s.
+    """Yield a session, and stop it afterwards; ``conf`` as for :func:`settings`. Its start takes 4 to 20 s.
 
-    ``size``: how many bytes it is for, if known; it may then be one that this process kept, which is up already.
-    Raises SparkUnavailable.
+    ``size`` is the number of bytes of the work, if known: a session from :func:`keep` is then used if it suffices.
+    Raises SparkUnavailable, and ExecutorsUnavailable instead of any error after the executor timeout.
     """
     kept = _kept.pop() if _kept else None
     if kept is not None and size is not None and size <= kept.up_to:
@@ -184,7 +184,7 @@ def running(conf: Mapping[str, str], size: int | None = None) -> Iterator[SparkS
         finally:
             _kept.append(kept)
         return
-    if kept is not None:  # one process has one
+    if kept is not None:  # a process has one session at most
         kept.session.stop()
         _replace_secret(kept.session)
     session = _start(conf)
@@ -200,26 +200,26 @@ def running(conf: Mapping[str, str], size: int | None = None) -> Iterator[SparkS
                     raise
                 raise ExecutorsUnavailable(_NO_EXECUTORS.format(int(waited.seconds))) from error
     finally:
-        with suppress(Py4JError, OSError):  # a JVM that is gone, or ends at the same signal as this process
+        with suppress(Py4JError, OSError):  # the JVM is gone, or ends at the same signal as this process
             session.stop()
 
 
 def _replace_secret(stopped: SparkSession) -> None:
-    """Give the JVM's user the secret of this pod in place of the one that a local session left there.
+    """Replace the secret that a local session stored with the JVM's user by the secret of this pod.
 
-    Spark looks for the secret there first, so the next session of the JVM would not use its own, as executors do.
+    Spark reads that secret first: without this, the JVM's next session would not have the secret of its executors.
     """
     if (private := os.environ.get(_PRIVATE)) is None:
         return
     hadoop = stopped.sparkContext._gateway.jvm.org.apache.hadoop
     credentials = hadoop.security.Credentials()
-    secret = base64.b64encode(Path(private, _RPC_SECRET).read_bytes())  # as Spark has it of a file
+    secret = base64.b64encode(Path(private, _RPC_SECRET).read_bytes())  # the form in which Spark reads a file
     credentials.addSecretKey(hadoop.io.Text("sparkCookie"), bytearray(secret))
     hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(credentials)
 
 
 def _start(conf: Mapping[str, str]) -> SparkSession:
-    # Local executors run the interpreter of this process, and find what it finds.
+    # Local executors run the interpreter of this process, with the same packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     chosen = settings(conf)

@@ -1,6 +1,6 @@
-"""Describing files that exist with Spark: each task reads some of them, and stores their entries.
+"""Skipping metadata of existing files, collected with Spark: each task reads some files and stores their entries.
 
-No rows travel through Spark: numbers of pieces of work go in, and where entries are comes out.
+No rows pass through Spark: numbers of pieces of work go in, and the places of entries come out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _MOST_TASKS: Final = 2000
 
 
 def describe_with_spark(session: SparkSession, told: Callable[[int, int], None] = lambda done, total: None) -> Builder:
-    """Describing with this session; ``told`` hears of tasks done, and of all. Raises SparkFailed."""
+    """Return a builder that uses this session. It raises SparkFailed.
+
+    ``told`` gets the numbers of tasks done and of all tasks.
+    """
 
     def run(described: Described, store: Store, files: Files, _: Told) -> tuple[Part, ...]:
         size = max(_FILES_A_TASK, -(-len(files) // _MOST_TASKS))

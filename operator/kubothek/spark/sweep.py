@@ -1,7 +1,7 @@
-"""Work on many items with Spark: garbage collection lists ranges of keys and deletes parts of a plan, verification
-reads slices and files.
+"""Work on many items with Spark, for garbage collection and verification.
 
-No data travels through Spark: numbers of items go in, and what little came of each comes out.
+The former lists ranges of keys and deletes parts of a plan, the latter reads slices and files. No data passes through
+Spark: numbers of items go in, and small results come out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kubothek.storage import Store, StoreConfig
 from kubothek.storage.parallel import Spread, Told
 
 RESULT_SCHEMA: Final = "item bigint, result binary"
-"""By the number of the item: what came of it, pickled as all that Spark sends between our own processes."""
+"""Per item, its pickled result; Spark pickles everything that it sends between our own processes."""
 
 _MOST_TASKS: Final = 2000
 
@@ -29,7 +29,10 @@ R = TypeVar("R")
 
 
 def spread_with_spark(session: SparkSession, store: StoreConfig, told: Told = lambda done, total: None) -> Spread:
-    """Doing it with this session; ``told`` hears of tasks. Raises what the work raises, and SparkFailed."""
+    """Return a spread over this session. It raises what the work raises, and SparkFailed.
+
+    ``told`` gets the numbers of tasks done and of all tasks.
+    """
 
     def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
         if not items:
@@ -45,7 +48,7 @@ def spread_with_spark(session: SparkSession, store: StoreConfig, told: Told = la
         results = {line["item"]: line["result"] for line in found.to_pylist()}
         if len(results) != len(items):
             raise SparkFailed(f"{title}: {len(results)} of {len(items)} tasks reported what they did; try again")
-        # What our own workers pickled, on a channel that only they have.
+        # Pickled by our own workers, and received on a channel that only they have.
         return [pickle.loads(results[number]) for number in range(len(items))]  # noqa: S301
 
     return run

@@ -1,7 +1,7 @@
-"""What Spark's Python workers run: reading tasks, writing tasks, and how they tell the driver of errors.
+"""Tasks of Spark's Python workers: reads, writes, and reports of errors to the driver.
 
-A task that finds bad input ends well and tells the driver through an accumulator: an exception would be
-tried again, and end in a Java stack trace. Only what may pass with time is raised, so that Spark tries it again.
+A task that finds bad input succeeds, and reports to the driver through an accumulator: Spark would retry an exception,
+and end with a Java stack trace. A task raises only transient errors, so that Spark retries them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from kubothek.table.partitioning import split as split_rows
 from kubothek.table.schema import conform
 
 RETRIES: Final = 2
-"""How often Spark may try a task again for an error that may pass, before it counts."""
+"""How often Spark retries a task after a transient error before the error is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error that a task met, as it travels to the driver. ``bundle`` orders them as the source is ordered."""
+    """An error of a task, in the form that is sent to the driver. ``bundle`` sorts failures in source order."""
 
     bundle: int
     kind: str
@@ -42,14 +42,14 @@ class Failure:
     split: Split | None = None
 
     def error(self) -> LakeError:
-        """The error as it was raised."""
+        """Return the error as it was raised."""
         kind = getattr(errors, self.kind, LakeError)
         error: LakeError = kind.__new__(kind, self.message)
         return error
 
 
 class Joined(AccumulatorParam):
-    """Lists from all tasks in one."""
+    """Accumulator that joins the lists of all tasks."""
 
     def zero(self, value: list[Any]) -> list[Any]:
         return []
@@ -59,7 +59,7 @@ class Joined(AccumulatorParam):
 
 
 def report(error: LakeError, failures: Accumulator[list[Failure]], bundle: int, split: Split | None) -> None:
-    """Tell the driver, or raise the error again if Spark should try the task once more."""
+    """Report the error to the driver, or raise it again if Spark should retry the task."""
     task = TaskContext.get()
     if error.transient and task is not None and task.attemptNumber() < RETRIES:
         raise error
@@ -67,7 +67,7 @@ def report(error: LakeError, failures: Accumulator[list[Failure]], bundle: int, 
 
 
 class Reads:
-    """Numbers of bundles in, fat rows out; after each bundle one without path that counts its rows."""
+    """Numbers of bundles in, fat rows out; after each bundle a fat row without path that counts its rows."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Reads:
 
 
 class Writes:
-    """Fat rows in, what was written out: a row a file, and one without label that adds up what was read."""
+    """Fat rows in, a manifest out: one row per file, and one row without label with the counts of what was read."""
 
     def __init__(self, ingest: Ingest, failures: Accumulator[list[Failure]], timed: Timed) -> None:
         self._ingest = ingest
@@ -130,7 +130,7 @@ class Writes:
         yield manifest.batch_of([*map(manifest.written, files), counted])
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Gathered, int, int]:
-        """The files, what was gathered of them, and the rows and bundles that the readers counted."""
+        """Return the files, their index entries, and the numbers of rows and bundles that the readers counted."""
         ingest = self._ingest
         unpacker = Unpacker(pa.schema([f for f in ingest.stored if f.name not in ingest.layout.partition_on]))
         read = bundles = 0

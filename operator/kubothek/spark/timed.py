@@ -1,4 +1,4 @@
-"""How long tasks took, for the trace that a job is in: they tell the driver, which alone speaks to the collector."""
+"""Durations of tasks for a job's trace: tasks report to the driver, and only the driver sends to the collector."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kubothek.tracing import Ended, Place, current, tell
 from kubothek.tracing.spans import fresh
 
 Times: TypeAlias = "Accumulator[list[tuple[str, int, int, int, int, str]]]"
-"""Of each task that succeeded: name, begin and end in nanoseconds, number, attempt from 0, host."""
+"""For each task that succeeded: name, begin and end in nanoseconds, number, attempt from 0, host."""
 
 
 class Timed:
-    """Times what tasks do; ``times`` is None where nobody traces."""
+    """Timer of tasks; ``times`` is None without a trace."""
 
     def __init__(self, times: Times | None) -> None:
         self._times = times
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Around what a task does."""
+        """Measure the body of a task."""
         begin = time.time_ns()
         yield
         task = TaskContext.get()
@@ -35,7 +35,7 @@ class Timed:
             self._times.add([(name, begin, end, task.partitionId(), task.attemptNumber(), host)])
 
     def tell(self) -> None:
-        """In the driver, when the tasks are over: a span each, of what is under way there."""
+        """Send one span per task, below the current span; call this in the driver when the tasks are over."""
         above = current()
         if self._times is None or above is None:
             return

@@ -1,4 +1,4 @@
-"""Stored types as Spark has them, and predicates as Spark's conditions."""
+"""Translation of stored types and of predicates to Spark's types and conditions."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _DECIMAL = pa.decimal128(_UINT64_DIGITS, 0)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The columns as Spark has them: times without zone are TIMESTAMP_NTZ, uint64 is DECIMAL(20, 0).
+    """Return the schema in Spark's types: times without zone are TIMESTAMP_NTZ, uint64 is DECIMAL(20, 0).
 
-    Raises InputError for a type that Spark has no equal of.
+    Raises InputError for a type that Spark does not have.
     """
     return StructType([StructField(field.name, _spark_type(field)) for field in schema])
 
 
 def storable(table: pa.Table) -> pa.Table:
-    """The rows in Arrow types that Spark takes."""
+    """Return the rows in Arrow types that Spark accepts."""
     fields = [f.with_type(_DECIMAL) if pa.types.is_uint64(f.type) else f for f in table.schema]
     return table.cast(pa.schema(fields))
 
@@ -54,17 +54,17 @@ def _spark_type(field: pa.Field[Any]) -> DataType:
 
 
 def column(name: str) -> Column:
-    """The column of exactly this name, whatever characters it has."""
+    """Return the column of exactly this name, whatever characters it has."""
     return field((name,))
 
 
 def field(path: Sequence[str]) -> Column:
-    """The column of this name, or the field of a struct."""
+    """Return the column of this name, or the field of a struct."""
     return sf.col(".".join("`" + name.replace("`", "``") + "`" for name in path))
 
 
 def condition(predicate: Predicate) -> Column:
-    """A bound predicate as Spark's condition: TRUE for the same rows, as both compare as SQL does."""
+    """Return a bound predicate as a Spark condition. It is TRUE for the same rows, as both compare like SQL."""
     conjunctions = [reduce(and_, map(_condition, terms), sf.lit(True)) for terms in predicate.conjunctions]
     return reduce(or_, conjunctions) if conjunctions else sf.lit(False)
 
@@ -100,5 +100,5 @@ def _literal(value: Any) -> Column:
         # A naive datetime would become a TIMESTAMP in the session's time zone.
         return sf.lit(value.isoformat(" ")).cast(TimestampNTZType())
     if isinstance(value, int) and not isinstance(value, bool):
-        return sf.lit(Decimal(value))  # an unsigned one may be too large for Spark's integers
+        return sf.lit(Decimal(value))  # an unsigned value may exceed Spark's integers
     return sf.lit(value)

@@ -1,14 +1,13 @@
-"""Writing a source into a partitioned table with Spark.
+"""Writes of a source into a partitioned table with Spark.
 
-Spark moves bytes and never looks into them (as measured with Spark 4.3). Two stages of Python tasks, which read and
-write
-with the functions of :mod:`kubothek.lake`:
+Spark moves bytes and never decodes them (as measured with Spark 4.3). Two stages of Python tasks read and write, with
+the functions of :mod:`kubothek.ingest` and :mod:`kubothek.table`:
 
-1. *Read.* A task reads splits, validates and splits the rows by partition and bucket, and emits *fat rows*: a
+1. *Read.* A task reads splits, validates rows, divides them by partition and bucket, and emits *fat rows*: a
    partition path, a bucket, the number of rows and the rows themselves as one compressed Arrow batch of some MiB.
-2. Spark brings fat rows of a partition and bucket together; adaptive execution cuts those that are larger than a
-   target file and packs small ones into a task (``REBALANCE``).
-3. *Write.* A task feeds its fat rows to a :class:`PartitionedWriter`, which sorts them, and returns only what it wrote.
+2. Spark groups fat rows by partition and bucket. Adaptive execution cuts groups that are larger than a target file, and
+   packs small groups into one task (``REBALANCE``).
+3. *Write.* A task feeds its fat rows to a :class:`PartitionedWriter`, which sorts them, and returns only a manifest.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ from kubothek.table.operations.gathering import Gathered, Gatherer
 from kubothek.tracing import current
 
 READ_TASK_BYTES: Final = 32 << 20
-"""Stored source bytes that one task reads, if the source can be cut so."""
+"""Stored source bytes that one task reads, if the source can be split."""
 
 _PAYLOAD_PER_FILE_BYTE: Final = 1.9
-"""Size of payloads in terms of the Parquet file that is made of them: measured 1.0 (weather) to 1.9 (flights)."""
+"""Bytes of payload per byte of the resulting Parquet file: measured 1.0 (weather) to 1.9 (flights)."""
 _SHUFFLE_BYTES: Final = 16 << 20
 _SHUFFLE_PARTITIONS: Final = (32, 2000)
 
 Told = Callable[[int, int, int], None]
-"""Hears of tasks done, tasks in all, and rows read so far."""
+"""Takes the numbers of tasks done, of all tasks, and of rows read so far."""
 
 
 def write_with_spark(
     session: SparkSession, ingest: Ingest, reader: SourceReader, told: Told, gatherer: Gatherer
 ) -> list[PartitionFile]:
-    """Read, validate and write with Spark; the files that were written, none of them visible yet.
+    """Read, validate and write with Spark; return the written files, of which none is visible yet.
 
-    ``gatherer`` is told what the tasks stored of index entries and descriptions; none of them passes the driver.
+    ``gatherer`` gets where the tasks stored index entries and skipping metadata; the entries do not pass the driver.
     Raises what :func:`~kubothek.ingest.ingest_here` raises, for the same sources, and SparkFailed.
     """
     while True:
@@ -59,7 +58,7 @@ def write_with_spark(
         error, split = result.error(), result.split
         if split is None or not split.is_range or not isinstance(error, InputError) or error.transient:
             raise error
-        # A range does not know its rows' numbers, nor whether it was cut inside of a quoted value.
+        # A range does not know the numbers of its rows, nor whether it was cut inside a quoted value.
         found = reader.diagnose(split.file, ingest.reading, ingest.layout.partition_on)
         if found is not None:
             raise found
@@ -88,7 +87,7 @@ def _run(session: SparkSession, ingest: Ingest, told: Told, gatherer: Gatherer) 
 
 
 def _files(ingest: Ingest, found: pa.Table, bundles: int, gatherer: Gatherer) -> list[PartitionFile]:
-    """The files in the manifest, after its counts proved that nothing is missing."""
+    """Return the files in the manifest. Raises RowsLost if a bundle or rows are missing, SourceEmpty without rows."""
     files, rows, reported = [], 0, 0
     for row in found.to_pylist():
         if row["label"] is None:
