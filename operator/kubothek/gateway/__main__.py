@@ -19,7 +19,7 @@ _LIMIT = "limit_"
 
 
 def _with_limits(command: click.Command) -> click.Command:
-    """An option for each limit, such as ``--limit-per-second``."""
+    """Add an option for each limit, such as ``--limit-per-second``."""
     for limit in fields(Limits):
         name = f"{_LIMIT}{limit.name}"
         kind: click.ParamType[Any] = click.STRING
@@ -57,9 +57,9 @@ def _with_limits(command: click.Command) -> click.Command:
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]))
 @click.option("--kubeconfig", default=None, envvar="KUBECONFIG", help="Run outside the cluster.")
 def main(*, log_level: str, **flags: Any) -> None:
-    """Give out the ledgers that Datasets of a namespace expose, to whom the cluster lets, until told to stop.
+    """Serve the ledgers that Datasets of a namespace expose, to clients that the cluster authorises, until stopped.
 
-    Audit lines, a JSON object each, go to the standard output, all else to the standard error.
+    Audit lines, one JSON object each, go to standard output; all other logs go to standard error.
     """
     logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     audit = logging.StreamHandler(sys.stdout)

@@ -1,4 +1,4 @@
-"""Who may do what: a question that whoever runs the gateway answers, by a cluster or by a file of tokens."""
+"""Authentication and authorization: interface, and implementation with a file of tokens."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ _EVERYTHING = "*"
 
 
 class Verb(StrEnum):
-    """What is done to a dataset."""
+    """An operation on a dataset."""
 
     PULL = "pull"
     PUSH = "push"
     INGEST = "ingest"
     QUERY = "query"
     FORCE = "force"
-    """A push that takes blocks away which are there: needed besides ``push``."""
+    """A push that removes existing blocks; it needs ``push`` as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever a token stands for; ``name`` is what the audit shows."""
+    """The owner of a token; the audit log shows ``name``."""
 
     name: str
 
 
 class Access(Protocol):
-    """Answers for each request, from memory if it likes. Raises StoreUnavailable if it cannot."""
+    """Access control, asked for each request; it may cache. Methods raise StoreUnavailable without an answer."""
 
     async def principal(self, token: str) -> Principal | None:
-        """Whose token this is; None if it is nobody's."""
+        """Return the principal of a token; None if the token is unknown."""
 
     async def may(self, principal: Principal, verb: Verb, dataset: str) -> bool:
-        """Whether they may, also if there is no such dataset yet."""
+        """Return whether the principal may do this to the dataset, which may not exist yet."""
 
 
 class Nobody:
-    """There are no tokens: only what is public is given out."""
+    """Access without tokens: only public datasets are served."""
 
     async def principal(self, token: str) -> Principal | None:
-        """Nobody's."""
+        """Return None: every token is unknown."""
         return None
 
     async def may(self, principal: Principal, verb: Verb, dataset: str) -> bool:
-        """No."""
+        """Return False."""
         return False
 
 
 class Tokens:
-    """Tokens of a file, each with what it is for.
+    """Tokens in a file, each with its rights.
 
         - name: partner
           token: 5d41402abc4b2a76b9719d911017c592
           pull: ["*"]
           push: [flights]
 
-    They are kept as hashes, and looked for by these: how long that takes says nothing of a token.
+    Memory holds only their hashes. The lookup is by hash, so its duration reveals nothing about a token.
     """
 
     def __init__(self, entries: Sequence[Mapping[str, Any]]) -> None:
@@ -86,7 +86,7 @@ class Tokens:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Raises InputError for a file that others may read, or that holds no tokens; OSError."""
+        """Read a file. Raises InputError for a file that others may read or that is invalid; OSError."""
         if stat.S_IMODE(path.stat().st_mode) & stat.S_IROTH:
             raise InputError(f"{path} can be read by everybody on this machine: chmod 600 {path}")
         try:
@@ -101,11 +101,11 @@ class Tokens:
             raise InputError(f"{path}: {error}") from None
 
     async def principal(self, token: str) -> Principal | None:
-        """Whose token this is."""
+        """Return the principal of a token; None if the token is unknown."""
         return self._principals.get(_digest(token))
 
     async def may(self, principal: Principal, verb: Verb, dataset: str) -> bool:
-        """Whether the file says so."""
+        """Return whether the file grants the right."""
         named = self._rights.get(principal.name, {}).get(verb, frozenset())
         return _EVERYTHING in named or dataset in named
 

@@ -1,4 +1,4 @@
-"""Errors as answers: which status they have, and what they say."""
+"""Errors as HTTP responses: status and body."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _STATUS: Final[tuple[tuple[type[errors.LakeError], int], ...]] = (
     (errors.SourceUnavailable, 503),
     (errors.InputError, 400),
 )
-"""The first that fits."""
+"""The first match decides."""
 
 
 def status_of(error: errors.LakeError) -> int:
-    """Of the answer to a request that ended in it."""
+    """Return the status of a response to a request that ended with this error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 def refusal(status: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """An answer that says what is wrong. What is wrong inside of the gateway is for its log."""
+    """Return an error response. Details of internal errors are only in the gateway's log."""
     said = message if status < 500 else "the gateway cannot do that now"
     body = orjson.dumps({"reason": reason, "message": said})
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)

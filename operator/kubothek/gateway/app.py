@@ -1,4 +1,4 @@
-"""The gateway as an application: what a catalogue exposes, under the paths of Open Data Fabric."""
+"""The gateway as a web application: the datasets of a catalogue, under the paths of Open Data Fabric."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def make_app(
     answered: Answered | None = None,
     proxies: Sequence[str] = (),
 ) -> web.Application:
-    """Everything behind one gate.
+    """Return the application, with one gate for all handlers.
 
-    ``presigned``  seconds for which URLs of the store itself are handed out, where it has such; 0: none are
-    ``url``        where clients reach the gateway, if that is not what they ask for: something in front changes it
-    ``proxies``    addresses or networks of what is in front: from these alone ``X-Forwarded-For`` is believed
-    ``answered``   is told of every request
+    ``presigned``  lifetime in seconds of presigned URLs of the store, where it has such; 0: no such URLs
+    ``url``        URL at which clients reach the gateway, if a proxy changes the URL of requests
+    ``proxies``    addresses or networks of proxies; ``X-Forwarded-For`` is trusted only from these
+    ``answered``   called after every request
 
-    Raises InputError for a proxy that is none.
+    Raises InputError for an invalid proxy.
     """
     limits = limits or Limits()
     gate = Gate(Datasets(catalogue), access, limits, Peers(proxies), answered)

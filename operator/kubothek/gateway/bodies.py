@@ -1,4 +1,4 @@
-"""Bodies of requests: so many at a time, each within a size and a time, unpacked as they arrive."""
+"""Request bodies: bounded in number, size and time, and decompressed while they arrive."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from kubothek.errors import FormatInvalid
 from kubothek.gateway.limits import Limits
 
 SMALL: Final = 64 << 10
-"""Bytes of a body, or of a message, that says what is wanted."""
+"""Most bytes of a body or message without data."""
 _IN_MEMORY: Final = 1 << 20
 _PIECE: Final = 256 << 10
 _WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""What zlib calls the encodings of RFC 9110, 8.4.1."""
+"""``wbits`` of zlib for the encodings of RFC 9110, 8.4.1."""
 
 
 class Bodies:
-    """Those that one gateway receives. A body takes 1 MiB of memory at most; more of it is on disk."""
+    """The bodies that a gateway receives. A body takes 1 MiB of memory at most; the rest is on disk."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._under_way: Counter[str] = Counter()
 
     async def small(self, request: web.Request, client: str) -> bytes:
-        """A body of at most 64 KiB, which is not packed.
+        """Return a body of at most 64 KiB, which must not be compressed.
 
         Raises HTTPUnsupportedMediaType, HTTPRequestEntityTooLarge, TimeoutError.
         """
@@ -55,10 +55,10 @@ class Bodies:
     async def received(
         self, request: web.Request, note: dict[str, Any], client: str, most: int
     ) -> AsyncIterator[tuple[IO[bytes], bytes]]:
-        """A body in a temporary file, at its start, and its SHA3-256; ``most`` bytes, after it was unpacked.
+        """Yield a temporary file with the decompressed body, at position 0, and the SHA3-256 of this body.
 
-        Raises TimeoutError for a client that is too slow, HTTPRequestEntityTooLarge, HTTPUnsupportedMediaType,
-        FormatInvalid for what cannot be unpacked.
+        ``most`` bounds the decompressed size in bytes. Raises TimeoutError for a slow client,
+        HTTPRequestEntityTooLarge, HTTPUnsupportedMediaType, FormatInvalid for a body that cannot be decompressed.
         """
         hasher, size, arrived, started = hashlib.sha3_256(), 0, 0, time.monotonic()
         unpack = _unpacker(request.headers.get("Content-Encoding", "identity"))
@@ -102,7 +102,7 @@ def refused(kind: type[web.HTTPError], reason: str, message: str) -> web.HTTPErr
 
 
 def _unpacker(encoding: str) -> Any:
-    """A function that unpacks what arrives; it is given nothing at the end. Raises HTTPUnsupportedMediaType."""
+    """Return a function that decompresses each piece, and gets ``b""`` last. Raises HTTPUnsupportedMediaType."""
     name = encoding.strip().lower()
     if name == "identity":
         return lambda raw: [raw] if raw else []
@@ -123,7 +123,7 @@ class _Packed:
             raise FormatInvalid("the body is packed, and ends too early")
         try:
             while raw:
-                if self._stream.eof:  # gzip has members, one after the other
+                if self._stream.eof:  # gzip is a sequence of members
                     self._stream = zlib.decompressobj(self._window)
                 self._begun = True
                 if piece := self._stream.decompress(raw, _PIECE):

@@ -1,4 +1,4 @@
-"""What a gateway gives out, under which names, and where that is: by a store, or by the resources of a namespace."""
+"""Catalogue of the datasets that a gateway serves: names and places, from a store or from a namespace's resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Place:
     """Where a dataset is.
 
     ``uuid``   its name in the store
-    ``claim``  of the resource for which the gateway writes; None: it writes only what nobody owns
+    ``claim``  of the resource for which the gateway writes; None: the gateway writes only datasets without an owner
     """
 
     store: Store
@@ -28,41 +28,41 @@ class Place:
 
     @property
     def layout(self) -> Layout:
-        """Of its chain."""
+        """The layout of its chain."""
         return Layout(keys.chain(self.uuid))
 
 
 class Catalogue(Protocol):
-    """Asked from threads and for each request."""
+    """Catalogue of served datasets, called from threads and for each request."""
 
     def place(self, name: str) -> Place:
-        """From memory. Raises DatasetNotFound for what is not given out; StoreUnavailable if that is not known now."""
+        """Return a dataset's place, without I/O. Raises DatasetNotFound, StoreUnavailable if the state is unknown."""
 
     def public(self, name: str) -> bool:
-        """From memory: whether it may be pulled and queried without a token."""
+        """Return, without I/O, whether the dataset may be pulled and queried without a token."""
 
     def names(self) -> Sequence[str]:
-        """Of all that is given out, sorted; may ask the store."""
+        """Return the sorted names of all served datasets; may list the store."""
 
 
 class OneStore:
-    """All that is in a store, under the names that it has there."""
+    """Catalogue of all datasets of a store, under their names in it."""
 
     def __init__(self, store: Store, public: frozenset[str] = frozenset()) -> None:
         self._store = store
         self._public = public
 
     def place(self, name: str) -> Place:
-        """Also of what is not there yet."""
+        """Return the place of a dataset, which may not exist yet."""
         try:
             return Place(self._store, keys.check_uuid(name))
         except InputError:
             raise DatasetNotFound("no dataset has such a name") from None
 
     def public(self, name: str) -> bool:
-        """Whether it was named as public."""
+        """Return whether the dataset was named as public."""
         return name in self._public
 
     def names(self) -> Sequence[str]:
-        """Lists the store."""
+        """List the store."""
         return sorted(Lake(self._store).datasets())

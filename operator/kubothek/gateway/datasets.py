@@ -1,4 +1,4 @@
-"""The datasets of a catalogue as a gateway sees them: which chain they have, at a request's notice."""
+"""Cache of the chain heads of a catalogue's datasets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kubothek.table.log.model import keys
 
 _REMEMBERED: Final = 10_000
 _SECONDS: Final = 1.0
-"""So long the objects of a dataset are given out without another look whether it is there."""
+"""For this time, objects of a dataset are served without another check that the dataset exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """A ledger as it is now."""
+    """A ledger with its current head."""
 
     name: str
     head: Multihash
@@ -30,12 +30,12 @@ class Exposed:
 
     @property
     def store(self) -> Store:
-        """Where its objects are."""
+        """The store of its objects."""
         return self.place.store
 
     @property
     def layout(self) -> Layout:
-        """Of its chain."""
+        """The layout of its chain."""
         return self.place.layout
 
 
@@ -48,7 +48,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Writable:
-    """A dataset that the gateway may change; plain data that travels to a worker."""
+    """A dataset that the gateway may change; picklable, for a worker."""
 
     store: Store
     uuid: str
@@ -56,7 +56,7 @@ class Writable:
     conditional_writes: bool
 
     def log(self) -> DatasetLog:
-        """Its commits, under its claim."""
+        """Return the dataset's log, under its claim."""
         return DatasetLog(
             self.store,
             self.uuid,
@@ -67,14 +67,14 @@ class Writable:
 
 
 class Datasets:
-    """Looks into stores; blocks, so it is asked from threads. Safe to use from several."""
+    """Datasets and their heads. Methods block on I/O, so call them from threads; they are thread-safe."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self._seen: Kept[Place, _Seen] = Kept(_REMEMBERED)
 
     def look(self, name: str, *, fresh: bool) -> Exposed:
-        """The dataset; ``fresh``: as it is at this moment. Raises DatasetNotFound, also for one that is no ledger."""
+        """Return the dataset; ``fresh``: bypass the cache. Raises DatasetNotFound, also if it is not a ledger."""
         place = self.catalogue.place(name)
         known = self._seen.recall(place)
         seen = known[0] if known else None
@@ -87,7 +87,7 @@ class Datasets:
         return Exposed(name, seen.head, place)
 
     def recent(self, name: str) -> Exposed | None:
-        """The dataset, if it was looked at a moment ago: from memory, so that no thread is needed. Raises as look."""
+        """Return the dataset from the cache, without I/O; None if it is absent or stale. Raises as :meth:`look`."""
         place = self.catalogue.place(name)
         known = self._seen.recall(place)
         if known is None or known[0].head is None or time.monotonic() - known[0].at > _SECONDS:
@@ -95,7 +95,7 @@ class Datasets:
         return Exposed(name, known[0].head, place)
 
     def writable(self, name: str) -> Writable:
-        """For a change. What a Dataset resource owns is changed through that: by its gateway, or by its jobs.
+        """Return the dataset for a change. Only a Dataset resource's own gateway and jobs change a dataset it owns.
 
         Raises DatasetNotFound, OwnedByAnother.
         """
@@ -106,7 +106,7 @@ class Datasets:
         return Writable(place.store, place.uuid, place.claim, conditional)
 
     def names(self) -> list[str]:
-        """Of all ledgers, sorted; reads the head of each dataset that was not seen yet."""
+        """Return the sorted names of all ledgers; read each head that is not in the cache."""
         found = []
         for name in self.catalogue.names():
             try:

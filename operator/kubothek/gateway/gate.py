@@ -1,4 +1,4 @@
-"""What stands before every request: limits, who asks, what they may; and behind it the audit line."""
+"""Middleware of every request: limits, authentication, authorization, errors and the audit log."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from kubothek.gateway.peers import Peers, client_of
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 Answered = Callable[[str, str, int, float], None]
-"""Told of every request its method, the pattern of its path, the status and the seconds that it took."""
+"""Takes method, path pattern, status and duration in seconds of every request."""
 
 AUDIT: Final = logging.getLogger("kubothek.gateway.audit")
 _LOG: Final = logging.getLogger("kubothek.gateway")
 _LONGEST_TOKEN: Final = 16 << 10
 _BEARER: Final = "bearer "
 _NAME: Final = re.compile(r"[a-zA-Z0-9+_.\-]{1,253}")
-"""Of a dataset in a store, or of a resource."""
+"""The name of a dataset in a store, or of a resource."""
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""Of SO_LINGER: no second is waited."""
+"""Value of SO_LINGER: on, 0 s."""
 NOTE: Final = web.RequestKey("note", dict[str, Any])
-"""What the audit line says besides."""
+"""Additional fields of the audit line."""
 CLIENT: Final = web.RequestKey("client", str)
-"""For whom the request counts: the principal, or the peer of whoever does not say who they are."""
+"""The client whose limits the request counts against: the principal, or the peer if there is no token."""
 _PEER: Final = web.RequestKey("peer", str)
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 STARTED: Final = web.RequestKey("started", bool)
-"""Set before a stream's head is sent: what goes wrong from then on can only break it off."""
+"""Set before the head of a stream is sent: a later error can only abort the connection."""
 
 
 class Gate:
-    """One for an app."""
+    """The gate of one application."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class Gate:
         self._under_way = 0
         self._bodies = Bodies(limits)
         self.parsing = asyncio.Semaphore()
-        """Held while a large message is parsed: that takes many times its size."""
+        """Held while a large message is parsed, which takes many times the message's size in memory."""
 
     @web.middleware
     async def stand(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a request through, or answer it; write its line."""
+        """Pass a request to its handler or reject it, and write its audit line."""
         started = time.monotonic()
         request[NOTE] = {}
         request[_PEER] = self._peers.of(request)
@@ -104,14 +104,14 @@ class Gate:
             return _broken_off(request, refusal(status, error.reason, str(error)))
         except (TimeoutError, ConnectionError):
             request[NOTE]["error"] = "Client"
-            request[STARTED] = True  # whether it is slow or gone, it gets no more
+            request[STARTED] = True  # the client is slow or gone: send nothing more
             return _broken_off(request, refusal(408, "TooSlow", "too slow"))
         except web.RequestPayloadError as error:
             request[NOTE]["error"] = "NoHTTP"
             return _broken_off(request, refusal(400, "BadRequest", str(error)))
         except (web.HTTPException, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - one bad request must not show another one's insides
+        except Exception as error:  # noqa: BLE001 - a client must not see internals
             _LOG.exception("%s %s", request.method, request.rel_url.raw_path)
             request[NOTE]["error"] = type(error).__name__
             return _broken_off(request, refusal(500, "Internal", "this is a fault of the gateway; its log tells more"))
@@ -119,10 +119,11 @@ class Gate:
             self._under_way -= 1
 
     async def _wait(self, request: web.Request) -> float:
-        """Find out who asks; seconds until they may, 0: now.
+        """Authenticate the request; return the seconds to wait under the rate limit, 0 for none.
 
-        Who is known has a bucket of their own, wherever they ask from. Tokens that are nobody's are counted apart: who
-        tries them does not hinder those who share the address and need none, and is not heard before there is room.
+        A known principal has its own bucket, from any address. Unknown tokens count in a separate bucket per address:
+        guesses must not block clients without a token at the same address. While that bucket is empty, no token from
+        the address is checked.
         """
         peer = client_of(request[_PEER])
         request[CLIENT] = f"peer {peer}"
@@ -150,15 +151,16 @@ class Gate:
         return self._bodies.received(request, request[NOTE], request[CLIENT], most)
 
     def principal(self, request: web.Request) -> Principal | None:
-        """Who asks; None: nobody says. Raises HTTPUnauthorized for a token that is nobody's."""
+        """Return the principal; None without a token. Raises HTTPUnauthorized for an unknown token."""
         if "Authorization" in request.headers and _PRINCIPAL not in request:
             raise unauthorised()
         return request.get(_PRINCIPAL)
 
     async def name(self, request: web.Request, verb: Verb) -> str:
-        """The dataset of the path, which whoever asks may do this to; it may still have no chain.
+        """Return the dataset of the path, after a check that the client may do this; it may have no chain yet.
 
-        Who may not, does not learn whether it is. Raises HTTPUnauthorized, HTTPForbidden, DatasetNotFound.
+        A client without the right cannot learn whether the dataset exists. Raises HTTPUnauthorized, HTTPForbidden,
+        DatasetNotFound.
         """
         name = request.match_info["dataset"]
         request[NOTE].update(dataset=name, verb=verb.value)
@@ -176,7 +178,7 @@ class Gate:
         return name
 
     async def dataset(self, request: web.Request, verb: Verb, *, fresh: bool = False) -> Exposed:
-        """The ledger of the path. As :meth:`name`."""
+        """Return the ledger of the path, with the same checks as :meth:`name`."""
         name = await self.name(request, verb)
         if not fresh and (known := self.datasets.recent(name)) is not None:
             return known
@@ -184,27 +186,27 @@ class Gate:
 
 
 def _route(request: web.Request) -> str:
-    """The pattern of the path, such as ``/{dataset}/refs/{ref}``; empty if there is none."""
+    """Return the pattern of the path, such as ``/{dataset}/refs/{ref}``; empty if there is none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else ""
 
 
 def _broken_off(request: web.Request, answer: web.Response) -> web.Response:
-    """The answer, unless another one has begun: then the connection ends, and the client sees that it is not whole."""
+    """Return the answer; if another one has begun, abort the connection, so that the client sees it is incomplete."""
     if STARTED in request and request.transport is not None:
         break_off(request.transport)
     return answer
 
 
 def break_off(transport: asyncio.BaseTransport) -> None:
-    """End a connection, and what the kernel would still send of it: else a client that does not read keeps that."""
+    """Abort a connection and drop the kernel's send buffer, which a client that does not read would keep allocated."""
     assert isinstance(transport, asyncio.Transport)
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
     transport.abort()
 
 
 def unauthorised() -> web.HTTPUnauthorized:
-    """The answer to those who have to say who they are."""
+    """Return the answer to a request that needs a valid token."""
     said = _said("Unauthorized", "a bearer token that this gateway knows is needed")
     return web.HTTPUnauthorized(headers={"WWW-Authenticate": 'Bearer realm="kubothek"'}, **said)
 

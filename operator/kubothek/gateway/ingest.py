@@ -1,7 +1,7 @@
-"""Data for push sources by HTTP: a body is one commit, or none (TP-13, ODF 0.34.1, RFC-008).
+"""Ingestion for push sources over HTTP: a body is one commit, or none (TP-13, ODF 0.34.1, RFC-008).
 
-A worker process (:mod:`kubothek.sandbox.limited`) takes a body, from reading to the commit: the body comes from a
-stranger, and the SQL of ``preprocess`` from the owner of a dataset.
+A worker process (:mod:`kubothek.sandbox.limited`) handles a body, from reading to the commit: neither the body nor the
+SQL of ``preprocess``, which the owner of a dataset wrote, is trusted.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ limited.preload(__name__)
 
 
 class Ingests:
-    """The handler."""
+    """The handler of ingestion."""
 
     def __init__(self, gate: Gate, workers: Workers) -> None:
         self._gate = gate
         self._workers = workers
 
     def routes(self) -> list[web.RouteDef]:
-        """Where it is."""
+        """Return the route."""
         return [web.post("/{dataset}/ingest", self.ingest)]
 
     async def ingest(self, request: web.Request) -> web.StreamResponse:
-        """Take the rows of the body as its push source says.
+        """Ingest the rows of the body through its push source.
 
-        With an ``Idempotency-Key`` they are taken once, however often they are sent under it; another body under the
-        same key is refused with 409.
+        With an ``Idempotency-Key``, rows are ingested once, however often they are sent; another body with the same key
+        is rejected with 409.
         """
         name = await self._gate.name(request, Verb.INGEST)
         wanted: InputFormat | None = None
@@ -90,7 +90,7 @@ class Ingests:
             )
         request[NOTE].update(version=done["version"], records=done["records"])
         if "application/json" not in request.headers.get("Accept", ""):
-            return web.Response(status=200)  # as the reference
+            return web.Response(status=200)  # like the reference implementation
         return web.Response(body=orjson.dumps(done), content_type="application/json")
 
     def _take(
@@ -103,7 +103,7 @@ class Ingests:
         commit_id: str | None,
         digest: str,
     ) -> dict[str, Any]:
-        """Have a worker take it; what the answer says. Raises LakeError."""
+        """Ingest the body in a worker; return the fields of the answer. Raises LakeError."""
         limits = self._gate.limits
         dataset = self._gate.datasets.writable(name)
         expect(dataset.store)
@@ -122,7 +122,7 @@ class Ingests:
                 seconds=limits.ingest_seconds,
                 named=partial(_stopped, limits),
                 files=[file.fileno()],
-                maps_files=True,  # those of a merge, and of rows that preprocess needs twice
+                maps_files=True,  # files of a merge, and of rows that preprocess reads twice
             )
             done: dict[str, Any] = orjson.loads(b"".join(work))
         return done
@@ -140,7 +140,7 @@ def _taken(
     commit_id: str | None,
     digest: str,
 ) -> Iterator[bytes]:
-    """In a worker: the body as one commit. ``room``: the directory for its files, as it may be killed."""
+    """Commit the body, in a worker. ``room`` is a directory for its files, which the caller deletes if it is killed."""
     tempfile.tempdir = room
     log = dataset.log()
     log.settled()

@@ -1,4 +1,4 @@
-"""What one client, and all of them together, may take of a gateway."""
+"""Limits of a gateway, per client and in total."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _MOST_CLIENTS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes are bytes, times are seconds.
+    """Limits; sizes are bytes, times are seconds. A client is a principal, or an address without a token.
 
-    ``object_bytes``      of a slice or checkpoint that is pushed; ``ingest_bytes`` of a body that is ingested
+    ``object_bytes``      of a pushed slice or checkpoint; ``ingest_bytes`` of an ingested body
     ``message_bytes``     of one message of the smart protocol
     ``slowest``           bytes a second below which a client is too slow, after ``patience``
     ``head_seconds``      until the first request of a connection is there; ``idle_seconds`` between two of them
@@ -54,12 +54,12 @@ class Limits:
     query_rows: int = 1_000_000
 
     def seconds_for(self, size: int) -> float:
-        """How long these bytes may take."""
+        """Return how long the transfer of ``size`` bytes may take."""
         return self.patience + size / self.slowest
 
 
 class Buckets:
-    """One bucket of tokens a client, filled as time passes; the clients that were there last are remembered."""
+    """One token bucket per client, refilled over time; only the most recent clients are kept."""
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = per_second
@@ -68,7 +68,7 @@ class Buckets:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str, *, take: bool = True) -> float:
-        """Take a token, or only look for one; seconds until there is one, if there is none."""
+        """Take a token, or only check for one; return the seconds until one is available, 0 if it is now."""
         now = self._clock()
         left, then = self._left.pop(client, (float(self._burst), now))
         left = min(self._burst, left + (now - then) * self._rate)

@@ -1,4 +1,4 @@
-"""The simple transfer protocol: four kinds of objects, and nothing else of a store (TP-02 … TP-07, TP-14)."""
+"""The simple transfer protocol: access to four kinds of objects of a store (TP-02 … TP-07, TP-14)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SAFE: Final = {"X-Content-Type-Options": "nosniff"}
 
 
 class Objects:
-    """The handlers."""
+    """The handlers of the simple transfer protocol."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._streams = asyncio.Semaphore(gate.limits.store_streams)
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """Return the routes."""
         return [
             web.get("/{dataset}/refs/head", self.head, allow_head=True),
             web.get("/{dataset}/{kind:blocks|data|checkpoints}/{hash}", self.get, allow_head=True),
@@ -41,7 +41,7 @@ class Objects:
         ]
 
     async def head(self, request: web.Request) -> web.StreamResponse:
-        """The last block: never kept by anybody, but asked for cheaply."""
+        """Return the hash of the last block. Caches must revalidate it, which is cheap."""
         dataset = await self._gate.dataset(request, Verb.PULL, fresh=True)
         response = web.Response(body=head_bytes(dataset.head), content_type="text/plain", headers=_SAFE)
         response.headers["Cache-Control"] = "no-cache"
@@ -49,7 +49,7 @@ class Objects:
         return _unless_known(request, response, str(dataset.head))
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """An object, or a range of it; the hash is its ETag, in whatever base it was asked for."""
+        """Return an object or a range of it; its ETag is the hash, whatever base the request uses."""
         dataset = await self._gate.dataset(request, Verb.PULL)
         named = parse_hash(request.match_info["hash"])
         response = web.StreamResponse(headers=_SAFE)
@@ -63,7 +63,7 @@ class Objects:
         return await self._send(request, response, dataset, _key(dataset.layout, request.match_info["kind"], named))
 
     async def put(self, request: web.Request) -> web.StreamResponse:
-        """An object of a push; it is there afterwards only if its bytes have the hash."""
+        """Store an object of a push, only if its bytes have the hash."""
         name = await self._gate.name(request, Verb.PUSH)
         named, limits = parse_hash(request.match_info["hash"]), self._gate.limits
         if request.content_length is None:
@@ -83,7 +83,7 @@ class Objects:
     ) -> web.StreamResponse:
         store = dataset.store
         try:
-            file = store.open_file(key)  # sooner done than a thread is found
+            file = store.open_file(key)  # faster than a switch to a thread
         except ObjectNotFound:
             raise ObjectNotFound(key, dataset.name) from None
         if file is not None:
@@ -97,7 +97,7 @@ class Objects:
     async def _send_file(
         self, request: web.Request, response: web.StreamResponse, file: IO[bytes]
     ) -> web.StreamResponse:
-        """By the kernel, piece by piece, so that a slow client is noticed."""
+        """Send a file with sendfile, in pieces, so that a slow client is detected."""
         start, stop = _range(request, response, file.seek(0, 2))
         request[STARTED] = True
         await response.prepare(request)
@@ -133,7 +133,7 @@ class Objects:
 
 
 def parse_hash(text: str) -> Multihash:
-    """The last part of a path. Raises ObjectNotFound for what is no hash of an object: nothing has such a name."""
+    """Parse the last part of a path. Raises ObjectNotFound if it is not a hash of an object."""
     try:
         found = Multihash.parse(text) if len(text) <= _LONGEST_HASH else None
     except FormatInvalid:
@@ -158,7 +158,7 @@ def _unless_known(request: web.Request, response: web.StreamResponse, etag: str)
 
 
 def _range(request: web.Request, response: web.StreamResponse, size: int) -> tuple[int, int]:
-    """The part that is asked for; all, if the question is not understood (RFC 9110, 14.2).
+    """Return start and stop of the requested range; the whole object if the range is malformed (RFC 9110, 14.2).
 
     Raises HTTPRequestRangeNotSatisfiable.
     """

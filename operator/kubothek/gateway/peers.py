@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: its address, or, behind a proxy that is known, the one that this tells."""
+"""Client addresses: that of the connection, or behind a trusted proxy that of ``X-Forwarded-For``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kubothek.errors import InputError
 
 _FORWARDED: Final = "X-Forwarded-For"
 _HOST_BITS: Final = 64
-"""Of an IPv6 address: whoever has one mostly has all that differ in these."""
+"""Host bits of an IPv6 address: a client usually has the whole /64 network."""
 
 
 class Peers:
-    """``proxies`` are addresses, or networks such as ``10.0.0.0/8``; nobody else is believed whom they speak for."""
+    """Client addresses; ``X-Forwarded-For`` is trusted only from ``proxies``, addresses or networks (10.0.0.0/8)."""
 
     def __init__(self, proxies: Iterable[str] = ()) -> None:
         """Raises InputError."""
@@ -26,7 +26,7 @@ class Peers:
             raise InputError(f"a trusted proxy is an address or a network: {error}") from None
 
     def of(self, request: web.Request) -> str:
-        """The address that a request came from, as text: the last one in the chain of proxies that is none of them."""
+        """Return the address of the client as text: the last one in the chain that is not a trusted proxy."""
         told = [each.strip() for line in request.headers.getall(_FORWARDED, ()) for each in line.split(",")]
         last = _address(request.remote or "")
         while told and last is not None and any(last in proxy for proxy in self._proxies):
@@ -37,7 +37,7 @@ class Peers:
 
 
 def client_of(peer: str) -> str:
-    """What stands for a peer where what one client may take is counted."""
+    """Return the key of a peer for per-client limits: the address, for IPv6 its /64 network."""
     address = _address(peer)
     if isinstance(address, IPv6Address):
         return str(IPv6Address(int(address) >> _HOST_BITS << _HOST_BITS))

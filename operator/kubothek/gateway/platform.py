@@ -1,4 +1,4 @@
-"""What clients ask of a gateway before they ask for data: is a token good, and which datasets are there."""
+"""Requests that are not for data: validation of a token, search for datasets, health."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MOST: Final = 100
 
 
 class Platform:
-    """The handlers."""
+    """The handlers of these requests."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """Return the routes."""
         return [
             web.get("/platform/token/validate", self.validate),
             web.get("/search", self.search),
@@ -32,17 +32,17 @@ class Platform:
         ]
 
     async def validate(self, request: web.Request) -> web.StreamResponse:
-        """200, or 401 for a token that is nobody's; 400 without one."""
+        """Answer 200 for a valid token, 401 for an unknown one, 400 without a token."""
         if self._gate.principal(request) is None:
             return refusal(400, "NoToken", "there is no bearer token to validate")
         return web.Response(status=200)
 
     async def health(self, request: web.Request) -> web.StreamResponse:
-        """That this process answers."""
+        """Answer that this process is alive."""
         return web.Response(text="ok\n")
 
     async def search(self, request: web.Request) -> web.StreamResponse:
-        """Ledgers whose name, keywords or description have the words of ``query``, as far as they may be pulled."""
+        """Return ledgers that the client may pull, with the words of ``query`` in name, keywords or description."""
         principal = self._gate.principal(request)
         words = request.query.get("query", "").split()
         names = await asyncio.to_thread(self._gate.datasets.names)
@@ -54,7 +54,7 @@ class Platform:
             try:
                 place = self._gate.datasets.catalogue.place(name)
             except DatasetNotFound:
-                continue  # since a moment
+                continue  # removed a moment ago
             about = await asyncio.to_thread(find, place.store, place.uuid, words)
             if about is not None:
                 found.append({**about, "name": name})

@@ -1,6 +1,6 @@
-"""Questions by HTTP: one SELECT over what whoever asks may query, and the last records of a ledger.
+"""Queries over HTTP: one SELECT over datasets that the client may query, and the last records of a ledger.
 
-Both are answered in worker processes (:mod:`kubothek.sandboxed_sql`), which send the bytes of the answer.
+Worker processes (:mod:`kubothek.sandboxed_sql`) run both, and send the bytes of the answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ limited.preload(rows.__name__)
 
 
 class _Work(Protocol):
-    """Bytes that a worker makes."""
+    """The stream of bytes from a worker."""
 
     def __iter__(self) -> Iterator[bytes]: ...
 
@@ -42,7 +42,7 @@ class _Work(Protocol):
 
 
 class Queries:
-    """The handlers."""
+    """The handlers of queries."""
 
     def __init__(self, gate: Gate, workers: Workers) -> None:
         self._gate = gate
@@ -50,7 +50,7 @@ class Queries:
         self._limits = SqlLimits(memory=gate.limits.query_memory, seconds=gate.limits.query_seconds)
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """Return the routes."""
         return [
             web.get("/query", self.query),
             web.post("/query", self.query),
@@ -58,10 +58,10 @@ class Queries:
         ]
 
     async def query(self, request: web.Request) -> web.StreamResponse:
-        """The rows of ``query``, ``limit`` of them after ``skip``, as JSON, or as Arrow where that is accepted.
+        """Return ``limit`` rows of ``query`` after ``skip`` rows, as JSON, or as Arrow if the client accepts it.
 
-        Who does not say who they are gets rows of public datasets; a statement without any dataset is computing for
-        strangers, and is answered 401.
+        Without a token, a client can query only public datasets. A statement without datasets is answered 401, as it
+        would use the gateway as a free computer.
         """
         finder = _Finder(self._gate, self._gate.principal(request), asyncio.get_running_loop())
         asked: Any = request.query
@@ -87,7 +87,7 @@ class Queries:
             raise
 
     async def tail(self, request: web.Request) -> web.StreamResponse:
-        """The last records of a ledger, as slices hold them."""
+        """Return the last records of a ledger, as its slices hold them."""
         dataset = await self._gate.dataset(request, Verb.QUERY, fresh=True)
         limit, skip = self._number(request.query, "limit", _USUAL), self._number(request.query, "skip", 0)
         place = dataset.place
@@ -95,7 +95,7 @@ class Queries:
         return await self._answer(request, make, _JSON)
 
     def _number(self, asked: Any, name: str, usual: int) -> int:
-        """Raises QueryInvalid."""
+        """Return an integer parameter. Raises QueryInvalid."""
         try:
             found = int(asked.get(name, usual))
         except (TypeError, ValueError, OverflowError):
@@ -109,7 +109,7 @@ class Queries:
         async with self._workers.place(request[CLIENT]):
             pieces = await asyncio.to_thread(make)
             try:
-                first = await asyncio.to_thread(next, pieces, b"")  # what is wrong with a query mostly shows here
+                first = await asyncio.to_thread(next, pieces, b"")  # most errors of a query appear here
                 if isinstance(pieces, Pieces):
                     request[NOTE]["reads"] = [read.name for read in pieces.reads]
                 response = web.StreamResponse(
@@ -130,7 +130,7 @@ class Queries:
 
 
 class _Finder:
-    """Says which datasets a statement may read; asked from a thread."""
+    """The datasets that a statement may read; called from a thread."""
 
     def __init__(self, gate: Gate, principal: Principal | None, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate

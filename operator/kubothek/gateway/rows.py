@@ -1,4 +1,4 @@
-"""Rows as the bodies of answers: what workers make of them."""
+"""Rows as response bodies, made in workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINES = 4096
 
 
 def json_part(limit: int, skip: int, rows: pa.RecordBatchReader) -> Iterator[bytes]:
-    """``{"data":[…]}`` of a part of the rows; each is there as JSON already."""
+    """Yield ``{"data":[…]}`` with a part of the rows, which are JSON already."""
     lead = '{"data":['
     for batch in _part(rows, limit, skip):
         lines = batch.column(0)
@@ -28,12 +28,12 @@ def json_part(limit: int, skip: int, rows: pa.RecordBatchReader) -> Iterator[byt
 
 
 def arrow_part(limit: int, skip: int, rows: pa.RecordBatchReader) -> Iterator[bytes]:
-    """The stream format of Arrow, of a part of the rows."""
+    """Yield a part of the rows in Arrow's stream format."""
     return as_arrow(pa.RecordBatchReader.from_batches(rows.schema, _part(rows, limit, skip)))
 
 
 def tail(ask: Ask, store: Store, uuid: str, limit: int, skip: int) -> Iterator[bytes]:
-    """The last records of a ledger, but for the last ``skip``, as :func:`json_part`."""
+    """Yield the last ``limit`` records of a ledger before its last ``skip``, in the form of :func:`json_part`."""
     root = Root(store, DatasetLog(store, uuid))
     if root.state.schema is None:
         empty = pa.RecordBatchReader.from_batches(pa.schema([("offset", pa.int64())]), [])

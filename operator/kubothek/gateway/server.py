@@ -1,4 +1,4 @@
-"""Serving: sockets, threads, signals, and clients that connect and say nothing."""
+"""The server: sockets, threads, signals, and timeouts of silent connections."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kubothek.sandbox import limited
 _THREADS: Final = 32
 _BACKLOG: Final = 1024
 _LEAVE: Final = 20.0
-"""Seconds that requests have to end when the gateway is told to."""
+"""Seconds for running requests to end when the gateway stops."""
 
 
 class _Malformed(logging.Filter):
-    """aiohttp logs what is no HTTP with a trace: whoever sends much of it would fill the disk. A line will do."""
+    """Filter that logs malformed HTTP as one audit line: aiohttp's tracebacks would let a client fill the disk."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -42,7 +42,7 @@ _LOG.addFilter(_Malformed())
 
 
 class Gateway:
-    """A running one; a context manager for what serves in the background."""
+    """A running gateway, which serves in the background."""
 
     def __init__(self, app: web.Application, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
         self._limits = limits
@@ -53,13 +53,13 @@ class Gateway:
             logger=_LOG,
             keepalive_timeout=limits.idle_seconds,
             handler_cancellation=True,
-            auto_decompress=False,  # bodies are unpacked as they are read, within their limits
+            auto_decompress=False,  # bodies are decompressed as they are read, within limits
             shutdown_timeout=_LEAVE,
         )
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which is another one than 0. Raises OSError."""
+        """Listen; return the port, which the system chooses for ``port`` 0. Raises OSError."""
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "gateway"))
         await asyncio.to_thread(limited.start)
         await self._runner.setup()
@@ -70,7 +70,7 @@ class Gateway:
         return found
 
     async def stop(self) -> None:
-        """Let requests end, then close."""
+        """Wait for requests to end, then close."""
         if self._watch is not None:
             self._watch.cancel()
             with suppress(asyncio.CancelledError):
@@ -78,9 +78,7 @@ class Gateway:
         await self._runner.cleanup()
 
     async def _close_silent(self) -> None:
-        """Close connections that were made a while ago and have not come to their first request: aiohttp waits for it
-        for ever.
-        """
+        """Close connections that stay without a first request, for which aiohttp has no timeout."""
         seen: set[Any] = set()
         while True:
             await asyncio.sleep(self._limits.head_seconds)
@@ -100,7 +98,7 @@ def _is_silent(connection: Any) -> bool:
 async def serve(
     app: web.Application, limits: Limits, host: str, port: int, tls: ssl.SSLContext | None, listening: Any
 ) -> None:
-    """Until SIGINT or SIGTERM. ``listening`` is told the port."""
+    """Serve until SIGINT or SIGTERM. ``listening`` gets the port."""
     gateway = Gateway(app, limits, tls)
     listening(await gateway.start(host, port))
     stop = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The smart transfer protocol, the server's side (RFC-008, TP-08 … TP-15)."""
+"""The server's side of the smart transfer protocol (RFC-008, TP-08 … TP-15)."""
 
 from __future__ import annotations
 
@@ -42,19 +42,21 @@ from kubothek.odf.sync.smart.plan import plan_of
 from kubothek.table.log.model import keys
 
 _NEXT: Final = 3600.0
-"""Seconds that a client may take between two questions of a pull: it fetches objects meanwhile."""
+"""Timeout in seconds between two requests of a pull, as the client fetches objects between them."""
 _PING: Final = 10.0
 _SILENT: Final = 60.0
 _BULK: Final = 10_000
-"""Objects that one message may name."""
+"""Most objects that one message may name."""
 _PULLED: Final = 4 << 20
-"""Bytes of a message of a pull: it names objects, 10,000 at most."""
+"""Most bytes of a message of a pull, which names up to 10,000 objects."""
 _BY: Final = "gateway"
 
 
 class Smart:
-    """The handlers. ``presigned``: seconds for which URLs of the store are handed out; 0: all goes through here, by
-    ``url``, if clients do not reach it where they ask.
+    """The handlers of the smart transfer protocol.
+
+    ``presigned``  lifetime in seconds of presigned URLs of the store; 0: all objects pass through the gateway
+    ``url``        URL at which clients reach the gateway, if it is not that of their requests
     """
 
     def __init__(self, gate: Gate, presigned: int, url: str | None = None) -> None:
@@ -65,17 +67,17 @@ class Smart:
         self._of_client: Counter[str] = Counter()
 
     def routes(self) -> list[web.RouteDef]:
-        """Where they are."""
+        """Return the routes."""
         return [web.get("/{dataset}/pull", self.pull), web.get("/{dataset}/push", self.push)]
 
     async def pull(self, request: web.Request) -> web.StreamResponse:
-        """Give out a part of a chain, and say where its objects are."""
+        """Send a part of a chain, and where its objects are."""
         dataset = await self._gate.dataset(request, Verb.PULL, fresh=True)
         talk = Conversation(request, self._gate, min(_PULLED, self._gate.limits.message_bytes))
         return await self._hold(request, talk, "Pull", partial(self._pull, request, talk, dataset))
 
     async def push(self, request: web.Request) -> web.StreamResponse:
-        """Take blocks, say where their objects belong, and commit them all."""
+        """Receive blocks, send where to upload their objects, and commit all blocks."""
         name = await self._gate.name(request, Verb.PUSH)
         talk = Conversation(request, self._gate, self._gate.limits.message_bytes)
         return await self._hold(request, talk, "Push", partial(self._push, request, talk, name))
@@ -122,7 +124,7 @@ class Smart:
             try:
                 named = _references(await talk.read(_NEXT, large=True))
             except ConnectionResetError:
-                return  # that is how a pull ends
+                return  # the normal end of a pull
             if named is None:
                 raise FormatInvalid("a request for objects names them: object_files")
             found = await asyncio.to_thread(self._sources, request, dataset.place, named)
@@ -136,7 +138,7 @@ class Smart:
         after, stop = optional_hash(asked, "begin_after"), optional_hash(asked, "stop_at")
         store, layout = dataset.store, dataset.layout
         if stop is not None:
-            read_chain(store, layout, dataset.head, stop)  # it is one of this chain
+            read_chain(store, layout, dataset.head, stop)  # raises unless ``stop`` is in this chain
         end = stop or dataset.head
         try:
             return read_chain(store, layout, end, after)
@@ -180,7 +182,7 @@ class Smart:
         await talk.send(render({}, talk.dialect))
 
     async def _objects(self, request: web.Request, talk: Conversation, place: Place) -> bool:
-        """Say where objects belong until all are there; whether the client has said already that it is done."""
+        """Send where to upload objects until all are there; return whether the client has already completed."""
         more = True
         while more:
             talk.phase = "ObjectsRequest"
@@ -235,7 +237,7 @@ def _metadata(blocks: Sequence[Stored], dialect: Dialect) -> bytes:
 
 
 async def _uploaded(talk: Conversation) -> None:
-    """Ask now and then how far the client is, until it is done. Raises TimeoutError if it does not say."""
+    """Request the client's progress periodically, until it is done. Raises TimeoutError without an answer."""
     asked = 0
     while asked * _PING < _SILENT:
         try:
@@ -251,7 +253,7 @@ async def _uploaded(talk: Conversation) -> None:
 
 
 def _references(message: Message) -> list[Named] | None:
-    """The objects that a message asks about; None if it asks about none. Raises FormatInvalid."""
+    """Return the objects that a message names; None if it has no such list. Raises FormatInvalid."""
     if "object_files" not in message:
         return None
     found = message["object_files"]

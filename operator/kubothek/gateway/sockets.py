@@ -1,4 +1,4 @@
-"""A conversation over a WebSocket, one message at a time, with a party that may be slow, broken or hostile."""
+"""One session over a WebSocket, one message at a time, with a client that may be slow, faulty or hostile."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from kubothek.odf.sync.smart.messages import VERSION, VERSION_HEADER, Dialect, M
 from kubothek.storage import Store
 
 SUB_PROTOCOL: Final = "odf/smart-transfer-protocol/v1"
-"""Of the published OpenAPI. It is no token of RFC 6455, so nobody needs to offer it (TP-08)."""
+"""From the published OpenAPI. It is not a valid token of RFC 6455, so clients need not offer it (TP-08)."""
 _HEARTBEAT: Final = 20.0
 _CLOSING: Final = 2.0
-"""Seconds for the other side to say goodbye, too."""
+"""Seconds for the client to close its side."""
 
 
 class Conversation:
-    """The server's side of one."""
+    """The server's side of a session."""
 
     def __init__(self, request: web.Request, gate: Gate, largest: int) -> None:
-        """``largest``: bytes of a message that is not the first, and of which much is expected."""
+        """``largest``: most bytes of a large message."""
         self._request = request
         self._gate = gate
         self._socket = web.WebSocketResponse(
@@ -45,7 +45,7 @@ class Conversation:
         self.phase = "InitialRequest"
 
     async def hold(self, side: str, talk: Callable[[], Awaitable[None]]) -> web.StreamResponse:
-        """Talk until the end; what goes wrong is told to the other side. ``side``: Pull or Push."""
+        """Run the session to its end; send errors to the client. ``side``: Pull or Push."""
         await self._socket.prepare(self._request)
         try:
             if self._request.headers.get(VERSION_HEADER, VERSION) != VERSION:
@@ -63,9 +63,9 @@ class Conversation:
         return self._socket
 
     async def read(self, seconds: float, *, large: bool = False) -> Message:
-        """The next message; ``large``: it may be of more than 64 KiB.
+        """Return the next message; ``large``: it may exceed 64 KiB.
 
-        Raises FormatInvalid, ConnectionResetError if there is none, TimeoutError.
+        Raises FormatInvalid, ConnectionResetError if the client has closed, TimeoutError.
         """
         received = await self._socket.receive(seconds)
         if received.type is WSMsgType.TEXT or received.type is WSMsgType.BINARY:
@@ -86,7 +86,7 @@ class Conversation:
         raise FormatInvalid(f"a message that cannot be read: {received.data!r}")
 
     async def send(self, message: bytes) -> None:
-        """Send one. Raises TimeoutError."""
+        """Send a message. Raises TimeoutError."""
         async with asyncio.timeout(self._gate.limits.seconds_for(len(message))):
             await self._socket.send_str(message.decode())
 
@@ -100,8 +100,9 @@ def transfer(
     seconds: int,
     url: str | None,
 ) -> Transfer:
-    """How a client gets at an object, or puts it: at the store, if that can hand out URLs, else through the gateway, at
-    ``url`` or where it was asked.
+    """Return how a client downloads or uploads an object.
+
+    It uses a presigned URL of the store if there are such, else the gateway at ``url`` or at the request's own URL.
     """
     if seconds and (presigned := store.presigned(method, named.key(layout), seconds)) is not None:
         headers = tuple(presigned.headers.items())

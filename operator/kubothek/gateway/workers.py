@@ -58,7 +58,7 @@ class Workers:
 
 
 async def to_its_end(work: Callable[[], T]) -> T:
-    """Do work in a thread. A caller that is cancelled waits for its end, and keeps its place and its files so long."""
+    """Run work in a thread. A cancelled caller still waits for its end, and keeps its slot and its files until then."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)

@@ -1,3 +1,3 @@
-"""A gateway in a namespace of a cluster: its Datasets, and those whom the cluster lets (docs/gateway.md)."""
+"""The gateway of a namespace: serves its Datasets to users that the cluster authorises (docs/gateway.md)."""
 
 from __future__ import annotations

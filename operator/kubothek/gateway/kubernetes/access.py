@@ -1,7 +1,7 @@
-"""Who may do what, by the cluster: TokenReview says who it is, SubjectAccessReview what they may.
+"""Access control by the cluster: TokenReview authenticates, SubjectAccessReview authorises.
 
-Source of the rules: authentication.k8s.io/v1 and authorization.k8s.io/v1. Answers are good for a few seconds, so a
-right that was taken away, or a token whose pod is gone, is refused that much later.
+Their specifications are authentication.k8s.io/v1 and authorization.k8s.io/v1. Answers are cached for a few seconds, so
+a revoked right, or the token of a deleted pod, is accepted for that time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from kubothek.errors import StoreUnavailable
 from kubothek.gateway.access import Principal, Verb
 
 GOOD: Final = 10.0
-"""Seconds for which a yes is good."""
+"""Seconds for which a positive answer is cached."""
 BAD: Final = 2.0
-"""And a no: whoever has just been let in does not wait."""
+"""Seconds for which a negative answer is cached; short, so that a new right takes effect soon."""
 _MOST: Final = 20_000
 _AT_A_TIME: Final = 16
-"""Reviews: whoever tries tokens does not keep the API server busy."""
+"""Concurrent reviews: guesses of tokens must not overload the API server."""
 _PATIENCE: Final = 10.0
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """RFC 6750, 2.1."""
 _EVERY: Final = ""
-"""No name in a review means all of them."""
+"""An empty name in a review means all Datasets."""
 _VERBS: Final[Mapping[Verb, str]] = {
     Verb.PULL: "get",
     Verb.QUERY: "get",
@@ -44,7 +44,7 @@ _VERBS: Final[Mapping[Verb, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class User(Principal):
-    """A user of the cluster, as a TokenReview tells."""
+    """A user of the cluster, from a TokenReview."""
 
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -52,11 +52,11 @@ class User(Principal):
 
 
 class ClusterAccess:
-    """What roles of the cluster say of the Datasets of ``namespace``.
+    """Access to the Datasets of ``namespace`` by the cluster's roles.
 
-    To pull and to query is to ``get`` a Dataset; ``push``, ``ingest`` and ``force`` are verbs of their own. A token is
-    good only if it was made for ``audience``: one that was stolen from here is of no use at the API server, and a pod's
-    usual token is of no use here.
+    A pull or a query needs the verb ``get`` on a Dataset; ``push``, ``ingest`` and ``force`` are separate verbs. Tokens
+    are valid only with this ``audience``. So a token stolen from the gateway is useless at the API server, and a pod's
+    default token is useless here.
     """
 
     def __init__(self, api: Api, namespace: str, audience: str) -> None:
@@ -68,13 +68,13 @@ class ClusterAccess:
         self._places = asyncio.Semaphore(_AT_A_TIME)
 
     async def principal(self, token: str) -> Principal | None:
-        """Whose token it is; only its hash is kept. Raises StoreUnavailable."""
+        """Return the user of a token; the cache holds only the token's hash. Raises StoreUnavailable."""
         if not _TOKEN.fullmatch(token):
             return None
         return await self._users.get(hashlib.sha256(token.encode()).digest(), partial(self._authenticate, token))
 
     async def may(self, principal: Principal, verb: Verb, dataset: str) -> bool:
-        """Whether a role allows it, for all Datasets or for this one. Raises StoreUnavailable."""
+        """Return whether a role allows it, for all Datasets or for this one. Raises StoreUnavailable."""
         if not isinstance(principal, User):
             return False
         for name in (_EVERY, dataset):
@@ -85,7 +85,7 @@ class ClusterAccess:
 
     async def _authenticate(self, token: str) -> User | None:
         status = await self._review("TokenReview", {"token": token, "audiences": [self._audience]})
-        # An authenticator that knows nothing of audiences names none: then it is not known whom the token was made for.
+        # An authenticator without support for audiences returns none, and then the token's audience is unknown.
         if not status.get("authenticated") or self._audience not in (status.get("audiences") or ()):
             return None
         user = status.get("user") or {}
@@ -128,7 +128,7 @@ def _seconds(answer: object) -> float:
     return GOOD if answer else BAD
 
 
-# Answers of a server that are good for a few seconds: asked for once, however many wait for them.
+# Cache of answers for a few seconds; concurrent requests for one answer share one call.
 
 
 K = TypeVar("K", bound=Hashable)
@@ -136,9 +136,9 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """The last ``most`` answers. Belongs to one event loop.
+    """Cache of the last ``most`` answers, for one event loop.
 
-    ``seconds``  for which an answer is good
+    ``seconds``  returns the lifetime of an answer
     """
 
     def __init__(self, most: int, seconds: Callable[[V], float], clock: Callable[[], float] = time.monotonic) -> None:
@@ -149,7 +149,7 @@ class Remembered(Generic[K, V]):
         self._asked: dict[K, asyncio.Task[V]] = {}
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer; what ``ask`` raises is raised to all who wait, and not remembered."""
+        """Return the answer. An exception of ``ask`` is raised in all waiting callers, and is not cached."""
         known = self._answers.get(key)
         if known is not None and self._clock() < known[1]:
             self._answers.move_to_end(key)
@@ -157,7 +157,7 @@ class Remembered(Generic[K, V]):
         if (task := self._asked.get(key)) is None:
             task = self._asked[key] = asyncio.create_task(self._ask(key, ask))
             task.add_done_callback(_retrieved)
-        return await asyncio.shield(task)  # one who goes away does not take the answer along
+        return await asyncio.shield(task)  # a cancelled caller must not cancel the others' answer
 
     async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
         try:

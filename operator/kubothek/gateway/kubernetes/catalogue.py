@@ -1,4 +1,4 @@
-"""What the Dataset resources of a namespace expose: ``spec.sharing``, followed as it changes."""
+"""Catalogue of a namespace: the Datasets that ``spec.sharing`` exposes, kept up to date by watches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from kubothek.table.log import Claim
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 STALE: Final = 300.0
-"""Seconds after the last word of the API server for which its last word is good: what is taken away while it is out of
-reach is served that much longer at most.
+"""Seconds for which the catalogue stays valid without contact to the API server.
+
+A Dataset that stops being exposed meanwhile is served for that time at most.
 """
 
 Open = Callable[[StoreConfig], Store]
@@ -39,7 +40,7 @@ class _Exposed:
 
 
 class _Datasets:
-    """Those that are exposed, by name."""
+    """The exposed Datasets, by name."""
 
     def __init__(self, cluster: str) -> None:
         self.exposed: dict[str, _Exposed] = {}
@@ -71,7 +72,7 @@ class _Datasets:
 
 
 class _Stores:
-    """Those that can be used, by name."""
+    """The usable stores, by name."""
 
     def __init__(self, opened: Open) -> None:
         self.open: dict[str, tuple[StoreConfig, Store]] = {}
@@ -95,12 +96,12 @@ class _Stores:
 
 
 class NamespaceCatalogue:
-    """The exposed Datasets of a namespace, under their names; a Catalogue.
+    """Catalogue of the exposed Datasets of a namespace, by name.
 
-    It reads no Secrets: those of the stores are mounted where jobs have them, for ``spec.credentialsSecretRef`` of the
-    ObjectStore ``lake`` at ``/var/run/kubothek/credentials/lake``.
+    It reads no Secrets. Those of the stores are mounted where jobs have them: ``spec.credentialsSecretRef`` of the
+    ObjectStore ``lake`` is at ``/var/run/kubothek/credentials/lake``.
 
-    ``cluster``  the first part of what the operator claims datasets by
+    ``cluster``  first part of the owner in the operator's claims
     """
 
     def __init__(
@@ -120,24 +121,24 @@ class NamespaceCatalogue:
         self._clock = clock
 
     async def run(self) -> None:
-        """Follow the cluster, for ever."""
+        """Follow the cluster, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for follower in self._followers:
                 tasks.create_task(follower.run())
 
     @property
     def ready(self) -> bool:
-        """Whether it is known what is exposed."""
+        """Whether the catalogue is complete and not stale."""
         now = self._clock()
         return all(each.heard is not None and now - each.heard < STALE for each in self._followers)
 
     @property
     def exposed(self) -> int:
-        """How many Datasets are exposed."""
+        """The number of exposed Datasets."""
         return len(self._datasets.exposed)
 
     def place(self, name: str) -> Place:
-        """Where it is. Raises DatasetNotFound, StoreUnavailable."""
+        """Return the place of a Dataset. Raises DatasetNotFound, StoreUnavailable."""
         found = self._found(name)
         if found is None:
             raise DatasetNotFound(f"there is no dataset {name!r}")
@@ -146,11 +147,11 @@ class NamespaceCatalogue:
         return Place(store[1], found.uuid, found.claim)
 
     def public(self, name: str) -> bool:
-        """Whether its resource says so."""
+        """Return whether the resource makes the dataset public."""
         return (found := self._found(name)) is not None and found.public
 
     def names(self) -> Sequence[str]:
-        """Of all that is exposed."""
+        """Return the sorted names of all exposed Datasets."""
         return sorted(self._datasets.exposed)
 
     def _found(self, name: str) -> _Exposed | None:

@@ -1,4 +1,4 @@
-"""The objects of one kind in one namespace, as they are: listed, then watched, and listed again after a gap."""
+"""Informer for one kind in one namespace: list, then watch, and list again after a gap."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _FORGOTTEN: Final = 410
 
 
 class Known(Protocol):
-    """Whom a follower tells."""
+    """Receiver of a follower's changes."""
 
     async def seen(self, obj: Object) -> None:
-        """It is there, and is so."""
+        """Handle an object that exists in this state."""
 
     async def gone(self, name: str) -> None:
-        """It is not there any more."""
+        """Handle an object that no longer exists."""
 
 
 class Follower:
-    """``heard`` is when the API server last said anything; None before the first whole listing."""
+    """Informer; ``heard`` is the time of the API server's last message, None before the first complete list."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Follower:
         self._failures = 0
 
     async def run(self) -> None:
-        """For ever; troubles are logged, and it goes on when they are over."""
+        """Follow until cancelled; errors are logged and retried with backoff."""
         step: Callable[[], Awaitable[None]] = self._list
         while True:
             try:
@@ -77,7 +77,7 @@ class Follower:
         self._names, self._version, self.heard = found, listed, self._clock()
 
     async def _watch(self) -> None:
-        """Bookmarks and ends count as signs of life, so a namespace where nothing happens does not look dead."""
+        """Apply changes. Bookmarks and the end of a watch count as contact, so a quiet namespace is not stale."""
         async for change, obj in self._api.watch(self._kind, self._namespace, self._version):
             self.heard, self._failures = self._clock(), 0
             self._version = int(obj["metadata"]["resourceVersion"])

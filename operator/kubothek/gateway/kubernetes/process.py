@@ -1,4 +1,4 @@
-"""One gateway process of a namespace: the cluster followed, the ledgers served, the certificate kept fresh."""
+"""One gateway process of a namespace: it follows the cluster, serves the ledgers and reloads the certificate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kubothek.gateway.server import serve
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 _RENEWED: Final = 60.0
-"""Seconds between two looks at the certificate: whoever renews it replaces the files of the mounted Secret."""
+"""Seconds between checks of the certificate: a renewal replaces the files of the mounted Secret."""
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 """The keys of a Secret of type kubernetes.io/tls."""
@@ -32,13 +32,13 @@ KEY: Final = "tls.key"
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """See the flags in :mod:`kubothek.gateway.__main__` for what each means to a user."""
+    """Configuration; :mod:`kubothek.gateway.__main__` explains each flag."""
 
     namespace: str
     audience: str
     cluster_id: str = ""
     """Empty = the uid of the namespace kube-system."""
-    host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from outside of it
+    host: str = "0.0.0.0"  # noqa: S104 - clients are outside of the pod
     port: int = 8080
     probe_port: int = 8081
     metrics_port: int = 8082
@@ -51,9 +51,9 @@ class GatewayConfig:
 
 
 async def run(config: GatewayConfig, listening: Callable[[int], None]) -> None:
-    """Until SIGTERM or SIGINT, or until one of its parts fails beyond repair (then it raises).
+    """Run until SIGTERM or SIGINT, or raise when a part fails for good.
 
-    ``listening`` is told the port. Raises ApiUnavailable, ApiError, OSError.
+    ``listening`` gets the port. Raises ApiUnavailable, ApiError, OSError.
     """
     tls = None if config.tls_dir is None else tls_context(config.tls_dir)
     api = await Api.connect(config.kubeconfig)
@@ -87,7 +87,7 @@ async def run(config: GatewayConfig, listening: Callable[[int], None]) -> None:
 
 
 def tls_context(directory: Path) -> ssl.SSLContext:
-    """Of a mounted Secret. Raises OSError."""
+    """Return the TLS context of a mounted Secret. Raises OSError."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
@@ -95,7 +95,7 @@ def tls_context(directory: Path) -> ssl.SSLContext:
 
 
 async def renew(context: ssl.SSLContext, directory: Path, seconds: float = _RENEWED) -> None:
-    """Take up the certificate when its file changes, for new connections; what cannot be read is left for later."""
+    """Reload the certificate when its file changes, for new connections; retry later if it cannot be read."""
     taken = _changed(directory)
     while True:
         await asyncio.sleep(seconds)
@@ -116,7 +116,7 @@ def _changed(directory: Path) -> float:
     return 0.0
 
 
-# The gateway's metrics: requests by the pattern of their path, and what is served (docs/metrics.md).
+# The gateway's metrics: requests by path pattern, and the number of served Datasets (docs/metrics.md).
 
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
@@ -127,7 +127,7 @@ class GatewayMetrics:
     """The metrics of one gateway. Labels are methods, patterns of paths and status codes: a few dozen series."""
 
     def __init__(self, served: Callable[[], int]) -> None:
-        """``served``: how many Datasets are exposed now."""
+        """``served``: returns the number of exposed Datasets."""
         self._registry = registry = process_registry()
         datasets = Gauge("kubothek_gateway_datasets", "Datasets that are exposed.", registry=registry)
         datasets.set_function(served)
@@ -143,10 +143,10 @@ class GatewayMetrics:
         )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered. Whatever is no method and no path of ours is ``other``: clients make those up."""
+        """Count an answered request. Unknown methods and paths have the label ``other``, as clients can invent them."""
         self._requests.labels(method if method in _METHODS else "other", route or "other", str(status)).inc()
         self._seconds.labels(route or "other").observe(seconds)
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
-        """All metrics in the format that is asked for, and its content type."""
+        """Return all metrics in the requested format, and its content type."""
         return await encoded(self._registry, accept)
