@@ -1,8 +1,7 @@
-"""Whether rows are cells of a cube: no NULL where a cell or a partition is named, and no cell twice.
+"""Checks of rows for a cube: no NULL in columns that identify a cell or a partition, and no duplicate cells.
 
-Kartothek's rules for what is written (``kartothek.io_components.cube.write``), told by vectorised kernels. Rows that
-can be read only once
-are put aside on the local disk while they are looked at, so that nothing reaches the store before all of them were.
+These are Kartothek's rules for writes (``kartothek.io_components.cube.write``), with vectorised kernels. Rows that can
+be read only once are spooled to the local disk, so that nothing reaches the store before all rows are checked.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from kubothek.table.operations import Rows
 from kubothek.table.operations.rows import pieces_of
 
 _MEMORY: Final = "1GB"
-"""What looking for duplicates may use before it goes on on the disk."""
+"""Memory for the search for duplicates, before it spills to disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Columns whose values name something, by what they are: ``dimension``, ``partition``, ``index``."""
+    """Columns that must not be NULL, by kind: ``dimension``, ``partition``, ``index``."""
 
     dimension: tuple[str, ...]
     partition: tuple[str, ...]
@@ -39,17 +38,17 @@ class Named:
 
     @property
     def cell(self) -> tuple[str, ...]:
-        """The columns that a row must not share with another."""
+        """The columns that identify a cell: no two rows may have the same values in them."""
         return tuple(dict.fromkeys((*self.partition, *self.dimension)))
 
     def by_kind(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """What the columns are, for messages, and their names."""
+        """Return kind, for messages, and names of the columns."""
         return ("partition", self.partition), ("dimension", self.dimension), ("index", self.index)
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What somebody hands in for one dataset: its columns, and the rows, which may be gone once they were read."""
+    """The caller's rows for one dataset, which may be readable only once, and their schema."""
 
     dataset: str
     schema: pa.Schema
@@ -57,7 +56,7 @@ class Given:
 
     @classmethod
     def of(cls, dataset: str, data: Rows) -> Self:
-        """Raises CubeInvalid for column names that are no text, SourceEmpty, InputError, DataTypeMismatch."""
+        """Wrap the rows. Raises CubeInvalid for their columns, SourceEmpty, InputError, DataTypeMismatch."""
         pandas = sys.modules.get("pandas")
         if pandas is not None and isinstance(data, pandas.DataFrame):
             _check_frame(dataset, data, pandas)
@@ -69,7 +68,7 @@ class Given:
 
 @contextmanager
 def checked(given: Given, named: Named) -> Iterator[pa.Table | pa.RecordBatchReader]:
-    """The rows, once all of them were looked at. Raises CubeInvalid, SourceEmpty, and what a bad input does."""
+    """Yield the rows after a check of all of them. Raises CubeInvalid, SourceEmpty, and what invalid input raises."""
     with TemporaryDirectory(prefix="kubothek-cube-") as directory:
         if isinstance(given.pieces, list):
             table = pa.concat_tables([_as_table(piece) for piece in given.pieces])
@@ -86,7 +85,7 @@ def checked(given: Given, named: Named) -> Iterator[pa.Table | pa.RecordBatchRea
 
 
 def check_files(dataset: str, files: ds.Dataset, named: Named) -> None:
-    """The same for rows that are in files by now, which no commit names yet; only these columns are read."""
+    """Check rows in files that no commit references yet; read only the columns in ``named``. Raises CubeInvalid."""
     for what, columns in named.by_kind():
         for column in columns:
             if column not in files.schema.names:
@@ -143,9 +142,9 @@ def _nulls(what: str, column: str, dataset: str) -> CubeInvalid:
 
 
 def _require_distinct(dataset: str, rows: pa.Table | ds.Dataset, columns: Sequence[str], directory: str) -> None:
-    """Raises CubeInvalid if two rows are of one cell; an example tells which.
+    """Raise CubeInvalid, with an example, if two rows have the same cell.
 
-    Rows in memory are grouped there; others by a database that can go on on the disk.
+    Rows in memory are grouped by Arrow, others by DuckDB, which can spill to disk.
     """
     found = _twice(rows, columns) if isinstance(rows, pa.Table) else _twice_on_disk(rows, columns, directory)
     if found is not None:

@@ -1,6 +1,4 @@
-"""Copying a cube: the files of one version, under new names, as they are; nothing of them is decoded but what indices
-need.
-"""
+"""Copies of a cube: the files of one version under new names, decoded only where indices need it."""
 
 from __future__ import annotations
 
@@ -37,9 +35,9 @@ _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def names_of(snapshot: CubeSnapshot, datasets: Collection[str] | str | None) -> dict[str, str]:
-    """Which datasets are copied, and the name of each copy. ``datasets``: names, or names by name; None = all.
+    """Return the name of each copy by dataset. ``datasets``: names, or new names by old name; None = all.
 
-    Raises DatasetNotFound, CubeInvalid if two get one name.
+    Raises DatasetNotFound, CubeInvalid if two copies have the same name.
     """
     if datasets is None:
         return {name: name for name in snapshot.members}
@@ -52,13 +50,13 @@ def names_of(snapshot: CubeSnapshot, datasets: Collection[str] | str | None) -> 
 
 
 def spec_of(spec: CubeSpec, prefix: str | None, names: Mapping[str, str]) -> CubeSpec:
-    """What the copy is."""
+    """Return the specification of the copy."""
     seed = names.get(spec.seed_dataset, spec.seed_dataset)
     return replace(spec, uuid_prefix=prefix or spec.uuid_prefix, seed_dataset=seed)
 
 
 def writer(source: Store, member: Member, target: Store) -> Writer:
-    """What copies the files of a member to where those of another are."""
+    """Return a writer that copies the files of a member to the target store."""
 
     def write(_: str, base: Snapshot, check: CheckSchema) -> Written:
         check(member.schema)
@@ -95,7 +93,7 @@ def _described(
     files: Sequence[PartitionFile],
     copies: Sequence[PartitionFile],
 ) -> tuple[SkippingState | None, tuple[Part, ...]]:
-    """The skipping metadata of the files, for their copies; none where a table is written over that has its own."""
+    """Copy the skipping metadata of the files; none if the overwritten table has its own."""
     before = member.snapshot.head.skipping
     if not before.indices or base.head.skipping.indices:
         return None, ()
@@ -112,13 +110,13 @@ def _described(
 
 
 def user_metadata(member: Member) -> dict[str, object]:
-    """What a user has set, which goes along."""
+    """Return the user metadata of a member, which is copied too."""
     own = (OWN, LEGACY, OWN_PREFIX, "creation_time")
     return {key: value for key, value in member.snapshot.head.metadata.items() if not key.startswith(own)}
 
 
 def _copy_of(uuid: str, file: PartitionFile) -> PartitionFile:
-    """What the copy of a file will be: its name is new, but for what it says of a bucket and of an order."""
+    """Return the file of a copy: a new name, which keeps the suffix for bucket and order."""
     old = file.key.rpartition("/")[2].removesuffix(keys.DATA_SUFFIX)
     name = uuid4().hex + (old[32:] if _NAME.match(old) else "")
     path = partition_path(file.key)

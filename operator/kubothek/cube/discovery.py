@@ -1,4 +1,4 @@
-"""Finding the cubes in a store: by the names of their datasets, whoever wrote them; nothing is written."""
+"""Discovery of the cubes in a store by the names of datasets, whatever program wrote them; it writes nothing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _HEAD_ENDS: Final = (keys.head(""), keys.packed_head(""))
 
 
 def cubes(store: Store) -> list[str]:
-    """The prefixes that datasets of the store have, sorted; whether they are cubes, :func:`discover` tells."""
+    """Return the sorted prefixes of dataset names; :func:`discover` checks whether one is a cube."""
     names = (name for end in _HEAD_ENDS for name in store.list_names("") if name.endswith(end))
     prefixes = {name[: name.find(SEPARATOR)] for name in names if SEPARATOR in name}
     return sorted(prefix for prefix in prefixes if prefix)
 
 
 def member_names(store: Store, prefix: str) -> list[str]:
-    """The names of the datasets whose uuids begin with this prefix and ``++``; one listing of the store's root."""
+    """Return the names of the datasets whose uuids begin with this prefix and ``++``; list the store's root once."""
     start = f"{check_prefix(prefix)}{SEPARATOR}"
     found = {
         name.removeprefix(start).removesuffix(end)
@@ -43,7 +43,7 @@ def member_names(store: Store, prefix: str) -> list[str]:
 
 
 def another_cube_of(store: Store, prefix: str, name: str) -> str | None:
-    """The prefix of another cube whose head names this dataset; asks nothing for a uuid that reads in one way only."""
+    """Return the prefix of another cube whose head names this dataset; no request if the uuid is unambiguous."""
     for other, there in memberships(f"{prefix}{SEPARATOR}{name}"):
         if other != prefix:
             with suppress(ObjectNotFound):
@@ -53,9 +53,9 @@ def another_cube_of(store: Store, prefix: str, name: str) -> str | None:
 
 
 def discover(store: Store, prefix: str) -> CubeSnapshot:
-    """The cube that the datasets' own heads describe, checked (``kartothek.io.eager_cube``).
+    """Return the cube that the datasets' own heads describe, after checks (``kartothek.io.eager_cube``).
 
-    Raises DatasetNotFound if there are no datasets with this prefix, CubeInvalid if they are no cube.
+    Raises DatasetNotFound if no dataset has this prefix, CubeInvalid if the datasets do not form a cube.
     """
     names = member_names(store, prefix)
     found = dict(zip(names, parallel(partial(_look, store, prefix), names), strict=True))
@@ -63,7 +63,7 @@ def discover(store: Store, prefix: str) -> CubeSnapshot:
 
 
 def described(store: Store, prefix: str, snapshots: Mapping[str, Snapshot]) -> CubeSnapshot:
-    """The cube that these snapshots by member name describe; raises what :func:`discover` raises."""
+    """Return the cube that these snapshots, by member name, describe. Raises what :func:`discover` raises."""
     if not snapshots:
         raise DatasetNotFound(f"there is no cube {prefix!r} in {store.url}: no dataset is named {prefix}{SEPARATOR}…")
     spec = spec_in(prefix, {name: snapshot.head for name, snapshot in snapshots.items()})
@@ -73,7 +73,7 @@ def described(store: Store, prefix: str, snapshots: Mapping[str, Snapshot]) -> C
 
 
 def _look(store: Store, prefix: str, name: str) -> Snapshot | None:
-    """None for a dataset that was deleted: discovery skips it, as kartothek's does."""
+    """Return the snapshot; None for a deleted dataset, which discovery skips as kartothek's does."""
     try:
         return DatasetLog(store, f"{prefix}{SEPARATOR}{name}").snapshot(raw=True)
     except HeadMissing:

@@ -1,6 +1,4 @@
-"""A cube as an object: its verbs. Each is one commit of the cube, all of it or nothing
-(``kartothek.io.eager_cube``).
-"""
+"""A cube as an object. Each of its changes is one atomic commit of the cube (``kartothek.io.eager_cube``)."""
 
 from __future__ import annotations
 
@@ -35,9 +33,9 @@ Done = CubeCommitted | CubeAlreadyApplied
 
 
 class Cube:
-    """One cube. Every call sees its present version, unless ``as_of`` asks for another.
+    """One cube. Every call reads the current version, unless ``as_of`` names another.
 
-    ``spec``  of a cube that is to be built; None = of the one that is there
+    ``spec``  specification of a cube to build; None = that of the existing cube
     """
 
     def __init__(self, store: Store, log: CubeLog, spec: CubeSpec | None = None) -> None:
@@ -48,12 +46,12 @@ class Cube:
 
     @classmethod
     def open(cls, store: Store, prefix: str, *, claim_of: ClaimOf = lambda _: None, by: str = "") -> Self:
-        """A cube that is there."""
+        """Return an existing cube."""
         return cls(store, CubeLog(store, prefix, claim_of=claim_of, by=by))
 
     @classmethod
     def create(cls, store: Store, spec: CubeSpec, *, claim_of: ClaimOf = lambda _: None, by: str = "") -> Self:
-        """A cube that is to be built."""
+        """Return a cube that :meth:`build` will create."""
         return cls(store, CubeLog(store, spec.uuid_prefix, claim_of=claim_of, by=by), spec)
 
     def __repr__(self) -> str:
@@ -62,12 +60,15 @@ class Cube:
     # --- reading ---
 
     def snapshot(self, as_of: int | datetime | None = None) -> CubeSnapshot:
-        """One version's spec and members. Raises DatasetNotFound, VersionNotFound, VersionIncomplete, CubeInvalid."""
+        """Return one version's spec and members.
+
+        Raises DatasetNotFound, VersionNotFound, VersionIncomplete, CubeInvalid.
+        """
         return self.log.snapshot(as_of)
 
     @property
     def spec(self) -> CubeSpec:
-        """What the cube is; of one that was not built yet, what it is to be."""
+        """The specification of the cube, also before it is built."""
         try:
             return self.snapshot().spec
         except DatasetNotFound:
@@ -76,19 +77,19 @@ class Cube:
             return self._new
 
     def history(self) -> Iterator[CubeRecord]:
-        """The versions, newest first; none of a cube that Kubothek never wrote."""
+        """Return the versions, newest first; none if Kubothek never wrote the cube."""
         return self.log.history()
 
     def inspect(self) -> CubeState:
-        """How the cube is; raises only for the store's own failures."""
+        """Return the observed state of the cube. Errors are in the state, except those of the store itself."""
         return self.log.inspect()
 
     def info(self, as_of: int | datetime | None = None) -> CubeInfo:
-        """What the cube and its datasets are made of."""
+        """Return specification, columns, indices and metadata of the cube and its datasets."""
         return info(self.snapshot(as_of))
 
     def stats(self, datasets: Collection[str] | str | None = None) -> dict[str, MemberStats]:
-        """Rows, files, bytes and partitions by dataset; ``datasets``: names or globs, None = all."""
+        """Return rows, files, bytes and partitions by dataset; ``datasets``: names or globs, None = all."""
         snapshot = self.snapshot()
         return stats(self._store, snapshot, _matching(datasets, snapshot.members))
 
@@ -99,7 +100,7 @@ class Cube:
         as_of: int | datetime | None = None,
         **asked: Unpack[Asked],
     ) -> CubeQuery:
-        """The seed's cells with what the other datasets say of them; see :func:`kubothek.cube.query.query`."""
+        """Return the seed's cells joined with the other datasets; see :func:`kubothek.cube.query.query`."""
         return query(self._store, self.snapshot(as_of), conditions, **asked)
 
     # --- writing ---
@@ -116,15 +117,15 @@ class Cube:
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
-        """Make the cube of these datasets in one commit; rows without a name are the seed's.
+        """Build the cube from these datasets in one commit; rows without a dataset name are the seed's.
 
         ``data``          by dataset: rows, as :meth:`Dataset.append` takes them, or a function that writes files
-        ``partition_on``  columns by dataset; by default those of the cube, which the seed always has
-        ``metadata``      of the user, by dataset
-        ``layouts``       how files are made, by dataset
-        ``skipping``      what files are described by, by dataset; not where that is not possible, or there is a wish
-        ``overwrite``     datasets that are there are written over, all of them; their old versions stay
-        ``id``            names this commit for ever: running it again under its id does nothing
+        ``partition_on``  columns by dataset; default: those of the cube, which the seed always has
+        ``metadata``      user metadata, by dataset
+        ``layouts``       layout of files, by dataset
+        ``skipping``      skipping metadata, by dataset; ignored where it is impossible or the dataset has its own
+        ``overwrite``     replace existing datasets, which must be all of them; their old versions stay
+        ``id``            permanent id of this commit: a repetition with the same id does nothing
 
         Raises CubeInvalid, which names dataset, column and rule, DatasetExists, and what writing rows raises.
         """
@@ -158,7 +159,7 @@ class Cube:
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
-        """Add datasets to the cube in one commit; arguments and errors as of :meth:`build`."""
+        """Add datasets to the cube in one commit. Arguments and errors are those of :meth:`build`."""
         given = self._named(data)
         partition_on = _columns_by_dataset(partition_on)
         says = (sorted(given), overwrite, sorted((partition_on or {}).items()))
@@ -182,11 +183,11 @@ class Cube:
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
-        """Add rows to datasets of the cube in one commit; a cell that is written again shows its newest row.
+        """Add rows to datasets of the cube in one commit; the newest row of a cell counts.
 
-        ``evolve``  datasets that may get new columns and wider types, as :meth:`Dataset.append`
+        ``evolve``  datasets that may get new columns and wider types, as with :meth:`Dataset.append`
 
-        Other arguments and errors as of :meth:`build`.
+        Other arguments and errors are those of :meth:`build`.
         """
         given = self._named(data)
         started = self._begin("append", id, digest, (sorted(given),))
@@ -207,14 +208,13 @@ class Cube:
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
-        """Put rows in the place of the partitions that match, in one commit.
+        """Replace the partitions that match by new rows, in one commit.
 
-        ``remove``    on partition columns of the cube: what goes; see :meth:`remove_partitions`
-        ``datasets``  those that lose partitions; None = those that rows are given for
+        ``remove``    condition on partition columns of the cube for what is removed; see :meth:`remove_partitions`
+        ``datasets``  datasets that lose partitions; None = those in ``data``
+        ``evolve``    as for :meth:`append`
 
-        ``evolve``    as of :meth:`append`
-
-        Other arguments and errors as of :meth:`build`.
+        Other arguments and errors are those of :meth:`build`.
         """
         given, where = self._named(data), as_predicate(remove)
         losing = set(given) if datasets is None else set(names_in("datasets", datasets))
@@ -238,10 +238,10 @@ class Cube:
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
-        """Take away the partitions that match, in one commit.
+        """Remove the partitions that match, in one commit.
 
-        ``where``     on partition columns of the cube. Each dataset goes by those that it is partitioned on; one that
-                      is partitioned on none of them is emptied
+        ``where``     condition on partition columns of the cube. For each dataset, only terms on its own partition
+                      columns apply; a dataset with none of them is emptied
         ``datasets``  None = all
 
         Raises CubeInvalid for other columns and unknown datasets, FilterInvalid, Conflict.
@@ -268,9 +268,9 @@ class Cube:
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
-        """Give columns of a dataset a kartothek index, in one commit; ``columns``: names or globs.
+        """Build kartothek indices on columns of a dataset, in one commit; ``columns``: names or globs.
 
-        Raises DatasetNotFound, CubeInvalid for columns that are not there, IndexInvalid.
+        Raises DatasetNotFound, CubeInvalid for missing columns, IndexInvalid.
         """
         columns = names_in("columns", columns)
         started = self._begin("index", id, digest, (dataset, sorted(columns)))
@@ -292,9 +292,9 @@ class Cube:
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
-        """Delete datasets of the cube, None = all, in one commit; each can be restored for the grace period.
+        """Delete datasets of the cube, None = all, in one commit; each can be restored during the grace period.
 
-        Raises CubeInvalid for unknown datasets, and for the seed of others that stay.
+        Raises CubeInvalid for unknown datasets, and for the seed if other datasets stay.
         """
         datasets = None if datasets is None else names_in("datasets", datasets)
         started = self._begin("delete", id, digest, (None if datasets is None else sorted(datasets),))
@@ -319,9 +319,9 @@ class Cube:
     ) -> Done:
         """Copy a version of the cube to another store, or to another prefix, in one commit there.
 
-        ``datasets``   names, or new names by name; None = all. Without the seed, they extend the cube that is there
-        ``overwrite``  datasets that are there are written over
-        ``claim_of``   who writes the copies
+        ``datasets``   names, or new names by name; None = all. Without the seed, they extend the existing cube
+        ``overwrite``  replace existing datasets
+        ``claim_of``   the claims under which copies are written
 
         Raises CubeInvalid, DatasetExists, DatasetNotFound, VersionNotFound; InputError for a copy onto itself.
         """
@@ -338,9 +338,10 @@ class Cube:
         return verbs.write_copies(self._store, snapshot, names, started, spec, overwrite=overwrite)
 
     def cleanup(self, *, dry_run: bool = True, max_deletes: int = MAX_DELETES) -> dict[str, Cleaned]:
-        """Delete what no version of any dataset of the cube needs, what crashes left; with ``dry_run``, say what.
+        """Delete objects that no version of the cube's datasets needs, such as leftovers of crashes.
 
-        Unlike kartothek's, it keeps what history needs and what may be on its way. Raises TooManyDeletes.
+        With ``dry_run``, only report them. Unlike kartothek's cleanup, it keeps what the history and running commits
+        need. Raises TooManyDeletes.
         """
         if not dry_run:
             self.log.settle()
@@ -353,11 +354,11 @@ class Cube:
         }
 
     def settle(self) -> None:
-        """Finish or undo what a crash left, and adopt what other programs did, once it was checked."""
+        """Finish or undo an interrupted commit, and adopt changes of other programs after checks."""
         self.log.settle()
 
     def discard_foreign(self) -> CubeSnapshot:
-        """Take back what other programs did to the cube; see :meth:`CubeLog.discard_foreign`."""
+        """Revert changes of other programs; see :meth:`CubeLog.discard_foreign`."""
         return self.log.discard_foreign()
 
     # --- helpers ---
@@ -381,7 +382,7 @@ def _columns_by_dataset(given: Columns | None) -> Columns | None:
 
 
 def _matching(wanted: Collection[str] | str | None, names: Collection[str]) -> list[str]:
-    """Those of the names that one of the globs means; all for None. Raises CubeInvalid for one that means none."""
+    """Return the names that match a glob; all for None. Raises CubeInvalid for a glob without a match."""
     if wanted is None:
         return list(names)
     globs = names_in("names", wanted)

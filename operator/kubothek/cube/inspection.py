@@ -1,4 +1,4 @@
-"""What a cube is made of, and how large it is."""
+"""Structure and size of a cube."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from kubothek.table.schema import type_name
 
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
-    """One dataset. ``columns``: the name of each one's stored type; ``indices``: columns with one; ``metadata``: the
-    user's.
-    """
+    """One dataset; ``columns``: stored types by name; ``indices``: indexed columns; ``metadata``: user metadata."""
 
     name: str
     uuid: str
@@ -36,7 +34,7 @@ class MemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class CubeInfo:
-    """A cube at a version, the seed first."""
+    """A cube at one version; the seed is the first member."""
 
     spec: CubeSpec
     version: int
@@ -45,7 +43,7 @@ class CubeInfo:
 
 @dataclass(frozen=True, slots=True)
 class MemberStats:
-    """The size of a dataset; ``partitions`` are physical, of which a dataset that is not partitioned has one."""
+    """The size of a dataset; ``partitions`` counts physical partitions, 1 for an unpartitioned dataset."""
 
     rows: int
     files: int
@@ -54,12 +52,12 @@ class MemberStats:
 
 
 def info(snapshot: CubeSnapshot) -> CubeInfo:
-    """What a version is made of; reads nothing more."""
+    """Return the structure of a version, without I/O."""
     return CubeInfo(snapshot.spec, snapshot.version, tuple(_of(member) for member in snapshot.members.values()))
 
 
 def stats(store: Store, snapshot: CubeSnapshot, names: Collection[str]) -> dict[str, MemberStats]:
-    """The sizes of these members; files are looked at only where another program wrote last."""
+    """Return the sizes of these members; file sizes are requested only if another program wrote last."""
     return {name: _size(store, snapshot.member(name)) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The log of one cube: the only door through which several of its datasets change at once."""
+"""The commit log of one cube: the only way to change several of its datasets atomically."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = ["ClaimOf", "CubeAlreadyApplied", "CubeCommitted", "CubeLog", "CubeSta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CubeState:
-    """A cube as one look showed it; ``snapshot`` None = there is none, or it cannot be read.
+    """The observed state of a cube; ``snapshot`` None = there is no cube, or it cannot be read.
 
-    ``problem``  ``Reason: text`` if it cannot be written
-    ``pending``  the id of the transaction that is on its way
+    ``problem``  ``Reason: text`` if the cube cannot be written
+    ``pending``  the id of the transaction in progress
     """
 
     prefix: str
@@ -46,12 +46,12 @@ class CubeState:
 
 
 class CubeLog:
-    """The commits of one cube in one store; does nothing until asked.
+    """The commits of one cube in one store; the constructor does no I/O.
 
-    ``claim_of``            who writes each member: checked before every write
-    ``unowned_only``        a person keeps away from members that somebody has claimed
-    ``conditional_writes``  what the store's probe found; without them only the owner of all members may write
-    ``before_writing``      raises what forbids every write
+    ``claim_of``            returns the claim for writes to a member, which is checked before every write
+    ``unowned_only``        refuse to write members that a Dataset resource has claimed
+    ``conditional_writes``  result of the store's probe; without them only the owner of all members may write
+    ``before_writing``      called before every write; raises if writes are forbidden
     """
 
     def __init__(
@@ -86,11 +86,10 @@ class CubeLog:
     # --- reading ---
 
     def snapshot(self, as_of: int | datetime | None = None) -> CubeSnapshot:
-        """The present version of the cube, that of a number, or of a time. Writes nothing.
+        """Return the current version of the cube, or that of a number or a time. Writes nothing.
 
-        The present version shows what another program changed since, if the cube keeps its rules (:func:`present`).
-
-        A cube that Kubothek never wrote is discovered. Raises DatasetNotFound, VersionNotFound, VersionIncomplete,
+        The current version includes later changes of another program, if the cube is still valid (:func:`present`). A
+        cube that Kubothek never wrote is discovered. Raises DatasetNotFound, VersionNotFound, VersionIncomplete,
         CubeInvalid.
         """
         while True:
@@ -114,12 +113,12 @@ class CubeLog:
             raise VersionNotFound(f"version {record.version} of cube {self.prefix!r} has expired: {error}") from error
 
     def history(self) -> Iterator[CubeRecord]:
-        """The versions, newest first, read as they are asked for; none of a cube that Kubothek never wrote."""
+        """Return the versions, newest first, read lazily; none if Kubothek never wrote the cube."""
         seen = self.journal.observe()
         return iter(()) if seen is None else self.journal.records(seen.head)
 
     def inspect(self) -> CubeState:
-        """How the cube is. Writes nothing, and raises only for the store's own failures."""
+        """Return the observed state of the cube, with errors in it. Writes nothing."""
         try:
             seen = self.journal.observe()
             intent = seen.head.intent if seen else None
@@ -129,7 +128,7 @@ class CubeLog:
         return CubeState(prefix=self.prefix, snapshot=snapshot, pending=intent.transaction if intent else None)
 
     def member(self, name: str) -> DatasetLog:
-        """The log of one dataset, which commits through the cube."""
+        """Return the log of one dataset, which commits through the cube."""
         return DatasetLog(
             self._given,
             f"{self.prefix}{SEPARATOR}{name}",
@@ -142,7 +141,7 @@ class CubeLog:
     # --- writing ---
 
     def begin(self, commit_id: str | None, digest: str) -> CubeTransaction | CubeAlreadyApplied:
-        """Start a commit, or learn that it has happened; ``commit_id`` None draws one that was never used.
+        """Start a commit, or return that it was applied before; ``commit_id`` None generates a new id.
 
         Settles what crashes left. What another program made or changed is adopted only when the transaction commits,
         so that a change that is refused leaves it as it is. Raises IdReused, CubeBroken, HeadMissing, and what settling
@@ -167,14 +166,14 @@ class CubeLog:
         return CubeTransaction(self._settling, title, digest, seen, heads)
 
     def settle(self) -> None:
-        """Put right what foreign writers and crashes left. Raises what :meth:`begin` raises, but for the id."""
+        """Settle changes of other programs and interrupted commits. Raises as :meth:`begin`, except IdReused."""
         self._before_writing()
         self._settling.settled(self._settling.new_patience())
 
     def discard_foreign(self) -> CubeSnapshot:
-        """Take back what other programs did to the members since the cube's present version: a person's decision.
+        """Revert what other programs did to the members since the cube's current version; only a user decides this.
 
-        A dataset that they added is deleted, and can be restored for the grace period. Raises OwnedByAnother.
+        A dataset that they added is deleted, and can be restored during the grace period. Raises OwnedByAnother.
         """
         self._before_writing()
         patience = self._settling.new_patience()

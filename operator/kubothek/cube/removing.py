@@ -1,4 +1,4 @@
-"""Which files of each member a condition on the cube's partition columns takes away (``kartothek.io.eager_cube``)."""
+"""The files of each member that a condition on the cube's partition columns removes (``kartothek.io.eager_cube``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubothek.table.scan.plan import plan
 
 
 def check_condition(spec: CubeSpec, where: Predicate) -> None:
-    """Raises CubeInvalid for a condition on anything but the cube's partition columns."""
+    """Raise CubeInvalid for a condition on other columns than the cube's partition columns."""
     if others := sorted(where.columns - set(spec.partition_columns)):
         raise CubeInvalid(
             "can only remove partitions with conditions concerning the cube's physical partition columns "
@@ -25,9 +25,9 @@ def check_condition(spec: CubeSpec, where: Predicate) -> None:
 
 
 def removed(store: Store, member: Member, where: Predicate, *, by: str) -> Change:
-    """The change that takes away the partitions of a member that match, as far as its own partition columns tell.
+    """Return the change that removes the matching partitions of a member, by the member's own partition columns.
 
-    A member that is partitioned on none of the columns is emptied: every row of it may belong to such a partition.
+    A member with none of these columns is emptied: each of its rows may belong to a matching partition.
     """
     own = _projected(where, member.partition_on)
     bound = own.bind(member.schema) if member.schema.names else own
@@ -41,7 +41,7 @@ def removed(store: Store, member: Member, where: Predicate, *, by: str) -> Chang
 
 
 def replaced(change: Change, removal: Change) -> Change:
-    """Both in one: the rows of one change in the place of what another takes away."""
+    """Return one change that adds the files of ``change`` and removes those of ``removal``."""
     return replace(
         change,
         operation=Operation.REPLACE,
@@ -51,11 +51,11 @@ def replaced(change: Change, removal: Change) -> Change:
 
 
 def _projected(where: Predicate, columns: tuple[str, ...]) -> Predicate:
-    """What a condition says of these columns alone."""
+    """Return the part of a condition that concerns only these columns."""
     conjunctions = [tuple(term for term in terms if term.column in columns) for terms in where.conjunctions]
     return TRUE if () in conjunctions else Predicate(tuple(conjunctions))
 
 
 def by_member(store: Store, members: Mapping[str, Member], where: Predicate, *, by: str) -> dict[str, Change]:
-    """The change of each of these members."""
+    """Return the change of each of these members."""
     return {name: removed(store, member, where, by=by) for name, member in members.items()}

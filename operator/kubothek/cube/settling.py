@@ -1,4 +1,4 @@
-"""A cube with nothing left to settle, for those who may write it: claims, adoption, and taking back what others did."""
+"""Settling of a cube before a write: claims, adoption, and reverts of other programs' changes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kubothek.table.log.records import parallel
 from kubothek.table.log.settle import CommitBackoff, settled
 
 ClaimOf = Callable[[str], Claim | None]
-"""Who writes the member of this name; None: a person with the store's credentials."""
+"""Returns the claim for writes to a member; None: the writer is a user with the store's credentials."""
 Heads = Mapping[str, Observed | None]
-"""The heads of members, and of datasets that could become some, by name."""
+"""The heads, by name, of members and of datasets that may become members."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """What all commits of a cube start from; the fields are those of :class:`~kubothek.cube.log.CubeLog`."""
+    """Start of every commit of a cube; the fields are those of :class:`~kubothek.cube.log.CubeLog`."""
 
     store: Store
     journal: CubeJournal
@@ -81,22 +81,22 @@ class Settling:
         return None if swapped is None else (swapped, heads)
 
     def _found(self) -> CubeSpec | None:
-        """What datasets that are there say, checked; None if there are none."""
+        """Return the specification of the existing datasets, after checks; None if there are none."""
         try:
             return discover(self.store, self.journal.prefix).spec
         except DatasetNotFound:
             return None
 
     def names(self, seen: SeenCube) -> list[str]:
-        """The members, and the datasets that another program may have added."""
+        """Return the names of members, and of datasets that another program may have added."""
         return sorted({*seen.head.members, *member_names(self.store, self.journal.prefix)})
 
     def new_patience(self) -> CommitBackoff:
-        """For one commit."""
+        """Return the backoff for one commit."""
         return CommitBackoff(self.journal.member("x"), self.patience)
 
     def require_claims(self, names: Collection[str]) -> None:
-        """Before the first byte: may these members be written? Raises OwnedByAnother, NotAdopted."""
+        """Check, before the first byte, that these members may be written. Raises OwnedByAnother, NotAdopted."""
         if not self.conditional_writes and any(self.claim_of(name) is None for name in names):
             raise OwnedByAnother(
                 f"{self.store.url} has no conditional writes: only the owner of {self.journal.prefix!r} may write it"
@@ -111,7 +111,7 @@ class Settling:
             require_unowned(self.store, uuid)
 
     def _require_adoptable(self, name: str, claim: Claim) -> None:
-        """What another library made is not claimed by accident."""
+        """Raise NotAdopted for another library's dataset, unless the claim adopts it."""
         journal = self.journal.member(name)
         seen = None if claim.adopts else journal.observe()
         if seen is not None and not seen.version and not journal.was_committed():
@@ -121,7 +121,7 @@ class Settling:
             )
 
     def discard(self, name: str, target: MemberVersion | None, patience: CommitBackoff) -> None:
-        """Commit to a member what it was at this version; None: that it is gone."""
+        """Commit to a member its state at this version; None: delete the member."""
         journal = self.journal.member(name)
         while True:
             head = settled(journal, patience)

@@ -1,4 +1,4 @@
-"""A cube at one version: what queries, checks and verbs start from."""
+"""A cube at one version, the input of queries, checks and changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class CubeSnapshot:
     """One version of a cube.
 
     ``version``  0 for a cube that was never written through Kubothek
-    ``members``  by name: the seed first, the others in the order of their names
-    ``time``     of the commit
+    ``members``  by name: the seed first, then the others sorted by name
+    ``time``     time of the commit
     """
 
     spec: CubeSpec
@@ -31,11 +31,11 @@ class CubeSnapshot:
 
     @property
     def seed(self) -> Member:
-        """The dataset that says which cells there are."""
+        """The dataset that defines which cells exist."""
         return self.member(self.spec.seed_dataset)
 
     def member(self, name: str) -> Member:
-        """The dataset of this name. Raises DatasetNotFound."""
+        """Return the dataset of this name. Raises DatasetNotFound."""
         if name not in self.members:
             raise DatasetNotFound(
                 f"cube {self.spec.uuid_prefix!r} has no dataset {name!r}; its datasets: "
@@ -45,7 +45,7 @@ class CubeSnapshot:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
-        """The stored type of each column that the cube shows; a type that is known before one that is not (null)."""
+        """The stored type of each visible column; a known type wins over an unknown one (null)."""
         found: dict[str, pa.DataType] = {}
         for member in self.members.values():
             for field in member.schema:

@@ -1,4 +1,4 @@
-"""One commit of a cube on its way: what it sees, and the loop that swaps the cube's head."""
+"""One transaction of a cube: the state that it starts from, and the loop that swaps the cube's head."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from kubothek.table.log.transaction import require_alive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CubeCommitted:
-    """A commit that is in the cube.
+    """A successful commit of the cube.
 
-    ``members``  the version of each member after it
-    ``added``    the size of what it added, by member: those that it changed
+    ``members``  version of each member after the commit
+    ``added``    size of the added files, for each member that the commit changed
     """
 
     version: int
@@ -45,17 +45,17 @@ class CubeCommitted:
 
     @classmethod
     def of(cls, record: CubeRecord) -> CubeCommitted:
-        """What a record tells."""
+        """Return the commit of a commit record."""
         members = {name: member.version for name, member in record.members.items()}
         return cls(version=record.version, record_key=record.key, time=record.time, members=members, added=record.added)
 
 
 class CubeAlreadyApplied(CubeCommitted):
-    """The commit happened before; what it did then."""
+    """A commit that was applied before, with its result."""
 
 
 class CubeTransaction:
-    """One commit, from the versions of the members it starts from to the swap of the cube's head. Use it once."""
+    """One commit, from the members' base versions to the swap of the cube's head. Use it once."""
 
     def __init__(
         self,
@@ -77,17 +77,17 @@ class CubeTransaction:
 
     @property
     def store(self) -> Store:
-        """Where the cube is."""
+        """The store of the cube."""
         return self._log.store
 
     @property
     def prefix(self) -> str:
-        """Of the cube."""
+        """The prefix of the cube."""
         return self._log.journal.prefix
 
     @property
     def by(self) -> str:
-        """Who commits, for history."""
+        """The author of the commit, for the history."""
         return self._log.by
 
     @property
@@ -97,12 +97,12 @@ class CubeTransaction:
 
     @property
     def spec(self) -> CubeSpec:
-        """Of the cube that is there."""
+        """The specification of the existing cube."""
         assert self._seen is not None, "asked only if there is one"
         return self._seen.head.spec
 
     def members(self) -> dict[str, Member]:
-        """The members as they are, the seed first; none if there is no cube."""
+        """Return the current members, the seed first; none if there is no cube."""
         if not self.exists:
             return {}
         assert self._seen is not None, "it exists"
@@ -110,14 +110,17 @@ class CubeTransaction:
         return {name: Member(name, self.spec, self.base(name)) for name in names}
 
     def base(self, name: str) -> Snapshot:
-        """What a change of this member starts from; an empty version if it is not there."""
+        """Return the snapshot that a change of this member starts from; an empty one if the member does not exist."""
         if name not in self._bases:
             self._bases[name] = snapshot_of(self._log.journal.member(name), self._heads.get(name))
             self._paces[name] = Pace(self._log.journal.member(name))
         return self._bases[name]
 
     def require_claims(self, names: Collection[str]) -> None:
-        """Before the first byte: may these members be written? Raises OwnedByAnother, NotAdopted, DatasetDeleted."""
+        """Check, before the first byte, that these members may be written.
+
+        Raises OwnedByAnother, NotAdopted, DatasetDeleted; CubeInvalid if a member belongs to another cube.
+        """
         self._log.require_claims(names)
         for name in names:
             if (other := another_cube_of(self.store, self.prefix, name)) is not None:
@@ -129,7 +132,7 @@ class CubeTransaction:
                 require_alive(self._heads.get(name), claim)
 
     def note_written(self, name: str, *keys: str) -> None:
-        """Tell of objects that were written for a member; the first is the oldest, which TooSlow looks at."""
+        """Register objects written for a member; the first one is the oldest, whose age TooSlow depends on."""
         for key in keys:
             self._paces[name].note_written(key)
         self._written += keys
@@ -140,7 +143,7 @@ class CubeTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After an error, delete what was noted, as for a commit of one dataset: not once a swap was tried."""
+        """After an error, delete the registered objects, unless a swap was tried, as for a commit of one dataset."""
         if kind is not None and not self._swaps:
             with suppress(StoreError):
                 self.store.delete(self._written)
@@ -154,14 +157,14 @@ class CubeTransaction:
         spec: CubeSpec | None = None,
         require: Callable[[CubeSpec | None, Collection[str]], None] = lambda _spec, _names: None,
     ) -> CubeCommitted:
-        """Commit these changes by member, and the deletion of those ``dropped``: all of it, or none.
+        """Commit these changes by member, and the deletion of members in ``dropped``, atomically.
 
         ``changes``  each made for :meth:`base`
-        ``spec``     of a new cube
-        ``require``  is given spec and members of the cube that the commit goes on top of, and raises what forbids it
+        ``spec``     specification of a new cube
+        ``require``  takes spec and members of the cube that the commit builds on; raises if the commit is not allowed
 
-        Raises Conflict, CubeInvalid, SchemaMismatch, IndexInvalid, TooSlow, Contended with the cube as it was. After
-        StoreUnavailable the commit may have happened: run it again, and ``begin`` tells.
+        Raises Conflict, CubeInvalid, SchemaMismatch, IndexInvalid, TooSlow, Contended and leaves the cube unchanged.
+        After StoreUnavailable the commit may have been applied: run it again, and ``begin`` returns the result.
         """
         log, journal = self._log, self._log.journal
         patience = log.new_patience()
@@ -202,7 +205,7 @@ class CubeTransaction:
         check_columns(members)
 
     def _steps(self, changes: Mapping[str, Change], dropped: Collection[str], heads: Heads) -> dict[str, Step]:
-        """What is decided for each member on the heads that there are now."""
+        """Return the step of each member on its current head."""
         attempt = self._log.journal.own_id("cube")
 
         def decide(name: str) -> Step:

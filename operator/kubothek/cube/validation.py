@@ -1,4 +1,4 @@
-"""What may be written to a cube, told from the columns of the data before a row is looked at; pure.
+"""Pure checks of what may be written to a cube, from the columns of the data, before any row is read.
 
 Source: kartothek's checks before a write (``kartothek.io_components.cube.write``). Each error names the dataset, the
 column and the rule.
@@ -20,7 +20,7 @@ _RESERVED: Final = (OWN, "kubothek_")
 
 
 def check_build(spec: CubeSpec, names: Collection[str], there: Collection[str], *, overwrite: bool) -> None:
-    """Raises CubeInvalid, or DatasetExists, unless a cube can be built of these datasets where those are there."""
+    """Raise CubeInvalid or DatasetExists unless a cube can be built from ``names``; ``there`` are existing datasets."""
     check_names(names)
     if spec.seed_dataset not in names:
         raise CubeInvalid(f"seed data ({spec.seed_dataset!r}) is missing: a cube is built with its seed")
@@ -36,7 +36,7 @@ def check_build(spec: CubeSpec, names: Collection[str], there: Collection[str], 
 
 
 def check_extend(spec: CubeSpec, names: Collection[str], there: Collection[str], *, overwrite: bool) -> None:
-    """Raises CubeInvalid, or DatasetExists, unless a cube can be extended by these datasets."""
+    """Raise CubeInvalid or DatasetExists unless a cube can be extended by these datasets."""
     check_names(names)
     if spec.seed_dataset in names:
         raise CubeInvalid(f"seed data ({spec.seed_dataset!r}) cannot be written during extension; build the cube anew")
@@ -47,7 +47,7 @@ def check_extend(spec: CubeSpec, names: Collection[str], there: Collection[str],
 
 
 def check_known(spec: CubeSpec, names: Collection[str], there: Collection[str]) -> None:
-    """Raises CubeInvalid unless all of these are datasets of the cube."""
+    """Raise CubeInvalid unless all of these are datasets of the cube."""
     if unknown := sorted(set(names) - set(there)):
         raise CubeInvalid(
             f"unknown / non-existing datasets: {_list(unknown)}; those of cube {spec.uuid_prefix!r} are "
@@ -56,7 +56,7 @@ def check_known(spec: CubeSpec, names: Collection[str], there: Collection[str]) 
 
 
 def check_delete(spec: CubeSpec, names: Collection[str], there: Collection[str]) -> None:
-    """Raises CubeInvalid for the seed of datasets that stay."""
+    """Raise CubeInvalid if the seed is deleted while other datasets stay."""
     if spec.seed_dataset in names and (left := sorted(set(there) - set(names))):
         raise CubeInvalid(
             f"seed dataset {spec.seed_dataset!r} would be missing: {_list(left)} stay, which are no cube without it"
@@ -64,7 +64,7 @@ def check_delete(spec: CubeSpec, names: Collection[str], there: Collection[str])
 
 
 def check_names(names: Collection[str]) -> None:
-    """Raises CubeInvalid unless something is written, and members can have these names."""
+    """Raise CubeInvalid if there are no names, or if a member cannot have such a name."""
     if not names:
         raise CubeInvalid("no dataset is given: there is nothing to write")
     for name in names:
@@ -72,7 +72,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def check_metadata(names: Collection[str], metadata: Mapping[str, Any]) -> None:
-    """Raises CubeInvalid unless it is a mapping for each of these datasets, of keys that a user may set."""
+    """Raise CubeInvalid unless it maps some of these datasets to mappings with keys that a user may set."""
     if not isinstance(metadata, Mapping):
         raise CubeInvalid(f"provided metadata should be a mapping but is {type(metadata).__name__}")
     if unknown := sorted(set(metadata) - set(names)):
@@ -89,7 +89,7 @@ def check_metadata(names: Collection[str], metadata: Mapping[str, Any]) -> None:
 def partition_on(
     spec: CubeSpec, names: Collection[str], given: Mapping[str, Sequence[str]]
 ) -> dict[str, tuple[str, ...]]:
-    """The partition columns of each of these new datasets, by default those of the cube. Raises CubeInvalid."""
+    """Return the partition columns of each new dataset; default: those of the cube. Raises CubeInvalid."""
     if unknown := sorted(set(given) - set(names)):
         raise CubeInvalid(f"partition-on attribute of otherwise unspecified datasets: {_list(unknown)}")
     chosen = {name: tuple(given.get(name, spec.partition_columns)) for name in names}
@@ -105,7 +105,7 @@ def partition_on(
 
 
 def check_columns(spec: CubeSpec, name: str, schema: pa.Schema, partition_keys: Sequence[str]) -> Named:
-    """The columns of a dataset whose values name something. Raises CubeInvalid unless it has those that it needs."""
+    """Return the columns of a dataset that must not be NULL. Raises CubeInvalid if required columns are missing."""
     names = schema.names
     dimensions = tuple(column for column in spec.dimension_columns if column in names)
     if name == spec.seed_dataset and len(dimensions) < len(spec.dimension_columns):
@@ -127,7 +127,7 @@ def check_columns(spec: CubeSpec, name: str, schema: pa.Schema, partition_keys: 
 
 
 def check_dimensions(spec: CubeSpec, name: str, table: pa.Schema, rows: pa.Schema) -> None:
-    """Raises CubeInvalid unless rows have the dimensions that their dataset has: all of its cells are of one kind."""
+    """Raise CubeInvalid unless rows have exactly the dimensions of their dataset."""
     has, given = ({c for c in spec.dimension_columns if c in schema.names} for schema in (table, rows))
     if missing := sorted(has - given):
         raise CubeInvalid(f"missing dimension columns in dataset {name!r}: {_list(missing)}")
@@ -138,14 +138,14 @@ def check_dimensions(spec: CubeSpec, name: str, table: pa.Schema, rows: pa.Schem
 
 
 def indexed(spec: CubeSpec, name: str, schema: pa.Schema, partition_keys: Sequence[str]) -> tuple[str, ...]:
-    """The columns that must have a kartothek index in a dataset (kartothek-cube, "Indices")."""
+    """Return the columns that must have a kartothek index in a dataset (kartothek-cube, "Indices")."""
     dimensions = spec.indexed_dimensions if name == spec.seed_dataset else ()
     wanted = (*dimensions, *sorted(spec.index_columns))
     return tuple(column for column in wanted if column in schema.names and column not in partition_keys)
 
 
 def check_payload(written: Mapping[str, Collection[str]], present: Mapping[str, Collection[str]]) -> None:
-    """Raises CubeInvalid if a payload column that is written to one dataset is in another already."""
+    """Raise CubeInvalid if a payload column written to one dataset exists in another."""
     for name, columns in written.items():
         for other, existing in present.items():
             if other != name and (shared := sorted(set(columns) & set(existing))):

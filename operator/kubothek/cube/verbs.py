@@ -1,4 +1,4 @@
-"""What the verbs of a cube have in common: from what somebody hands in to one commit of all that it changes."""
+"""Common steps of a cube's write operations: from the caller's data to one commit of all changes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kubothek.table.skipping.model import SkippingState
 Columns = Mapping[str, Sequence[str]]
 Metadata = Mapping[str, Mapping[str, Any]]
 Require = Callable[[CubeSpec | None, Collection[str]], None]
-"""Given the spec and the members of the cube that a commit goes on top of, raises what forbids it."""
+"""Takes spec and members of the cube that a commit builds on; raises if the commit is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """What datasets are like that begin, by name; see :meth:`~kubothek.cube.handle.Cube.build`."""
+    """Properties of new datasets, by name; see :meth:`~kubothek.cube.handle.Cube.build`."""
 
     partition_on: Columns | None = None
     metadata: Metadata | None = None
@@ -34,7 +34,7 @@ class Begins:
 
 
 def spec_of(started: CubeTransaction) -> CubeSpec:
-    """Of the cube that is there. Raises DatasetNotFound."""
+    """Return the specification of the existing cube. Raises DatasetNotFound."""
     if not started.exists:
         raise DatasetNotFound(f"there is no cube {started.prefix!r} in {started.store.url}; build it first")
     return started.spec
@@ -48,7 +48,7 @@ def write_anew(
     begins: Begins,
     require: Require,
 ) -> CubeCommitted:
-    """Commit datasets that begin with these rows, or are written over by them."""
+    """Commit datasets that these rows create or replace."""
     require(None, set(started.members()))
     metadata, layouts, skipping = begins.metadata or {}, begins.layouts or {}, begins.skipping or {}
     validation.check_metadata(given, metadata)
@@ -69,7 +69,7 @@ def write_more(
     evolve: Collection[str],
     removals: Mapping[str, Change],
 ) -> CubeCommitted:
-    """Commit rows to datasets that are there, and what goes in their place."""
+    """Commit rows to existing datasets, and removals."""
     spec, members = spec_of(started), started.members()
     validation.check_names(given)
     validation.check_known(spec, given, members)
@@ -91,7 +91,7 @@ def write_copies(
     *,
     overwrite: bool,
 ) -> CubeCommitted:
-    """Commit copies of members, by the name of each copy; without the seed they extend the cube that is there."""
+    """Commit copies of members, by the name of each copy; without the seed they extend the existing cube."""
     members = {new: snapshot.member(name) for name, new in names.items()}
     builds = spec.seed_dataset in members
     spec = spec if builds else spec_of(started)
@@ -126,7 +126,7 @@ def _commit(
     removals: Mapping[str, Change] | None = None,
     require: Require = lambda _spec, _names: None,
 ) -> CubeCommitted:
-    """Check, write and commit all parts, with what goes; ``becomes``: the spec of the cube, where it may be another."""
+    """Check, write and commit all parts and removals; ``becomes``: the cube's new spec, if it may change."""
     changes = dict(removals or {})
     started.require_claims({*changes, *(part.name for part in parts)})
     with started:

@@ -1,4 +1,4 @@
-"""Rows for members of a cube: checked, all of them, and then written as ordinary files of ordinary datasets."""
+"""Writes of rows to members of a cube: all rows are checked, then written as files of normal datasets."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _ROWS_AT_ONCE: Final = 4_000_000
 
 CheckSchema: TypeAlias = Callable[[pa.Schema], None]
 Writer: TypeAlias = Callable[[str, Snapshot, CheckSchema], Written]
-"""Writes the files of a member itself: its name, what it starts from, and what must be called with the stored schema of
-the rows before one of them is written."""
+"""Writes the files of a member. It takes the name, the base snapshot, and a check that it must call with the stored
+schema before it writes a row."""
 Data: TypeAlias = "Rows | Writer"
 
 
@@ -46,14 +46,14 @@ _NO_ZONES: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is written to one member.
+    """The write to one member.
 
-    ``fresh``         nothing of before stays: it is new, or written over
-    ``partition_on``  of it afterwards
-    ``metadata``      of the user, to set
-    ``skipping``      what its files are described by if it is new
-    ``evolves``       it may get columns, and wider types, that it does not have
-    ``is_copy``       the rows are those of another cube, where a cell may be written several times
+    ``fresh``         the member is new or replaced: none of its old rows stay
+    ``partition_on``  partition columns after the write
+    ``metadata``      user metadata to set
+    ``skipping``      skipping metadata of a new member
+    ``evolves``       the member may get new columns and wider types
+    ``is_copy``       the rows are those of another cube, in which a cell may occur several times
     """
 
     name: str
@@ -68,7 +68,7 @@ class Part:
 
 
 def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[Part]) -> dict[str, Written]:
-    """The files of all parts, by member; what can be wrong with columns and rows is found before the first is written.
+    """Write the files of all parts; return them by member. All columns and rows are checked before the first write.
 
     Raises CubeInvalid, SchemaMismatch, IndexInvalid, PartitionInvalid, DataTypeMismatch, SourceEmpty.
     """
@@ -105,7 +105,7 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
 
 
 def change(spec: CubeSpec, part: Part, made: Written, base: Snapshot, *, by: str) -> Change:
-    """What a part does to its member."""
+    """Return the change of a part to its member."""
     metadata = {**part.metadata, **metadata_of(spec, part.name)}
     if not part.fresh or not base.exists:
         return replace(operations.append(made, by=by), metadata=metadata)
@@ -129,7 +129,7 @@ def change(spec: CubeSpec, part: Part, made: Written, base: Snapshot, *, by: str
 
 
 def _start(store: Store, spec: CubeSpec, part: Part, started: CubeTransaction, schema: pa.Schema | None) -> Snapshot:
-    """What the files of a part are written for: the member as it is, or as it begins."""
+    """Return the snapshot that the files of a part are written for: the current one, or that of a new member."""
     base = started.base(part.name)
     if part.fresh:
         layout = part.layout or Layout(partition_on=part.partition_on, sort_by=_order(spec, part, schema))
@@ -143,7 +143,7 @@ def _start(store: Store, spec: CubeSpec, part: Part, started: CubeTransaction, s
 
 
 def _order(spec: CubeSpec, part: Part, schema: pa.Schema | None) -> tuple[str, ...]:
-    """Rows are sorted by the dimensions (kartothek-cube, "DataFrame Normalization")."""
+    """Return the sort order: the dimensions (kartothek-cube, "DataFrame Normalization")."""
     names = () if schema is None else schema.names
     return tuple(column for column in spec.dimension_columns if column in names and column not in part.partition_on)
 
@@ -168,7 +168,7 @@ def _planned(
 
 
 def _check_whole(spec: CubeSpec, members: Mapping[str, Member], unread: set[str]) -> None:
-    """The rules of a cube, as far as the columns of all members are known by now."""
+    """Check the rules of a cube, if the columns of the seed are known already."""
     if spec.seed_dataset in members or spec.seed_dataset not in unread:
         check(spec, {name: members[name] for name in in_order(spec, members)})
 
@@ -176,7 +176,7 @@ def _check_whole(spec: CubeSpec, members: Mapping[str, Member], unread: set[str]
 def _by_writer(
     store: Store, spec: CubeSpec, part: Part, write: Writer, base: Snapshot, others: Mapping[str, Member]
 ) -> Written:
-    """Files that somebody else writes: their columns are checked before, their rows once they are in files."""
+    """Let the writer write files; check their columns before, and their rows afterwards in the files."""
 
     def check_schema(stored: pa.Schema, zones: Mapping[str, str] = _NO_ZONES) -> None:
         validation.check_columns(spec, part.name, stored, part.partition_on)
@@ -201,7 +201,7 @@ def _by_writer(
 
 
 def _packs(files: Sequence[PartitionFile]) -> Iterator[list[PartitionFile]]:
-    """The files, those of a partition together, as all rows of a cell are in one: so many rows at a time as are few."""
+    """Yield packs of files of about 4 million rows. A partition is never divided, as it holds all rows of a cell."""
     pack: list[PartitionFile] = []
     for _, group in groupby(sorted(files, key=_partition), key=_partition):
         pack += group
@@ -217,7 +217,7 @@ def _partition(file: PartitionFile) -> str:
 
 
 def _with_pending(spec: CubeSpec, part: Part, head: Head, schema: pa.Schema) -> Head:
-    """The head, where indices that the cube needs and that are not there wait for the first values."""
+    """Return the head with the cube's missing indices as pending, so that they are built with the first values."""
     state = head.index_state
     needed = _missing_indices(spec, part, head, schema)
     pending = {column: str(kind) for column, kind in {**state.pending, **needed}.items()}
@@ -232,7 +232,7 @@ def _missing_indices(spec: CubeSpec, part: Part, head: Head, schema: pa.Schema) 
 
 
 def _finished(spec: CubeSpec, part: Part, made: Written, base: Snapshot) -> Written:
-    """What was written, with what the member's head gets besides: indices, and a layout if it begins."""
+    """Return the written files with additions to the member's head: indices, and the layout of a new member."""
     before = Head(spec.uuid(part.name)) if part.fresh else base.head
     made = replace(made, wanted={**made.wanted, **_missing_indices(spec, part, before, made.schema)})
     if not part.fresh:

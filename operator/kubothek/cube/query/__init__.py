@@ -1,12 +1,12 @@
-"""Querying a cube: the seed's cells, with what the other datasets say of them, as one table.
+"""Queries of a cube: the seed's cells joined with the other datasets, as one table.
 
     found = query(store, cube, conditions="country = 'DE' AND temp >= 15", payload_columns=["temp", "mayor"])
     found.to_pandas(); found.to_arrow(); found.reader(); found.explain()
     for group in query(store, cube, partition_by=["country"]): group.key, group.rows
 
-What is asked is checked (:mod:`~kubothek.cube.query.asking`), then planned
-(:mod:`~kubothek.cube.query.planning`), then read and joined partition by partition
-(:mod:`~kubothek.cube.query.joining`). Source: Kartothek Cube, "Seed-Based Join System".
+A query is checked (:mod:`~kubothek.cube.query.asking`), then planned (:mod:`~kubothek.cube.query.planning`), then
+read and joined one partition at a time (:mod:`~kubothek.cube.query.joining`). Source: Kartothek Cube, "Seed-Based Join
+System".
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def query(
     conditions: Conditions = None,
     **asked: Unpack[Asked],
 ) -> CubeQuery:
-    """A query, checked and planned; no data is read until rows are asked for.
+    """Return a checked and planned query; it reads data only when rows are requested.
 
     ``conditions``  rows to select, in one of the forms of :func:`as_conditions`; None = all
 
-    Raises QueryInvalid for names that the cube does not have or that do not go together, FilterInvalid for conditions,
-    PartitionInvalid for a path that does not fit its table.
+    Raises QueryInvalid for unknown or incompatible names, FilterInvalid for conditions, PartitionInvalid for a path
+    that does not fit its table.
     """
     zones = {
         column: zone

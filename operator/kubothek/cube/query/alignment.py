@@ -1,6 +1,7 @@
-"""Physical partitions: the combinations of the cube's partition columns that the seed has, and who stands beside them.
+"""Physical partitions of the seed, and the alignment of other datasets' files with them.
 
-All of it is arithmetic on arrays with one number a file or a partition; no partition is an object of its own.
+A partition is a combination of values of the cube's partition columns. This is arithmetic on arrays with one number per
+file or partition; there is no object per partition.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ Codes = npt.NDArray[np.int32]
 class Partitions:
     """The seed's partitions, sorted by the partition columns in their order.
 
-    ``values``  a row a partition, a column a partition column
-    ``ranks``   the same as numbers in the order of the values: a row a partition column, a column a partition
-    ``sorted_values``  what the numbers stand for, by column
-    ``of_file`` for each file of the seed the number of its partition
+    ``values``         one row per partition, one column per partition column
+    ``ranks``          the same as ranks of the values, shape (partition columns, partitions)
+    ``sorted_values``  the value of each rank, per partition column
+    ``of_file``        the partition number of each file of the seed
     """
 
     values: pa.Table
@@ -41,7 +42,7 @@ class Partitions:
 
 
 def partitions(seed: Files, columns: Sequence[str]) -> Partitions:
-    """Raises PartitionInvalid if the path of a file of the seed does not tell its partition."""
+    """Return the seed's partitions. Raises PartitionInvalid if a file's path does not contain its partition."""
     count = len(seed)
     schema = seed.member.schema
     if not count:
@@ -66,11 +67,13 @@ def partitions(seed: Files, columns: Sequence[str]) -> Partitions:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """How the files of a dataset stand beside the seed's partitions: by the cube's partition columns that it has too.
+    """Alignment of a dataset's files with the seed's partitions, by the partition columns that both have.
 
-    ``of_file``       for each file the number of the combination that it has of these; -1 if the seed has no such one
-    ``of_partition``  for each partition of the seed the number of its combination
-    ``count``         of combinations
+    A combination is one set of values of these shared columns.
+
+    ``of_file``       the combination number of each file; -1 if the seed does not have the combination
+    ``of_partition``  the combination number of each partition of the seed
+    ``count``         number of combinations
     """
 
     of_file: Codes
@@ -79,7 +82,7 @@ class Alignment:
 
 
 def aligned(files: Files, beside: Partitions, columns: Sequence[str]) -> Alignment:
-    """The alignment of a dataset other than the seed; ``columns`` are the cube's partition columns."""
+    """Return the alignment of a dataset other than the seed; ``columns`` are the cube's partition columns."""
     shared = [n for n, name in enumerate(columns) if name in files.member.partition_on]
     if not len(files) or not len(beside):
         return Alignment(np.full(len(files), -1, np.int32), np.zeros(len(beside), np.int32), 1)
@@ -98,24 +101,24 @@ def aligned(files: Files, beside: Partitions, columns: Sequence[str]) -> Alignme
 
 
 def of_seed(beside: Partitions) -> Alignment:
-    """The seed stands beside itself."""
+    """Return the alignment of the seed with itself."""
     return Alignment(beside.of_file, np.arange(len(beside), dtype=np.int32), len(beside))
 
 
 def _ranked(column: PathColumn) -> tuple[Codes, pa.Array[Any]]:
-    """The column's values as numbers in their order, and the values in order."""
+    """Return the rank of each file's value, and the sorted values."""
     order = pc.sort_indices(column.values)
     ordered = column.values.take(order)
     rank = np.empty(len(ordered), np.int32)
     rank[order.to_numpy()] = np.arange(len(ordered), dtype=np.int32)
-    # Different texts of a path can be the same value: 1 and 01.
+    # Different texts in paths can be the same value: 1 and 01.
     distinct = ordered.dictionary_encode()
     rank = distinct.indices.to_numpy().astype(np.int32)[rank]
     return rank[column.codes], distinct.dictionary
 
 
 def _numbers(ranks: Sequence[Codes], values: Sequence[pa.Array[Any]]) -> npt.NDArray[np.int64]:
-    """One number a combination of ranks, in the order of the combinations."""
+    """Return one number per combination of ranks, in the order of the combinations."""
     found = np.zeros(len(ranks[0]), np.int64)
     for rank, each in zip(ranks, values, strict=True):
         found = found * len(each) + rank
@@ -123,7 +126,7 @@ def _numbers(ranks: Sequence[Codes], values: Sequence[pa.Array[Any]]) -> npt.NDA
 
 
 def _translated(column: PathColumn | None, ordered: pa.Array[Any]) -> Codes | None:
-    """For each file the rank that the seed has for its value, -1 if it has none; None if no path tells the column."""
+    """Return the seed's rank for the value of each file, -1 if it has none; None if paths lack the column."""
     if column is None:
         return None
     found: Any = pc.index_in(column.values.cast(ordered.type), ordered)

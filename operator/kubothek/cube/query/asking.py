@@ -1,9 +1,8 @@
-"""What a cube query asks for, checked against the cube: which datasets take part, how, and with which columns.
+"""Validation of a cube query: which datasets take part, with which join and which columns.
 
-The rules are kartothek's (Kartothek Cube, "Seed-Based Join System"). Conditions select rows of the joined cube: a cell
-that a
-dataset does not have is NULL in its columns. So a dataset with a condition on its payload is *restrictive*, joined
-inner, unless the condition can be TRUE for NULL, as ``mayor IS NULL`` is.
+The rules are kartothek's (Kartothek Cube, "Seed-Based Join System"). Conditions select rows of the joined cube, in
+which the columns of a dataset are NULL for a cell that it does not have. So a dataset with a condition on its payload
+is *restrictive* and joined inner, unless the condition can be TRUE for NULL, as ``mayor IS NULL`` is.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from kubothek.table.log.multi.spec import CubeSpec, is_hidden
 from kubothek.table.name_lists import names_in
 
 Names = Sequence[str] | str | None
-"""Names in order, or one; None is what the parameter says."""
+"""Ordered names, or one name; the parameter defines the meaning of None."""
 
 
 class Join(StrEnum):
-    """How a dataset meets the rows so far: the seed is where they begin, ``inner`` drops rows that it lacks."""
+    """How a dataset is joined to the rows so far: ``seed`` is the first, ``inner`` drops rows that it lacks."""
 
     SEED = "seed"
     INNER = "inner"
@@ -38,10 +37,10 @@ class Join(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A dataset as far as the query reads it.
+    """The part of a dataset that the query reads.
 
-    ``dimensions``  what its rows are joined by
-    ``payload``     its other columns that are asked for or that conditions look at
+    ``dimensions``  columns of the join
+    ``payload``     its other columns that the result or conditions need
     ``owned``       all of its payload columns
     """
 
@@ -53,20 +52,20 @@ class Source:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What is read of its files."""
+        """The columns that are read."""
         return (*self.dimensions, *self.payload)
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A query that can be answered.
+    """A valid query.
 
-    ``where``               bound; columns of ``partition_by`` that may be NULL are asked not to be
-    ``dimension_columns``   in the order in which rows are sorted
-    ``columns``             of the result, by name
-    ``types``               of all columns that the datasets have
-    ``sources``             the seed first, then inner, then left ones
-    ``newest_only``         whether conditions on payload ask about the newest row of a cell only
+    ``where``               bound conditions; includes IS NOT NULL for nullable columns of ``partition_by``
+    ``dimension_columns``   in sort order
+    ``columns``             columns of the result, sorted by name
+    ``types``               types of all columns of the datasets
+    ``sources``             the seed first, then inner joins, then left joins
+    ``newest_only``         whether conditions on payload apply only to the newest row of a cell
     """
 
     spec: CubeSpec
@@ -81,22 +80,22 @@ class Intent:
 
     @property
     def projected(self) -> bool:
-        """Whether several cells may become one row."""
+        """Whether several cells can become one row."""
         return not {*self.sources[0].dimensions} <= {*self.dimension_columns, *self.partition_by}
 
 
 class Asked(TypedDict, total=False):
-    """What a query says beside its conditions.
+    """Parameters of a query besides its conditions.
 
-    ``datasets``           which take part, among them the seed; None = all
-    ``dimension_columns``  what names a row; fewer than the cube has make a projection, whose rows are distinct. Only
-                           datasets without other dimensions can then give payload. None = all
-    ``partition_by``       columns with an index: rows come in groups of their values. Rows without a value go
-    ``payload_columns``    further columns; None = all. The partition columns are always there
-    ``newest_only``        False: as in kartothek, conditions on payload choose rows of their datasets, and the newest
-                           of these is the cell's: ``temp >= 15`` finds a row with 15 over which -7 was written since,
-                           and ``partition_by`` puts it into the group of its old value. True: a cell has no other
-                           values than those of its newest row, whatever is asked
+    ``datasets``           datasets that take part, with the seed; None = all
+    ``dimension_columns``  columns that identify a row; fewer than the cube has make a projection with distinct rows.
+                           Then only datasets without other dimensions can have payload. None = all
+    ``partition_by``       indexed columns: rows are grouped by their values. Rows with NULL are left out
+    ``payload_columns``    further columns; None = all. The partition columns are always included
+    ``newest_only``        False: as in kartothek, conditions on payload first select rows of their dataset, and then
+                           the newest selected row counts. So ``temp >= 15`` finds a row with 15 that was overwritten
+                           by -7, and ``partition_by`` puts it into the group of its old value. True: only the newest
+                           row of a cell counts
     """
 
     datasets: Names
@@ -111,7 +110,7 @@ def intent(
     conditions: Conditions = None,
     **asked: Unpack[Asked],
 ) -> Intent:
-    """The checked query. Raises QueryInvalid for names that cannot be, FilterInvalid for conditions."""
+    """Return the checked query. Raises QueryInvalid for invalid names, FilterInvalid for conditions."""
     datasets, dimension_columns = asked.get("datasets"), asked.get("dimension_columns")
     partition_by, payload_columns = asked.get("partition_by"), asked.get("payload_columns")
     spec, members = cube.spec, _members(cube, _names("datasets", datasets))
@@ -170,7 +169,7 @@ def _payload(
     dimensions: tuple[str, ...],
     by: tuple[str, ...],
 ) -> set[str]:
-    """A dimension that the projection leaves out is none: kartothek takes it, and gives any one of its values."""
+    """Return the payload columns. A dimension that the projection drops is invalid; kartothek returns any value of it."""
     if names is None:
         return {*types} - {*spec.dimension_columns}
     _require_known("payload_columns", names, types)
@@ -204,7 +203,7 @@ def _require_known(what: str, names: Iterable[str], known: Iterable[str], kind: 
 
 
 def _names(what: str, given: Names) -> tuple[str, ...] | None:
-    """One name stands for a sequence of one."""
+    """Return the names as a tuple; a single text is one name. Raises QueryInvalid."""
     if given is None:
         return None
     try:
@@ -224,7 +223,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def _source(member: Member, where: Predicate, needed: set[str], dimensions: tuple[str, ...]) -> Source | None:
-    """None for a dataset of which nothing is asked. The seed always takes part."""
+    """Return the source; None for a dataset without requested columns. The seed always takes part."""
     spec = member.spec
     fixed = {*spec.dimension_columns, *spec.partition_columns}
     owned = frozenset(name for name in member.schema.names if name not in fixed and not is_hidden(name))
@@ -244,5 +243,5 @@ def _source(member: Member, where: Predicate, needed: set[str], dimensions: tupl
 
 
 def restricts(terms: Iterable[Term], owned: frozenset[str]) -> bool:
-    """Whether the terms are FALSE or NULL for a row in which all of these columns are NULL."""
+    """Return whether the terms are FALSE or NULL for a row in which all of these columns are NULL."""
     return any(term.column in owned and term.op is not Op.IS_NULL for term in terms)

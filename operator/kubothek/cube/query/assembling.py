@@ -1,4 +1,4 @@
-"""From what planning left of the datasets to a plan: files in the order of reading, partitions in pieces of work."""
+"""The final plan from the remaining files and partitions: files in read order, partitions in pieces of work."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kubothek.table.path_columns import Mask
 
 UNIT_ROWS: Final = 1 << 18
 UNIT_BYTES: Final = 64 << 20
-"""A piece of work has about so many rows of the seed, or bytes of files, unless a single partition has more."""
+"""Approximate limits of a piece of work, in rows of the seed and bytes of files; a single partition may exceed them."""
 _ROWS_A_FILE: Final = 1 << 16
 _BYTES_A_FILE: Final = 4 << 20
-"""Where nobody has counted: a foreign writer's dataset that was not adopted yet."""
+"""Estimates for a dataset without totals: another program wrote it, and it was not adopted yet."""
 
 
 def assembled(wanted: Intent, beside: Partitions, parts: Sequence[Part], alive: Sequence[Mask]) -> Plan:
-    """The plan; ``alive``: the partitions that each conjunction leaves."""
+    """Return the plan; ``alive``: the partitions that each conjunction leaves."""
     left = np.zeros(len(beside), np.bool_)
     for each in alive:
         left |= each
@@ -55,7 +55,7 @@ def assembled(wanted: Intent, beside: Partitions, parts: Sequence[Part], alive: 
 
 
 def _order(wanted: Intent, beside: Partitions, chosen: Numbers) -> Numbers:
-    """Partitions of one group stand together, if groups are some of the partition columns."""
+    """Return the order of partitions: those of one group are adjacent if groups are by partition columns only."""
     columns = wanted.spec.partition_columns
     if not {*wanted.partition_by} <= {*columns}:
         return np.arange(len(chosen))
@@ -91,7 +91,7 @@ def _dataset(wanted: Intent, part: Part, needed: Mask, chosen: Numbers) -> Datas
 
 
 def _in_plan_order(of_partition: Codes) -> tuple[Codes, Numbers]:
-    """The combinations in the order in which the partitions meet them, and where each partition's is."""
+    """Return the combinations in the order of their first partition, and the position of each partition's one."""
     found, first, inverse = np.unique(of_partition, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty(len(order), np.int64)
@@ -100,9 +100,9 @@ def _in_plan_order(of_partition: Codes) -> tuple[Codes, Numbers]:
 
 
 def _residual(wanted: Intent) -> Predicate:
-    """What planning and the filter of the scan leave to be asked of joined rows.
+    """Return the conditions that must still be checked on joined rows.
 
-    Of a single conjunction, partitions decide the terms on partition columns, and the scan those on dimensions.
+    For a single conjunction, planning decides the terms on partition columns, and the scan those on dimensions.
     """
     where, spec = wanted.where, wanted.spec
     if len(where.conjunctions) != 1:
@@ -120,7 +120,7 @@ def _distinct_by(wanted: Intent) -> tuple[str, ...] | None:
 
 
 def _bounds(parts: Sequence[Part], datasets: Sequence[DatasetPlan], count: int) -> Numbers:
-    """Pieces of work: whole partitions in order, of a bounded size as far as averages tell."""
+    """Return the bounds of pieces of work: whole partitions in order, of a bounded size estimated from averages."""
     rows = np.zeros(count)
     size = np.zeros(count)
     for part, each in zip(parts, datasets, strict=True):

@@ -1,8 +1,8 @@
-"""The forms in which people write the conditions of a cube query, all of them one predicate.
+"""The notations for conditions of a cube query, and their translation to a predicate.
 
-There is one language (:mod:`kubothek.table.expressions`) and one meaning of it, with and without an index: a row is
-selected if the condition is TRUE for it, and a comparison with NULL never is, ``!=`` included. kartothek breaks its own
-rule there: without an index its ``!=`` also selects rows whose payload is NULL (as kartothek 5.3 does it).
+All have the meaning of one language (:mod:`kubothek.table.expressions`), with and without an index: a row is selected
+if the condition is TRUE for it. A comparison with NULL is never TRUE, ``!=`` included. kartothek 5.3 breaks its own
+rule there: without an index, its ``!=`` also selects rows whose payload is NULL.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TRUTH: Final = {"true": True, "false": False}
 
 
 class C:
-    """A column of a condition, as kartothek writes them: ``(C("x") == 1) & C("day").in_interval(start, None)``.
+    """A column in a condition, in kartothek's notation: ``(C("x") == 1) & C("day").in_interval(start, None)``.
 
-    What comes of it is a predicate; ``&`` is AND, ``|`` is OR.
+    The result is a predicate; ``&`` is AND, ``|`` is OR.
     """
 
-    __hash__ = None  # type: ignore[assignment] # it compares as conditions do
+    __hash__ = None  # type: ignore[assignment] # comparisons build conditions
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -60,24 +60,24 @@ class C:
         return self._term(">=", value)
 
     def isin(self, values: Collection[object]) -> Predicate:
-        """One of these."""
+        """Return the condition that the column has one of these values."""
         return self._term("in", values)
 
     def in_interval(self, start: object, stop: object) -> Predicate:
-        """``start`` or more and less than ``stop``; None = open."""
+        """Return the condition ``start`` <= column < ``stop``; None = open."""
         return as_conditions([(self._column, _INTERVAL, (start, stop))], {})
 
     def is_null(self) -> Predicate:
-        """NULL."""
+        """Return the condition that the column is NULL."""
         return self._term("is null")
 
     def is_not_null(self) -> Predicate:
-        """Anything but NULL."""
+        """Return the condition that the column is not NULL."""
         return self._term("is not null")
 
 
 def as_conditions(conditions: Conditions, columns: Mapping[str, pa.DataType]) -> Predicate:
-    """The predicate, whichever form it is in; ``columns`` are those of the cube, with their types.
+    """Return the predicate of conditions in any notation; ``columns`` are the cube's types by name.
 
     - None: every row
     - a predicate, or text in the filter language (docs/filters.md)
@@ -115,9 +115,9 @@ def _is_triple(value: Sequence[Any]) -> bool:
 
 
 def _simple(triple: Any) -> Iterator[Any]:
-    """The triple in the operators of the filter language."""
+    """Yield the triple in the operators of the filter language."""
     if not isinstance(triple, Sequence) or isinstance(triple, str) or not _is_triple(triple):
-        yield triple  # and whoever reads it says what is wrong
+        yield triple  # the reader of the triple raises the error
     elif triple[1] == _INTERVAL:
         if len(triple) != 3 or not isinstance(triple[2], Sequence) or len(triple[2]) != 2:
             raise FilterInvalid(f"{triple!r}: {_INTERVAL} takes (start, stop), None for an open end")
@@ -136,7 +136,7 @@ def _simple(triple: Any) -> Iterator[Any]:
 
 
 def _from_text(text: str, columns: Mapping[str, pa.DataType]) -> Predicate:
-    """SQL; or else, if it is that, kartothek's own text. A value that names a column is more likely a slip."""
+    """Parse SQL, or else kartothek's own text. A value that is the name of a column is an error: likely a mistake."""
     try:
         return parse(text)
     except FilterInvalid:
@@ -155,7 +155,7 @@ def _unquoted(text: str) -> str:
 
 
 def _typed(column: str, op: str, text: str, columns: Mapping[str, pa.DataType]) -> tuple[str, str, Any]:
-    """The value as the column's type reads it. Raises FilterInvalid for text that is no such value."""
+    """Parse the value in the column's type. Raises FilterInvalid for an invalid value."""
     data_type = columns[column]
     value: Any = _unquoted(text)
     try:

@@ -1,8 +1,8 @@
-"""The rows of some physical partitions of a cube: the seed's, with what the other datasets say of their cells.
+"""The join of some physical partitions of a cube: rows of the seed with those of the other datasets.
 
-Source: Kartothek Cube, "Seed-Based Join System". Of several rows of a cell the last one counts, in the order of the
-head's files:
-of all rows with ``Plan.newest_only``, else of those that the conditions leave in their dataset, as in kartothek.
+Source: Kartothek Cube, "Seed-Based Join System". If a cell has several rows, the last one in the order of the head's
+files counts: the last of all rows with ``Plan.newest_only``, else the last row that the conditions select in its
+dataset, as in kartothek.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 def joined(plan: Plan, reading: Reading, unit: int) -> pa.Table:
-    """The rows of one piece of work, sorted by partition and dimensions; columns as the plan says.
+    """Return the rows of one piece of work, with the plan's columns, sorted by partition and dimensions.
 
     Raises what reading raises.
     """
@@ -54,7 +54,7 @@ def joined(plan: Plan, reading: Reading, unit: int) -> pa.Table:
 
 
 def _joined(plan: Plan, read: Callable[[int], pa.Table]) -> pa.Table:
-    """The rows, given those of each dataset by its number."""
+    """Return the joined rows; ``read`` returns the rows of a dataset by number."""
     rows = _Rows(plan, read(0))
     for number, condition in enumerate(_stages(plan)):
         if not rows.count:
@@ -70,7 +70,7 @@ def _either(own: Mapping[int, pa.Table], read: Callable[[int], pa.Table], datase
 
 
 def _by_value(rows: pa.Table, columns: list[str]) -> Iterator[pa.Table]:
-    """The rows of each combination of values, none of them NULL. One that was written over is in its own group."""
+    """Yield the rows of each combination of values without NULL. An overwritten row is in its own value's group."""
     for values in rows.select(columns).group_by(columns).aggregate([]).drop_null().to_pylist():
         yield rows.filter(reduce(and_, (pc.field(name) == value for name, value in values.items())))
 
@@ -80,7 +80,7 @@ def _shown(plan: Plan) -> pa.Schema:
 
 
 def _stages(plan: Plan) -> list[Predicate]:
-    """What to ask after each dataset: all that can be asked by then."""
+    """Return the condition to check after each dataset: all terms whose columns are joined by then."""
     owners = {column: n for n, dataset in enumerate(plan.datasets) for column in dataset.payload}
     conjunctions = plan.residual.conjunctions
     if len(conjunctions) == 1:
@@ -95,7 +95,7 @@ def _stages(plan: Plan) -> list[Predicate]:
 
 @dataclass
 class _Found:
-    """What another dataset has for the rows: ``at`` which of its rows, -1 for none; None = its own, one by one."""
+    """Matches in another dataset: ``at`` is the row number there for each row, -1 for none; None = same positions."""
 
     table: pa.Table
     at: Numbers | None
@@ -110,7 +110,7 @@ class _Found:
 
 
 class _Rows:
-    """Rows of the seed, and what was found for them."""
+    """Rows of the seed, with their matches in other datasets."""
 
     def __init__(self, plan: Plan, seed: pa.Table) -> None:
         self._plan = plan
@@ -125,11 +125,11 @@ class _Rows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return int(self._seed.num_rows)
 
     def join(self, dataset: DatasetPlan, table: pa.Table) -> None:
-        """Find the rows of another dataset; rows that an inner join does not find go."""
+        """Find the matching rows of another dataset; an inner join drops rows without a match."""
         at = self._cells.find(dataset.of_partition[self._part], part_of(table), columns_of(table, dataset.dimensions))
         found = _Found(table, at)
         self._others.append(found)
@@ -138,12 +138,12 @@ class _Rows:
             self._filter(at >= 0)
 
     def keep(self, condition: Predicate) -> None:
-        """Only rows for which it is TRUE."""
+        """Keep only rows for which the condition is TRUE."""
         if () not in condition.conjunctions:
             self._filter(_holds(condition, self.column))
 
     def column(self, name: str) -> pa.ChunkedArray[Any]:
-        """A column of all rows."""
+        """Return a column of all rows."""
         if name in self._plan.partition_columns:
             return self._plan.values.column(name).take(self._part)
         if name in self._owner:
@@ -154,7 +154,7 @@ class _Rows:
         return pa.chunked_array([], self._plan.schema.field(name).type)
 
     def result(self) -> pa.Table:
-        """The rows in order, distinct if the query is a projection."""
+        """Return the sorted rows; distinct rows if the query is a projection."""
         if self._plan.distinct_by is not None:
             self._filter(self._cells.last(self._plan.distinct_by))
         columns = [self.column(name) for name in self._plan.schema.names]
@@ -189,7 +189,7 @@ def _holds(condition: Predicate, column: Callable[[str], Any]) -> _Mask:
 
 
 def sorted_by(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows sorted; text by its bytes."""
+    """Return the rows sorted; text sorts by its bytes."""
     if table.num_rows < 2:
         return table
     order: Any = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in columns])

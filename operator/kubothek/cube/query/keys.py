@@ -1,7 +1,7 @@
-"""Cells as numbers: which row of a dataset goes with which row of another, without a join of the rows themselves.
+"""Cells as numbers, to match rows of two datasets without a join of the rows themselves.
 
-The values of each dimension are numbered by the seed's; a cell is one number then, and finding it is an index into an
-array or one hash. Rows keep the seed's order, so what was sorted stays sorted.
+The seed's values number each dimension, so a cell is one number, and its lookup is an array index or one hash. Rows
+keep the seed's order, so sorted rows stay sorted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Numbers = npt.NDArray[np.int64]
 
 _LARGEST: Final = 1 << 62
 _SPARE: Final = 4
-"""An array by cell may have so many more places than there are rows; beyond, cells are hashed."""
+"""Most array elements per row of a lookup array by cell; above that, cells are hashed."""
 
 
 class Cells:
-    """The rows of the seed: ``part`` says which combination of partition columns each is in.
+    """The rows of the seed as cells; ``part`` is the partition number of each row.
 
     ``columns``  the dimensions, in one chunk each, without NULL
     """
@@ -33,7 +33,7 @@ class Cells:
         self._numbered: dict[str, tuple[Numbers, pa.Array[Any]]] = {}
 
     def ascending(self) -> bool:
-        """Whether each row comes after the one before it: then they are sorted, and no cell occurs twice."""
+        """Return whether rows are strictly ascending, so that they are sorted and have no duplicate cells."""
         if len(self._part) < 2:
             return True
         above = self._part[1:] > self._part[:-1]
@@ -45,7 +45,7 @@ class Cells:
         return bool(above.all())
 
     def last(self, names: Sequence[str] | None = None) -> npt.NDArray[np.bool_]:
-        """Which rows are the last of their cell; ``names``: the dimensions that make one, None = all."""
+        """Return a mask of the rows that are the last of their cell; ``names``: dimensions of a cell, None = all."""
         chosen = list(self._columns) if names is None else names
         own, _, _, bound = self._matched(chosen, self._part, {name: self._columns[name] for name in chosen})
         rows = np.arange(len(own))
@@ -53,12 +53,12 @@ class Cells:
         return found
 
     def find(self, own_part: Numbers, part: Numbers, columns: Mapping[str, pa.Array[Any]]) -> Numbers | None:
-        """For each row the last of another dataset's rows that is of its cell; -1 if there is none.
+        """Return, for each row, the number of the other dataset's last row with the same cell; -1 if there is none.
 
-        ``own_part``, ``part``  the partitions that both have, of the rows here and there
-        ``columns``             the dimensions that the other has
+        ``own_part``, ``part``  numbers of the shared combinations, for the rows here and for those of the other
+        ``columns``             the dimensions of the other dataset
 
-        None if each row goes with the one at its own place, and the cells here are known to differ.
+        None if both have the same cells at the same positions.
         """
         alike = len(columns) == len(self._columns) and np.array_equal(own_part, part)
         if alike and all(self._columns[name].equals(column) for name, column in columns.items()):
@@ -73,7 +73,7 @@ class Cells:
         columns: Mapping[str, pa.Array[Any]],
         own_part: Numbers | None = None,
     ) -> tuple[Numbers, Numbers, Numbers, int]:
-        """The cells of both as numbers below a bound, and the rows there whose cells may occur here."""
+        """Return the cells of both as numbers below a bound, and the other's rows whose cells may occur here."""
         own = (self._part if own_part is None else own_part).astype(np.int64)
         theirs = part.astype(np.int64)
         low, high = (int(own.min()), int(own.max())) if len(own) else (0, 0)
@@ -109,7 +109,7 @@ def _positions(column: pa.Array[Any], values: pa.Array[Any]) -> Numbers:
 
 
 def _one_zero(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Arrow hashes the bits, in which 0.0 and -0.0 differ."""
+    """Replace -0.0 by 0.0: Arrow hashes bits, in which they differ."""
     return pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
 
 
@@ -121,7 +121,7 @@ def _true(found: Any) -> npt.NDArray[np.bool_]:
 def _denser(
     own: Numbers, theirs: Numbers, rows: Numbers, found: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers, int]:
-    """The same cells with numbers as small as can be."""
+    """Return the same cells with the smallest possible numbers."""
     different, own = np.unique(own, return_inverse=True)
     place = np.minimum(np.searchsorted(different, theirs), max(0, len(different) - 1))
     known = different[place] == theirs if len(different) else np.zeros(len(theirs), np.bool_)
@@ -129,7 +129,7 @@ def _denser(
 
 
 def _last(cells: Numbers, rows: Numbers, wanted: Numbers, bound: int) -> Numbers:
-    """For each wanted cell the largest of the rows that are of it, -1 if none is."""
+    """Return the largest row number of each wanted cell, -1 if there is none."""
     if bound <= _SPARE * (len(cells) + len(wanted)) + 1024:
         by_cell = np.full(bound, -1, np.int64)
         np.maximum.at(by_cell, cells, rows)

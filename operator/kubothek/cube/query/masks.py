@@ -1,14 +1,13 @@
-"""Which files of one dataset may hold cells that a conjunction of conditions selects.
+"""Pruning of one dataset's files: which may hold cells that a conjunction of conditions selects.
 
-In a cube the last row of a cell counts, in the order of the head's files. So conditions differ in what they may do, if
-they ask about the newest row only:
+The last row of a cell counts, in the order of the head's files. So, if conditions apply only to the newest row:
 
-- on dimensions and partition columns they hold for all rows of a cell or for none, and any file that cannot hold
-  matching cells goes;
-- on payload they may hold for an old row of a cell and not for the last one. A file without matching rows goes only
-  if it is older than all that may have some: then its rows do not count, or do not match.
+- conditions on dimensions and partition columns hold for all rows of a cell or for none: any file without matching
+  cells is pruned;
+- conditions on payload may hold for an old row of a cell and not for the last one. A file without matching rows is
+  pruned only if it is older than all files that may have some: its rows do not count, or do not match.
 
-If conditions choose rows first, as kartothek has it, all of them are of the first kind.
+If conditions first select rows, as in kartothek, all conditions are of the first kind.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from kubothek.table.scan.bucket_pruning import by_bucket
 from kubothek.table.skipping.prune.plan import Skipping
 
 MOST_FOOTERS: Final = 256
-"""Of one dataset and conjunction: reading sees the footers anyway, and these come before it can start."""
+"""Most footers read per dataset and conjunction: they delay the start of the scan, which reads footers anyway."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One conjunction, as far as it concerns the dataset, and the files that may matter to it.
+    """The terms of one conjunction on the dataset, and the files that may matter for it.
 
-    ``cells``  terms that tell of each row whether it counts; ``may``: files that may hold rows that do
-    ``rows``   terms on payload that ask about the newest row; ``match``: those of ``may`` that may hold rows they leave
+    ``cells``  terms that decide whether a row counts; ``may``: files that may hold such rows
+    ``rows``   terms on payload of the newest row; ``match``: files of ``may`` that may hold rows that satisfy them
     """
 
     cells: tuple[Term, ...]
@@ -55,7 +54,7 @@ class Branch:
 
 @dataclass(slots=True)
 class Files:
-    """The files of a dataset in the order of its head, and what is known of them."""
+    """The files of a dataset in the order of its head, with the values in their paths."""
 
     store: Store
     member: Member
@@ -64,17 +63,17 @@ class Files:
 
     @classmethod
     def of(cls, store: Store, member: Member, needed: Iterable[str]) -> Files:
-        """Raises PartitionInvalid for a path that does not fit the schema."""
+        """Return the files. Raises PartitionInvalid for a path that does not fit the schema."""
         head = member.snapshot.head
         return cls(store, member, path_columns(head, member.schema, {*needed}))
 
     def __len__(self) -> int:
         return len(self.member.snapshot.head.partitions)
 
-    # --- one step each; all make a branch's masks smaller ---
+    # --- pruning steps; each shrinks the masks of a branch ---
 
     def by_path(self, branch: Branch) -> Branch:
-        """By partition keys and buckets."""
+        """Prune by partition keys and buckets."""
         may = branch.may & self._in_paths(branch.cells)
         match = may & branch.match & self._in_paths(branch.rows)
         head, schema = self.member.snapshot.head, self.member.schema
@@ -88,7 +87,7 @@ class Files:
         )
 
     def by_index(self, branch: Branch) -> Branch:
-        """By secondary indices. One file left is faster read than looked up."""
+        """Prune by secondary indices. A single remaining file is faster to read than to look up."""
         may = branch.may
         for column, interval in intervals(self._beside_paths(branch.cells)).items():
             if np.count_nonzero(may) > 1:
@@ -100,7 +99,7 @@ class Files:
         return Branch(branch.cells, branch.rows, may, match)
 
     def by_skipping(self, branch: Branch) -> Branch:
-        """By skipping metadata. A file that it does not tell of stays."""
+        """Prune by skipping metadata. A file without an entry stays."""
         cells, rows = self._beside_paths(branch.cells), self._beside_paths(branch.rows)
         skipping = Skipping(self.store, self.member.snapshot.head, {term.column for term in (*cells, *rows)})
         may = skipping.may(cells, branch.may)
@@ -108,7 +107,7 @@ class Files:
         return Branch(branch.cells, branch.rows, may, match)
 
     def by_statistics(self, branch: Branch) -> Branch:
-        """By the ranges in footers, if there are few files left."""
+        """Prune by the statistics in footers, if few files are left."""
         may = self._in_footers(branch.may, self._beside_paths(branch.cells))
         rows = self._beside_paths(branch.rows)
         match = self._in_footers(branch.match & may, self._beside_paths(branch.cells) + rows) if rows else may
@@ -153,7 +152,7 @@ class Files:
 
 
 def _of_terms(schema: pa.Schema, terms: tuple[Term, ...]) -> pa.Schema:
-    """The schema in the types of the terms: another dataset may know the type of a column that is all NULL here."""
+    """Return the schema with the types of the terms: a column that is all NULL here may have a type elsewhere."""
     types = {term.column: term.type for term in terms}
     return pa.schema([f.with_type(types.get(f.name) or f.type) for f in schema])
 
@@ -163,9 +162,9 @@ def _known(key: str, schema: pa.Schema) -> dict[str, Range]:
 
 
 def closed(branch: Branch, aligned: npt.NDArray[np.int32], count: int) -> Mask:
-    """The files that must be read for the branch: in each alignment, from the first one on that may hold a match.
+    """Return the files to read for the branch: in each combination, from the first file that may have a match on.
 
-    ``aligned``  for each file the number of the partitions that it stands beside, below ``count``; -1 for none
+    ``aligned``  the combination number of each file, below ``count``; -1 for none
     """
     position = np.arange(len(aligned))
     first = np.full(count + 1, len(aligned))

@@ -1,4 +1,4 @@
-"""A plan for a cube query: arrays of what to read, and what to know to join it. Plain data that travels."""
+"""The plan of a cube query: arrays of what to read and how to join it; picklable."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DatasetPlan:
-    """What is read of one dataset.
+    """The reads of one dataset. A combination is one set of values of ``aligned_on``.
 
-    ``aligned_on``    the cube's partition columns that it has, by which its files stand beside the seed's partitions
-    ``dimensions``    what its rows are joined by, besides these
+    ``aligned_on``    the cube's partition columns that it has, which align its files with the seed's partitions
+    ``dimensions``    further columns of the join
     ``payload``       other columns that are read
-    ``schema``        of what is read, in the cube's types
-    ``keys``          of the files, by combination and then in the order of the head
-    ``starts``        where the files of each combination begin in ``keys``; one more than there are combinations
-    ``of_partition``  for each partition of the plan the combination that stands beside it
-    ``in_paths``      columns of ``schema`` that paths tell
-    ``steps``         how many files each step of planning left
+    ``schema``        schema of the columns that are read, in the cube's types
+    ``keys``          keys of the files, by combination and then in the order of the head
+    ``starts``        start of each combination's files in ``keys``; one more than there are combinations
+    ``of_partition``  the combination of each partition of the plan
+    ``in_paths``      columns of ``schema`` whose values are in paths
+    ``steps``         number of files left by each planning step
     """
 
     name: str
@@ -48,23 +48,23 @@ class DatasetPlan:
 
     @property
     def files(self) -> int:
-        """How many files are opened."""
+        """The number of files to open."""
         return len(self.keys)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What is read."""
+        """The columns that are read."""
         return (*self.dimensions, *self.payload)
 
     def files_of(self, combination: int) -> list[str]:
-        """The keys of the files of a combination, in the order of the head."""
+        """Return the keys of the files of a combination, in the order of the head."""
         keys: Any = self.keys[int(self.starts[combination]) : int(self.starts[combination + 1])]
         found: list[str] = keys.to_pylist()
         return found
 
     @property
     def own_partitions(self) -> bool:
-        """Whether each partition of the seed has a combination of its own here."""
+        """Whether combinations and partitions of the plan correspond one to one."""
         return len(self.starts) - 1 == len(self.of_partition) and bool(
             (self.of_partition == np.arange(len(self.of_partition))).all()
         )
@@ -72,17 +72,17 @@ class DatasetPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a cube query is answered.
+    """How to run a cube query.
 
-    ``where``              what rows must satisfy, bound; :attr:`residual` of it is left to the joined rows
-    ``dimension_columns``  what rows are sorted by, before the partition columns
-    ``distinct_by``        columns that rows must differ in: those of a projection; None without one
-    ``schema``             of the rows
-    ``types``              of all columns that are looked at
-    ``values``             the partition columns of each physical partition that is left, in order
-    ``datasets``           the seed first, then those that are joined inner, then left
-    ``newest_only``        whether conditions on payload ask about the newest row of a cell only
-    ``bounds``             where the partitions of each piece of work begin; one more than there are pieces
+    ``where``              bound conditions; :attr:`residual` is the part that is checked on joined rows
+    ``dimension_columns``  sort order, before the partition columns
+    ``distinct_by``        columns of a projection, in which rows must differ; None without a projection
+    ``schema``             schema of the result
+    ``types``              types of all columns that are read
+    ``values``             partition columns of each remaining physical partition, in order
+    ``datasets``           the seed first, then inner joins, then left joins
+    ``newest_only``        whether conditions on payload apply only to the newest row of a cell
+    ``bounds``             first partition of each piece of work; one more than there are pieces
     """
 
     prefix: str
@@ -102,25 +102,25 @@ class Plan:
 
     @property
     def seed(self) -> DatasetPlan:
-        """Where rows begin."""
+        """The plan of the seed, the first dataset of the join."""
         return self.datasets[0]
 
     @property
     def partitions(self) -> int:
-        """Physical partitions that are left."""
+        """The number of remaining physical partitions."""
         return int(self.values.num_rows)
 
     @property
     def units(self) -> int:
-        """Pieces of work, each some whole partitions."""
+        """The number of pieces of work, each of some whole partitions."""
         return len(self.bounds) - 1
 
     def unit(self, number: int) -> range:
-        """The partitions of a piece of work."""
+        """Return the partitions of a piece of work."""
         return range(int(self.bounds[number]), int(self.bounds[number + 1]))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for results of jobs and for scripts."""
+        """Return the plan as JSON-compatible data, for job results and scripts."""
         return {
             "cube": self.prefix,
             "version": self.version,
@@ -145,7 +145,7 @@ class Plan:
         }
 
     def explain(self) -> str:
-        """The plan as text for people."""
+        """Return the plan as text for users."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:

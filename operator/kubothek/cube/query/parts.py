@@ -1,4 +1,4 @@
-"""A dataset while a query is planned: its files, how they stand beside the seed's partitions, what is left of them."""
+"""State of a dataset during planning: its files, their alignment with the seed's partitions, and what is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubothek.table.scan.plan import Step
 
 @dataclass(slots=True)
 class Part:
-    """``branches``: one a conjunction of the conditions; ``steps``: how many files each step of planning left."""
+    """State of one dataset; ``branches``: one per conjunction; ``steps``: number of files left by each step."""
 
     source: Source
     files: Files
@@ -26,18 +26,18 @@ class Part:
 
     @property
     def asks(self) -> bool:
-        """Whether there are terms on it that paths do not decide."""
+        """Whether it has terms that paths do not decide."""
         return any(
             term.column not in self.files.paths for branch in self.branches for term in (*branch.cells, *branch.rows)
         )
 
     def note(self, name: str, needed: Mask | None) -> None:
-        """Note what a step left, given as a mask; None: it had nothing to decide by."""
+        """Record the files that a step left, as a mask; None: the step had nothing to prune by."""
         left = self.steps[-1].files_left if needed is None else int(np.count_nonzero(needed))
         self.steps.append(Step(name, left))
 
     def needed(self, alive: Sequence[Mask] | None) -> Mask:
-        """The files to read; ``alive``: the partitions that each branch leaves, None = all."""
+        """Return the files to read; ``alive``: the partitions that each branch leaves, None = all."""
         found = np.zeros(len(self.files), np.bool_)
         for number, branch in enumerate(self.branches):
             files = closed(branch, self.alignment.of_file, self.alignment.count)
@@ -49,7 +49,7 @@ class Part:
         return found
 
     def partitions_with_match(self, number: int) -> Mask:
-        """The partitions beside which a match of the branch may stand."""
+        """Return the partitions that may have a match of the branch."""
         matching = self.branches[number].match & (self.alignment.of_file >= 0)
         beside = np.zeros(self.alignment.count, np.bool_)
         beside[self.alignment.of_file[matching]] = True
@@ -58,13 +58,14 @@ class Part:
 
 
 def whole_part(wanted: Intent, source: Source, files: Files, alignment: Alignment) -> Part:
-    """A dataset with all of its files."""
+    """Return the initial state of a dataset, with all of its files."""
     fixed = {*source.member.dimensions, *wanted.spec.partition_columns}
     everything = np.ones(len(files), np.bool_)
     branches = []
     for terms in wanted.where.conjunctions:
         cells = tuple(term for term in terms if term.column in fixed and term.column in source.member.schema.names)
-        # Of a dataset that may as well have no row, a row that does not match must be seen not to.
+        # If the conditions can hold without a row of this dataset, its non-matching rows must still be read: they
+        # must not look like missing rows.
         asked = source.join is Join.SEED or restricts(terms, source.owned)
         rows = tuple(term for term in terms if asked and term.column in source.owned)
         if not wanted.newest_only:

@@ -1,9 +1,9 @@
-"""Planning a cube query: which files of which datasets, beside which partitions. Reads indices, skipping metadata and
-a few footers.
+"""The planner of cube queries: which files of which datasets, for which partitions.
 
-Each conjunction of the conditions leaves some of the seed's partitions: those in which the seed, and every dataset that
-it restricts, may hold a match. A dataset then gives the files that stand beside them. The steps are those of
-:mod:`kubothek.table.scan.plan`, with the care that :mod:`~kubothek.cube.query.masks` explains.
+It reads indices, skipping metadata and a few footers. Each conjunction leaves those partitions of the seed in which the
+seed, and every dataset that the conjunction restricts, may have a match. Of each dataset, the files aligned with these
+partitions are read. The steps are those of :mod:`kubothek.table.scan.plan`, with the restrictions that
+:mod:`~kubothek.cube.query.masks` explains.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _STEPS: Final[tuple[tuple[str, Callable[[Files, Branch], Branch]], ...]] = (
     (SKIPPING_STEP, Files.by_skipping),
     ("file statistics", Files.by_statistics),
 )
-"""After partition keys; each asks only about what the one before it left."""
+"""The steps after partition keys; each checks only files that the previous step left."""
 
 
 def plan(store: Store, wanted: Intent) -> Plan:
-    """Raises PartitionInvalid for a path that does not fit its table, and what a store raises."""
+    """Return the plan. Raises PartitionInvalid for a path that does not fit its table, and errors of the store."""
     spec = wanted.spec
     columns = spec.partition_columns
     needed = {*columns, *wanted.where.columns}
@@ -65,12 +65,12 @@ def plan(store: Store, wanted: Intent) -> Plan:
 
 
 def _narrow(step: Callable[[Files, Branch], Branch], alive: Sequence[Mask], part: Part) -> None:
-    """One step for one dataset, beside the partitions that are left."""
+    """Run one step for one dataset, on the files aligned with the remaining partitions."""
     part.branches = [step(part.files, branch) for branch in _beside(part, alive)]
 
 
 def _beside(part: Part, alive: Sequence[Mask]) -> list[Branch]:
-    """The branches with the files that stand beside these partitions only."""
+    """Return the branches with only the files aligned with these partitions."""
     found = []
     for branch, left in zip(part.branches, alive, strict=True):
         beside = np.zeros(part.alignment.count + 1, np.bool_)
@@ -81,10 +81,10 @@ def _beside(part: Part, alive: Sequence[Mask]) -> list[Branch]:
 
 
 def _alive(wanted: Intent, parts: Sequence[Part], count: int) -> list[Mask]:
-    """For each conjunction the partitions in which rows may meet it.
+    """Return, for each conjunction, the partitions that may have rows that satisfy it.
 
-    Where a row that matches takes the place of the newest one, which row that is must not depend on what was left out:
-    then partitions go only when no conjunction can be met in them.
+    Without ``newest_only``, the last matching row of a cell counts, and pruning must not change which row that is. So a
+    partition is pruned only if it can satisfy no conjunction.
     """
     found = []
     for number, terms in enumerate(wanted.where.conjunctions):

@@ -1,4 +1,4 @@
-"""Reading the files of some partitions of one dataset, each row with the number of its partition."""
+"""Reads of one dataset's files for some partitions; each row has the number of its combination."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from kubothek.table.log.model.paths import parse_path, partition_path
 from kubothek.table.scan.read import read_failure
 
 PART: Final = "__kubothek_part"
-"""A column of such a name cannot be in a cube."""
+"""A cube cannot have a column of this name."""
 _FILES_AHEAD: Final = 8
 _KEPT: Final = 4
 
 
 class Reading:
-    """The files of a plan; for several threads.
+    """Thread-safe reader of a plan's files.
 
-    What stands beside more than one piece of work, as a dataset without partitions does, is kept for the next.
+    It caches rows that several pieces of work need, such as those of a dataset without partitions.
     """
 
     def __init__(self, store: Store, plan: Plan) -> None:
@@ -43,9 +43,10 @@ class Reading:
         self._lock = Lock()
 
     def read(self, dataset: DatasetPlan, combinations: Numbers) -> pa.Table:
-        """The rows beside these combinations, ascending, in the order of the head's files; the last column says which.
+        """Return the rows of these combinations, ascending, each in the order of the head's files.
 
-        Conditions on dimensions are applied; those on payload only if it is them that choose the rows of a cell.
+        The last column is the number of the combination. Conditions on dimensions are applied; conditions on payload
+        only without ``newest_only``.
         """
         if dataset.own_partitions:
             return self._read(dataset, combinations)
@@ -90,20 +91,20 @@ class Reading:
             raise read_failure(self._store, found, error) from error
 
     def _filter(self, dataset: DatasetPlan) -> Predicate:
-        """What rows of the dataset must meet for the conditions to be TRUE, as far as its own columns tell."""
+        """Return the part of the conditions that the dataset's own columns decide."""
         conjunctions = self._plan.where.conjunctions
         payload = frozenset(() if self._plan.newest_only else dataset.payload)
-        # Of a single conjunction, partitions have decided the terms on partition columns.
+        # For a single conjunction, planning has decided the terms on partition columns.
         known = {*dataset.dimensions, *(dataset.aligned_on if payload and len(conjunctions) > 1 else ())}
         chosen = []
         for terms in conjunctions:
-            # A dataset that may as well have no row for a cell must show the rows that do not match.
+            # If the conditions can hold without a row of this dataset, its non-matching rows must stay.
             columns = known | payload if dataset.join is Join.SEED or restricts(terms, payload) else known
             chosen.append(tuple(term for term in terms if term.column in columns))
         return Predicate(tuple(chosen))
 
     def _equalities(self, key: str, combination: int, in_paths: Set[str]) -> pc.Expression:
-        """What is true of all rows of a file."""
+        """Return what is true for all rows of a file."""
         equalities = [pc.field(PART) == pa.scalar(combination, pa.int32())]
         if in_paths:
             types = self._plan.types
@@ -115,12 +116,12 @@ class Reading:
 
 
 def columns_of(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array[Any]]:
-    """These columns, in one chunk each."""
+    """Return these columns, in one chunk each."""
     return {name: _whole(table.column(name)) for name in names}
 
 
 def part_of(table: pa.Table) -> Numbers:
-    """For each row the number of its combination."""
+    """Return the combination number of each row."""
     found: Numbers = _whole(table.column(PART)).to_numpy().astype("int64")
     return found
 

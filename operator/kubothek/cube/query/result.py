@@ -1,4 +1,4 @@
-"""A planned cube query, and the forms in which its rows can be had."""
+"""A planned cube query, and the forms of its result."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _MOST_THREADS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rows that have the same values in the columns of ``partition_by``: ``key``, in their order."""
+    """The rows with the same values, ``key``, in the columns of ``partition_by``."""
 
     key: dict[str, Any]
     rows: pa.Table
 
 
 class CubeQuery:
-    """A query that was checked and planned; nothing of the data has been read. Each method below reads it anew.
+    """A checked and planned query. Each method that returns rows reads the data again.
 
-    Pieces of work, some whole partitions each, run in as many threads as there are cores; so many, and what their
-    partitions share, are in memory at a time.
+    Pieces of work, each of some whole partitions, run in up to 8 threads, one per core. Memory holds about as many
+    pieces, and the rows that several pieces share.
 
-    All raise VersionIncomplete if a file is gone, StoreError if one cannot be read.
+    All methods raise VersionIncomplete if a file is gone, StoreError if one cannot be read.
     """
 
     def __init__(self, store: Store, plan: Plan, zones: Mapping[str, str] | None = None) -> None:
@@ -55,19 +55,19 @@ class CubeQuery:
         return zoned(self.plan.schema, self._zones)
 
     def explain(self) -> str:
-        """The plan as text."""
+        """Return the plan as text."""
         return self.plan.explain()
 
     def to_arrow(self) -> pa.Table:
-        """All rows, sorted by the dimensions in the order of the query, then by the partition columns."""
+        """Return all rows, sorted by the dimensions in the order of the query, then by the partition columns."""
         return self._shown(self._sorted(list(self._pieces())))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The same for pandas, which has no NULL for integers (they become floats) and no dates (datetime64)."""
+        """Return the same for pandas, which has no NULL for integers (they become floats) and no dates (datetime64)."""
         return self.to_arrow().to_pandas(date_as_object=False)
 
     def reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream: physical partitions one after the other, the rows of each sorted by the dimensions."""
+        """Return the rows as a stream of physical partitions; the rows of each are sorted by the dimensions."""
         batches = (
             batch
             for piece in self._pieces()
@@ -85,11 +85,11 @@ class CubeQuery:
             yield joined(self.plan, reading, unit).select(self.plan.schema.names)
 
     def groups(self) -> Iterator[Group]:
-        """One after the other in the order of their keys, none empty, each sorted as all rows are.
+        """Yield non-empty groups in the order of their keys, each sorted like :meth:`to_arrow`.
 
-        One group with the key ``{}`` without ``partition_by``. Rows in which such a column is NULL are in no group.
-        Groups by partition columns are read one by one, those by other columns all at once. By a dimension, kartothek
-        gives each group all rows of its files if several datasets have an index on it; here a group has its own rows.
+        Without ``partition_by`` there is one group with the key ``{}``. Rows with NULL in these columns are in no
+        group. Groups by partition columns are read one at a time, other groups all at once. If several datasets have an
+        index on a dimension, kartothek returns all rows of a group's files; here a group has only its own rows.
         """
         by = self.plan.partition_by
         if {*by} <= {*self.plan.partition_columns} and by:
@@ -106,7 +106,7 @@ class CubeQuery:
     __iter__ = groups
 
     def _groups_of_partitions(self) -> Iterator[Group]:
-        """Partitions are planned so that those of one group stand together."""
+        """Yield groups; the plan has the partitions of one group next to each other."""
         by = self.plan.partition_by
         starts = np.array([start for start, _ in _runs(self.plan.values, by)])
         of_partition = np.searchsorted(starts, np.arange(self.plan.partitions), side="right")
@@ -128,7 +128,7 @@ class CubeQuery:
         return Group({name: shown.column(name)[0].as_py() for name in self.plan.partition_by}, shown)
 
     def _pieces(self) -> Iterator[pa.Table]:
-        """The rows of each piece of work that has some, in order; so many are made ahead as there are threads."""
+        """Yield the rows of each non-empty piece of work, in order; read ahead one piece per thread."""
         reading = Reading(self._store, self.plan)
         threads = min(_MOST_THREADS, cpu_count() or 1, max(1, self.plan.units))
         with ThreadPoolExecutor(threads, thread_name_prefix="cube") as pool:
@@ -146,7 +146,7 @@ class CubeQuery:
                     each.cancel()
 
     def _sorted(self, pieces: list[pa.Table], first: tuple[str, ...] = ()) -> pa.Table:
-        """The pieces as one, sorted by ``first``, the dimensions and the partition columns."""
+        """Return the pieces as one table, sorted by ``first``, the dimensions and the partition columns."""
         if not pieces:
             return self.plan.schema.append(pa.field(PART, pa.int32())).empty_table()
         rows = pa.concat_tables(pieces)
@@ -168,7 +168,7 @@ def _one_partition(rows: pa.Table) -> bool:
 
 
 def _runs(rows: pa.Table, by: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Where rows with the same values in these columns begin and end."""
+    """Return start and end of each run of rows with the same values in these columns."""
     if not rows.num_rows:
         return []
     differs = np.zeros(rows.num_rows - 1, np.bool_)
