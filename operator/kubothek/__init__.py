@@ -55,7 +55,7 @@ _MODULES: Final = {
 }
 
 
-def open(  # noqa: A001 - the natural name of the front door
+def open(  # noqa: A001 - the natural name of the entry point
     url: str | os.PathLike[str],
     *,
     endpoint: str | None = None,
@@ -63,17 +63,17 @@ def open(  # noqa: A001 - the natural name of the front door
     credentials_dir: str | None = None,
     keys_dir: str | None = None,
 ) -> Lake:
-    """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. Contacts nothing yet.
+    """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. It does no I/O.
 
-    ``url``              as the command line takes it: relative paths and ``file:rel`` count from the working directory.
-                         The directory of a lake on this machine is made with its first dataset
+    ``url``              as on the command line: relative paths and ``file:rel`` are relative to the working directory.
+                         The directory of a local lake is created with its first dataset
     ``endpoint``         of an S3 server other than AWS: ``http://host:port``
     ``region``           of the bucket; None = what the AWS SDK finds
-    ``credentials_dir``  directory with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps
+    ``credentials_dir``  directory with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally
                          AWS_SESSION_TOKEN; None = what the AWS SDK finds (environment, profile, web identity)
-    ``keys_dir``         directory with the keys of encrypted skipping metadata, a file each
+    ``keys_dir``         directory with the keys of encrypted skipping metadata, one file each
 
-    Raises InputError if this cannot be a store.
+    Raises InputError for an invalid store.
     """
     from pathlib import Path
 

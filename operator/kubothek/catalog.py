@@ -1,4 +1,4 @@
-"""The Python door: datasets of one store as objects.
+"""The Python API: datasets of one store as objects.
 
     lake = kubothek.open("file:///data/lake")
     flights = lake.create_dataset("flights", partition_on=["month"])
@@ -13,10 +13,9 @@
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
     lake.cube("nyc").query(conditions="month = 1", payload_columns=["delay", "temp"]).to_pandas()
 
-**Who may write.** A dataset that a Dataset resource has claimed is written through that resource only
-(commit-protocol, "Ownership"): here it can be read, and a write is refused with OwnedByAnother. Datasets that
-nobody has claimed are written by whoever has the store's credentials, any number at a time; this door never
-claims one.
+**Ownership.** Only its Dataset resource writes a dataset that it has claimed (commit-protocol, "Ownership"): here the
+dataset can be read, and a write is rejected with OwnedByAnother. Any number of users with the store's credentials can
+concurrently write datasets without a claim; this API never claims one.
 """
 
 from __future__ import annotations
@@ -67,11 +66,11 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 _USUAL_VIEW: Final = LedgerTable()
 _CREATE_ID: Final = "python:create"
-"""One id for every creation of a dataset, so that of two at once one is refused."""
+"""The same id for every creation of a dataset, so that one of two concurrent creations is rejected."""
 
 
 class Lake:
-    """The datasets in one store. Cheap to make; contacts the store only when asked for something."""
+    """The datasets in one store. The constructor does no I/O."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -84,29 +83,29 @@ class Lake:
         return self.store.probe().conditional_writes
 
     def datasets(self) -> list[str]:
-        """The names of the datasets, sorted; one listing of the store's root, whatever lies below it.
+        """Return the sorted names of the datasets, with one listing of the store's root, whatever is below it.
 
-        A deleted dataset is named as long as its head is there; :meth:`dataset` tells.
+        A deleted dataset is included as long as its head exists; :meth:`dataset` raises for it.
         """
         return dataset_names(self.store)
 
     def dataset(self, name: str, *, table: str | None = None, raw: bool = False) -> Dataset:
-        """A dataset that exists, whoever wrote it. Raises DatasetNotFound.
+        """Return an existing dataset, whatever program wrote it. Raises DatasetNotFound.
 
-        Of a dataset of a cube, readers see the version that belongs to the cube now; ``raw`` asks for its own head.
-        ``table`` names one of the tables that kartothek may have put into one dataset; in SQL and on the command
-        line such a table is called ``"<name>/<table>"``. They can be read; see ``kubothek adopt --convert``.
+        For a dataset of a cube, readers see the version in the cube's current version; ``raw`` reads its own head.
+        ``table`` names one of several tables that kartothek can keep in one dataset; in SQL and on the command line its
+        name is ``"<name>/<table>"``. Such tables are read-only; see ``kubothek adopt --convert``.
         """
         dataset = Dataset(self, name, table, raw=raw)
         dataset.snapshot()
         return dataset
 
     def cubes(self) -> list[str]:
-        """The prefixes of datasets whose names have one, sorted; whether they make a cube, :meth:`cube` tells."""
+        """Return the sorted prefixes of dataset names; :meth:`cube` checks whether the datasets form a cube."""
         return cubes(self.store)
 
     def cube(self, prefix: str) -> Cube:
-        """A cube that exists, whoever wrote it. Raises DatasetNotFound, CubeInvalid."""
+        """Return an existing cube, whatever program wrote it. Raises DatasetNotFound, CubeInvalid."""
         cube = Cube(self.store, self._cube_log(prefix))
         cube.snapshot()
         return cube
@@ -121,12 +120,12 @@ class Lake:
         index_columns: Iterable[str] | str = (),
         suppress_index_on: Iterable[str] | str = (),
     ) -> Cube:
-        """Say what a cube is to be; :meth:`Cube.build` makes it, and nothing is written before.
+        """Define a new cube; :meth:`Cube.build` creates it, and nothing is written before.
 
-        ``dimension_columns``  columns that together name a cell, in the order in which rows are sorted
+        ``dimension_columns``  columns that together identify a cell, in sort order
         ``partition_columns``  columns that partition the seed
-        ``seed_dataset``       the dataset that says which cells there are
-        ``index_columns``      further columns with an index, wherever they occur
+        ``seed_dataset``       the dataset that defines which cells exist
+        ``index_columns``      further columns with an index, in every dataset that has them
         ``suppress_index_on``  dimensions without an index on the seed
 
         Raises CubeInvalid, which names the rule, and DatasetExists.
@@ -173,26 +172,27 @@ class Lake:
         metadata: Mapping[str, Any] | None = None,
         table: str = DEFAULT_TABLE,
     ) -> Dataset:
-        """Commit an empty dataset, with the layout that all its writers will keep.
+        """Commit an empty dataset with a layout for all its writers.
 
         ``partition_on``        columns whose values become directories; cannot be changed later
         ``schema``              types, or names of types (``{"day": "date32"}``); None = those of the first append
-        ``sort_by``             columns by which the rows of each file ascend
+        ``sort_by``             columns by which the rows of each file are sorted, ascending
         ``bucket_by``           columns whose values decide in which of ``num_buckets`` files a row is
         ``target_file_size``    bytes at which a data file is closed
-        ``row_group_rows``      rows of a row group at most
+        ``row_group_rows``      most rows of a row group
         ``compression``         of the files: ZSTD, SNAPPY, GZIP, BROTLI, LZ4 or NONE
-        ``dictionary_columns``  columns that are dictionary-encoded; None = all, as far as it pays
-        ``indices``             columns with a secondary index: names, or the kind by name, Native (the default) or
+        ``dictionary_columns``  columns with dictionary encoding; None = all, where it saves space
+        ``indices``             columns with a secondary index: names, or kinds by name, Native (the default) or
                                 Kartothek; see :class:`~kubothek.table.indexes.IndexKind`
-        ``dialect``             which library besides Kubothek shall be able to write to a table with a Kartothek index
-                                on strings: Kartothek or Plateau
-        ``skipping``            what files are described by, so that queries open fewer: see :meth:`set_skipping`
+        ``dialect``             the other library that must be able to write to a table with a Kartothek index on
+                                strings: Kartothek or Plateau
+        ``skipping``            indices of the skipping metadata, with which queries open fewer files: see
+                                :meth:`set_skipping`
         ``metadata``            user metadata, as kartothek and plateau show it: JSON values by name
-        ``table``               name of the table in the dataset; plateau reads no other than the default
+        ``table``               name of the table in the dataset; plateau reads only the default
 
         Raises DatasetExists; SchemaMismatch, PartitionInvalid, LayoutInvalid, IndexInvalid or SkippingInvalid for an
-        impossible table.
+        invalid table.
         """
         partition_on = names_in("partition_on", partition_on)
         require_distinct(partition_on)
@@ -249,13 +249,13 @@ class Lake:
     def create_ledger(
         self, name: str, snapshot: DatasetSnapshot, owner: OwnerKey, *, table: LedgerTable | None = _USUAL_VIEW
     ) -> Dataset:
-        """Commit a dataset with a chain that begins with the events of a snapshot, as Open Data Fabric has them.
+        """Commit a dataset with a chain that begins with the events of an Open Data Fabric snapshot.
 
         ``snapshot``  ``read_snapshot(text)`` reads one from YAML; the inputs of a derivative dataset are in this store
-        ``owner``     whose public half becomes the dataset's identity; keep it: ``owner_key_file(path)``
-        ``table``     how its current state lies; None = there is to be no table
+        ``owner``     private key whose public half becomes the dataset's identity; keep it: ``owner_key_file(path)``
+        ``table``     layout of the table with the current state; None = no table
 
-        Raises DatasetExists, EventInvalid; InputError for inputs that are not there, TransformInvalid.
+        Raises DatasetExists, EventInvalid; InputError for missing inputs, TransformInvalid.
         """
         create_directory(self.store.config)
         dataset = Dataset(self, name)
@@ -269,25 +269,24 @@ class Lake:
     def sql(
         self, statement: str, as_of: Version | None = None, *, as_at: datetime | None = None
     ) -> pa.RecordBatchReader:
-        """The rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
+        """Return the rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
 
-        A name that is no plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag at
-        which every dataset is read that does not say so itself: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF
-        TIMESTAMP '2026-11-21 14:00' f``, ``FROM flights AS OF TAG 'audit'``. The hash of a ledger's block is a version,
-        too. ``as_at`` leaves of ledgers the rows whose event time is not after it. Raises QueryInvalid,
-        VersionNotFound.
+        A name that is not a plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag of
+        every dataset without its own: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF TIMESTAMP '2026-11-21
+        14:00' f``, ``FROM flights AS OF TAG 'audit'``. The hash of a ledger's block is a version, too. ``as_at``
+        restricts ledgers to rows with event times up to it. Raises QueryInvalid, VersionNotFound.
         """
         return self._prepare(statement, as_of, as_at).rows()
 
     def explain(self, statement: str, as_of: Version | None = None) -> tuple[TableScan, ...]:
-        """What :meth:`sql` would read: of each dataset the version, and how many files each step of planning leaves.
+        """Return what :meth:`sql` would read: versions of datasets, and how many files each planning step leaves.
 
         Reads metadata only.
         """
         return self._prepare(statement, as_of).scans
 
     def skipped(self, statement: str, as_of: Version | None = None) -> dict[str, Skipped]:
-        """What planning saves :meth:`sql`, of each dataset: files and bytes, as Xskipper's getLatestQueryStats has it.
+        """Return the files and bytes that planning prunes, by dataset, as Xskipper's getLatestQueryStats does.
 
         :func:`kubothek.table.skipping.prune.aggregate.aggregated` sums them. Reads metadata, and lists files for
         their sizes.
@@ -299,7 +298,7 @@ class Lake:
         return prepare(self.store, statement, self.look(as_of), self.datasets, restrict=restrict)
 
     def look(self, as_of: Version | None = None) -> Look:
-        """How SQL finds datasets; those that say no version of their own are read at ``as_of``."""
+        """Return the function with which SQL finds datasets; ``as_of`` applies to those without their own version."""
 
         def look(name: str, own: Version | None) -> Snapshot:
             uuid, _, table = name.partition("/")

@@ -1,11 +1,11 @@
-"""SQL that a stranger wrote: parsed, planned and run in a worker process, under limits that the kernel keeps.
+"""Untrusted SQL: parsed, planned and run in a worker process, under limits that the kernel enforces.
 
-:mod:`kubothek.sql` checks a statement and runs it where it can reach nothing. That keeps data apart; it keeps no
-limit. DuckDB can be interrupted between two batches, not in one call of a function, in constant folding or in planning,
-and it counts the memory of its buffers only. So the process that reads a text of a tenant or of a client never gives it
-to DuckDB: a worker does (:mod:`kubothek.sandbox.limited`), and sends the rows.
+:mod:`kubothek.sql` checks a statement and isolates it from other data, but enforces no limits. DuckDB can be
+interrupted only between two batches, not in a function call, in constant folding or in planning, and it counts only the
+memory of its buffers. So the process that receives a text from a tenant or a client never gives it to DuckDB: a worker
+does (:mod:`kubothek.sandbox.limited`), and sends the rows.
 
-A worker may use :data:`HEADROOM` beyond the limit of the statement: for reading files, which DuckDB does not count.
+A worker may use :data:`HEADROOM` beyond the limit of the statement, for reads of files, which DuckDB does not count.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from kubothek.storage.file import FileStore
 from kubothek.table.log import Snapshot, Version
 
 HEADROOM: Final = 256 << 20
-"""Bytes of address space of a worker beyond what the statement may use."""
+"""Bytes of a worker's address space beyond the limit of the statement."""
 _MODULE: Final = __name__
 _DATABASES: Final[list[duckdb.DuckDBPyConnection]] = []
-"""In a worker that waits: the one that its statement will have."""
+"""In a waiting worker: the database for its statement."""
 _NAMES: Final = "names"
 _TABLES: Final = "tables"
 _FORM: Final = "form"
 
 Shape = Callable[[pa.RecordBatchReader], Iterator[bytes]]
-"""Makes bytes of the rows, in the worker."""
+"""Encodes the rows as bytes, in the worker."""
 
 
 class Opened(NamedTuple):
-    """What a statement is prepared with; see :func:`kubothek.sql.prepare`."""
+    """Arguments of :func:`kubothek.sql.prepare` for a statement."""
 
     stores: Store | Callable[[str], Store]
     look: Look
@@ -59,21 +59,21 @@ class Opened(NamedTuple):
 
 
 class Source(Protocol):
-    """Says, in the worker, which datasets there are. It is pickled."""
+    """Provider of datasets in the worker; it is pickled."""
 
     def opened(self, ask: Ask) -> Opened: ...
 
 
 @dataclass(frozen=True)
 class OneStore:
-    """All that is in a store, as it was at ``as_of``; of ledgers, what had happened until ``as_at``."""
+    """All datasets of a store at ``as_of``; for ledgers, only events until ``as_at``."""
 
     store: Store
     as_of: Version | None = None
     as_at: datetime | None = None
 
     def opened(self, ask: Ask) -> Opened:
-        """Asks nothing."""
+        """Return the arguments, without a question to the caller."""
         lake = Lake(self.store)
         restrict = None if self.as_at is None else happened_until(self.store, self.as_at)
         return Opened(self.store, lake.look(self.as_of), lake.datasets, restrict)
@@ -81,10 +81,10 @@ class OneStore:
 
 @dataclass(frozen=True)
 class Places:
-    """Datasets that the caller finds, and lets read, each by its name."""
+    """Datasets that the caller finds and authorises by name."""
 
     def opened(self, ask: Ask) -> Opened:
-        """Asks for what :class:`Finder` answers."""
+        """Return the arguments, which ask the caller's :class:`Finder`."""
         places: dict[str, Store] = {}
 
         def look(name: str, version: Version | None) -> Snapshot:
@@ -102,29 +102,29 @@ class Places:
 
 
 def expect(store: Store) -> None:
-    """Have workers ready for this store: to make a client of S3 takes longer than a small query."""
+    """Prepare workers for this store: creating an S3 client takes longer than a small query."""
     if not isinstance(store, FileStore):
         limited.ahead(type(store).connect, store)
 
 
 class Finder(Protocol):
-    """The caller's side of :class:`Places`. Each may raise a LakeError."""
+    """The caller's side of :class:`Places`. Each method may raise a LakeError."""
 
     def begin(self, tables: int, /) -> None:
-        """The statement names so many datasets."""
+        """Handle the number of datasets that the statement names."""
 
     def find(self, name: str, /) -> tuple[Store, str]:
-        """Where a dataset is, and its name there. Raises DatasetNotFound, also for what the caller must not see."""
+        """Return a dataset's store and name there. Raises DatasetNotFound, also if the caller must not see it."""
 
     def names(self) -> list[str]:
-        """Those that a message may name."""
+        """Return the names that a message may contain."""
 
 
 class LimitedQuery:
-    """A statement that a worker has planned. ``reads`` is what it reads."""
+    """A statement planned in a worker; ``reads`` is what it reads."""
 
     def __init__(self, source: Source, statement: str, limits: Limits) -> None:
-        """Raises LakeError."""
+        """Plan the statement in a worker. Raises LakeError."""
         self._form = ""
         if isinstance(source, OneStore):
             expect(source.store)
@@ -133,11 +133,11 @@ class LimitedQuery:
         assert not rest, "the worker waits for the form"
 
     def rows(self) -> pa.RecordBatchReader:
-        """The rows as a stream, once. Raises LakeError, also from the stream."""
+        """Return the rows as a stream, once. Raises LakeError, also from the stream."""
         return self._stream("rows")
 
     def lines(self) -> pa.RecordBatchReader:
-        """As :meth:`kubothek.sql.Query.lines`."""
+        """Return lines as :meth:`kubothek.sql.Query.lines` does."""
         return self._stream("lines")
 
     def _stream(self, form: str) -> pa.RecordBatchReader:
@@ -157,13 +157,13 @@ class LimitedQuery:
 
 
 class Pieces:
-    """The rows of a statement as bytes that a worker made of them. ``reads`` is there with the first."""
+    """The rows of a statement as bytes from a worker. ``reads`` is set with the first bytes."""
 
     def __init__(self, statement: str, shape: Shape, limits: Limits, finder: Finder, *, lines: bool) -> None:
-        """Raises LakeError.
+        """Start the statement. Raises LakeError.
 
-        ``shape``  of a module, as it is pickled
-        ``lines``  whether it gets rows as JSON, or columns
+        ``shape``  a function of a module, as it is pickled
+        ``lines``  whether ``shape`` gets rows as JSON, or as columns
         """
 
         def answer(question: Any) -> Any:
@@ -179,7 +179,7 @@ class Pieces:
         return self
 
     def __next__(self) -> bytes:
-        """Raises LakeError."""
+        """Return the next bytes. Raises LakeError."""
         if self._rest is None:
             self.reads, self._rest = _header(self._work)
         if self._rest:
@@ -193,7 +193,7 @@ class Pieces:
 
 
 def warm() -> None:
-    """Have a database ready: to make one takes as long as a small query."""
+    """Create a database in advance, which takes as long as a small query."""
     database = duckdb.connect(":memory:", config=UNLOCKED)
     database.execute("SELECT json_serialize_sql('SELECT 1')").fetchall()
     _DATABASES.append(database)
@@ -252,7 +252,7 @@ def _head(query: Query) -> bytes:
 
 
 def run(function: Any, *arguments: Any, limits: Limits, answer: Callable[[Any], Any] | None = None) -> Work:
-    """As :func:`kubothek.sandbox.limited.run`, under the limits of a query."""
+    """Run a function with :func:`kubothek.sandbox.limited.run`, under the limits of a query."""
     return limited.run(
         function,
         *arguments,
@@ -264,7 +264,7 @@ def run(function: Any, *arguments: Any, limits: Limits, answer: Callable[[Any], 
 
 
 def in_process(source: OneStore, statement: str, limits: Limits) -> Query:
-    """A statement that the user of this process wrote, where there are no workers. DuckDB keeps the limits as it can.
+    """Prepare a trusted statement, of this process's own user, without a worker. Only DuckDB enforces the limits.
 
     Raises QueryInvalid.
     """
@@ -276,7 +276,7 @@ def _no_question(question: Any) -> Any:
 
 
 def ended(limits: Limits, cause: Cause) -> LakeError:
-    """The error of a query whose process ended before it did."""
+    """Return the error of a query whose process ended early."""
     if cause is Cause.TIME:
         return QueryInvalid(f"the query took longer than {limits.seconds:g} s and was stopped")
     if cause is Cause.MEMORY:
@@ -287,7 +287,7 @@ def ended(limits: Limits, cause: Cause) -> LakeError:
 
 
 def _header(work: Work) -> tuple[tuple[Read, ...], bytes]:
-    """What is read, and bytes that follow. Raises LakeError."""
+    """Return what is read, and the bytes that follow. Raises LakeError."""
     data = b""
     while b"\n" not in data:
         data += next(work)

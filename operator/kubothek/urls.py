@@ -1,4 +1,4 @@
-"""URLs of stores and files as people write them on a machine: one rule for Python, the command line and manifests."""
+"""URLs of stores and files as users write them: one rule for Python, the command line and manifests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def absolute_url(text: str, base: Path) -> str:
-    """The URL of a store or a file as people write it on a machine: what is relative counts from ``base``.
+    """Return the absolute URL of a store or a file as users write it; relative paths start at ``base``.
 
     ``file:rel``, ``file:/path`` and paths without a scheme become ``file:///absolute/path``; others stay as they are.
     """

@@ -1,4 +1,4 @@
-"""One dataset as an object: reading, writing and upkeep, each in its module."""
+"""One dataset as an object; reads, writes and maintenance are in one module each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["BY", "Dataset", "Done", "OnConflict", "Where"]
 
 
 class Dataset(Reading, Writing, Upkeep):
-    """One dataset. Every call sees its present version, unless ``as_of`` asks for another.
+    """One dataset. Every call reads the current version, unless ``as_of`` names another.
 
-    ``as_of``  a version number, a time at which it was current (a ``datetime``; without time zone: UTC), or a tag of it
+    ``as_of``  a version number, a time at which it was current (a ``datetime``; without time zone: UTC), or a tag
     """
 
     @property
     def ledger(self) -> Root:
-        """The chain behind the table, and what comes into it: ``dataset.ledger.push(again(rows))``. docs/ledger.md.
+        """The chain of the dataset, for reads and writes: ``dataset.ledger.push(again(rows))``. See docs/ledger.md.
 
         Raises NotALedger, OwnedByAnother.
         """
@@ -28,18 +28,18 @@ class Dataset(Reading, Writing, Upkeep):
 
     @property
     def derivative(self) -> Derivative:
-        """The chain of a dataset that SQL makes of others, and its transformation. docs/derivatives.md.
+        """The chain of a dataset that SQL derives from others, and its transformation. See docs/derivatives.md.
 
         Raises NotALedger, OwnedByAnother, InputError for any other dataset.
         """
         return Derivative(self._store, self._log(writing=True), by=BY)
 
     def pull(self, inputs: Inputs | None = None) -> int:
-        """Run the transformation until it has seen all that its inputs have; the number of records that came of it.
+        """Run the transformation until its inputs have nothing new; return the number of new records.
 
-        ``inputs``  finds them; None: in this store, under their names
+        ``inputs``  where the inputs are; None = in this store, under their names
 
-        Raises what :meth:`Derivative.pull` raises; what was committed until then stays.
+        Raises what :meth:`Derivative.pull` raises; earlier commits stay.
         """
         derivative, records = self.derivative, 0
         inputs = inputs or inputs_of(self._store)

@@ -1,4 +1,4 @@
-"""What every call on a dataset needs: its log, its snapshots, and one way to commit a change once."""
+"""Base of a dataset's methods: its log, its snapshots, and idempotent commits."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ OnConflict: TypeAlias = Literal["Fail", "Retry"]
 Maker: TypeAlias = Callable[[Snapshot], Change]
 
 BY: Final = "python"
-"""Who commits, in records."""
+"""The author of commits, in commit records."""
 
 
 class Home(Protocol):
-    """The lake that a dataset is of."""
+    """The lake of a dataset."""
 
     @property
     def store(self) -> Store:
-        """Where it lies."""
+        """The store of the lake."""
 
     @property
     def _conditional_writes(self) -> bool: ...
@@ -54,7 +54,7 @@ class Handle:
         return f"Dataset({name!r} in {self._store.url!r})"
 
     def snapshot(self, as_of: Version | None = None) -> Snapshot:
-        """One version's head, schema and totals. Raises DatasetNotFound, VersionNotFound, VersionIncomplete."""
+        """Return one version's head, schema and totals. Raises DatasetNotFound, VersionNotFound, VersionIncomplete."""
         return self._log().snapshot(as_of, table=self._table, raw=self._raw)
 
     def _commit(
@@ -65,7 +65,7 @@ class Handle:
         start: Callable[[Transaction], Maker],
         on_conflict: OnConflict = "Fail",
     ) -> Done:
-        """Make one change, once; ``says`` is what tells it from another one under the same id."""
+        """Commit one change, once per id; ``says`` distinguishes it from other changes with the same id."""
         if on_conflict not in get_args(OnConflict):
             raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
         digest = sha256("\0".join([f"kubothek python {verb}", *map(str, says)]).encode()).hexdigest()
@@ -108,5 +108,5 @@ class Handle:
 
     @cached_property
     def _kept_log(self) -> DatasetLog:
-        """One for all calls: it remembers the head, and asks the store only whether it is still there."""
+        """The log of all calls, which caches the head and only revalidates it."""
         return DatasetLog(self._store, self.name, unowned_only=True)

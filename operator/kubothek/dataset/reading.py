@@ -1,4 +1,4 @@
-"""Reading a dataset."""
+"""Reads of a dataset."""
 
 from __future__ import annotations
 
@@ -25,43 +25,45 @@ if TYPE_CHECKING:
 
 
 class Reading(Handle):
-    """What there is, and the rows."""
+    """Methods that read metadata and rows."""
 
     @property
     def version(self) -> int:
-        """The number of the present version."""
+        """The number of the current version."""
         return self.snapshot().version
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the present version; none if nothing has said what they are."""
+        """The columns of the current version; none if they are not known yet."""
         snapshot = self.snapshot()
         return zoned(_schema_of(snapshot), zones_of(snapshot.head.metadata))
 
     @property
     def layout(self) -> Layout:
-        """How the next write lays out files. Raises LayoutInvalid if another program damaged what the head says."""
+        """The layout of files for the next write. Raises LayoutInvalid if another program damaged it in the head."""
         return Layout.of(self.snapshot().head)
 
     @property
     def rows(self) -> int:
-        """The number of rows of the present version; files are looked at only if another program wrote last."""
+        """The number of rows of the current version; it reads files only if another program wrote last."""
         totals = self.snapshot().totals
         return totals.rows if totals else self.arrow_dataset().count_rows()
 
     def history(self) -> Iterator[Record]:
-        """The commits, newest first, read as they are asked for."""
+        """Return the commits, newest first, read lazily."""
         return self._log().history()
 
     def diff(self, before: Version, after: Version | None = None) -> Comparison:
-        """What lies between two versions: rows and files by partition, columns, indices. ``after`` None = the present.
+        """Return the difference of two versions: rows and files by partition, columns, indices.
+
+        ``after`` None = the current version.
 
         Raises VersionNotFound, VersionIncomplete.
         """
         return compare(self._store, self._log(), self.snapshot(before), self.snapshot(after))
 
     def arrow_dataset(self, as_of: Version | None = None) -> ds.FileSystemDataset:
-        """One version as a pyarrow dataset, for everything that reads those; its times are naive UTC, as in files."""
+        """Return one version as a pyarrow dataset; its times are naive UTC, as in files."""
         snapshot = self.snapshot(as_of)
         return arrow_dataset(self._store, snapshot.head, _schema_of(snapshot))
 
@@ -71,12 +73,11 @@ class Reading(Handle):
         where: Where | None = None,
         as_of: Version | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows as a stream, in bounded memory; ``.read_all()`` or ``.read_pandas()`` collect it.
+        """Return the rows as a stream, in bounded memory; ``.read_all()`` or ``.read_pandas()`` collect it.
 
-        Files that cannot hold rows for which ``where`` is TRUE are not opened: see :meth:`plan`. Raises FilterInvalid
-        for one that does not fit the schema, InputError for columns that are not there.
-
-        Times of a column that has a time zone come in it; in ``where`` they are compared as UTC.
+        Files that cannot hold rows for which ``where`` is TRUE are not opened: see :meth:`plan`. Times are in the time
+        zone of their column; ``where`` compares them as UTC. Raises FilterInvalid for a filter that does not fit the
+        schema, InputError for unknown columns.
         """
         columns = None if columns is None else names_in("columns", columns)
         predicate = None if where is None else as_predicate(where)
@@ -93,9 +94,9 @@ class Reading(Handle):
         where: Where | None = None,
         as_of: Version | None = None,
     ) -> pd.DataFrame:
-        """The rows as a DataFrame in the types that plateau gives: times in nanoseconds, integers with nulls as Int64.
+        """Return the rows as a DataFrame in plateau's types: times in nanoseconds, integers with nulls as Int64.
 
-        Times outside of what nanoseconds can tell (years 1678 to 2261) come in microseconds.
+        If a time is outside of the range of nanoseconds (years 1678 to 2261), times are in microseconds.
         """
         table = self.scan(columns, where, as_of).read_all()
         nulls = [name for name in table.column_names if table.column(name).null_count]
@@ -107,12 +108,12 @@ class Reading(Handle):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """User metadata, as kartothek and plateau show it, without Kubothek's own."""
+        """The user metadata, as kartothek and plateau show it, without Kubothek's own."""
         found = self.snapshot().head.metadata
         return {key: value for key, value in found.items() if not key.startswith(OWN_PREFIX)}
 
     def plan(self, where: Where | None = None, as_of: Version | None = None) -> Plan:
-        """Which files :meth:`scan` would open, and how many files each step of finding them left."""
+        """Return which files :meth:`scan` would open, and how many files each planning step leaves."""
         predicate = None if where is None else as_predicate(where)
         return plan(self._store, self.snapshot(as_of), predicate)
 

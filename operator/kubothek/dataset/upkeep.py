@@ -1,4 +1,4 @@
-"""What keeps a dataset in shape and changes no row of it, but for what nobody wants to keep."""
+"""Maintenance operations of a dataset; only ``collect`` deletes data."""
 
 from __future__ import annotations
 
@@ -32,59 +32,58 @@ from kubothek.verify import DatasetVerdict, verify_dataset
 
 
 class Upkeep(Handle):
-    """Skipping metadata, tags, health, verification, collection and compaction."""
+    """Methods for skipping metadata, tags, health, verification, garbage collection and compaction."""
 
     @property
     def skipping(self) -> tuple[IndexDefinition, ...]:
-        """What the files are described by, so that queries open only those that may hold a match."""
+        """The indices of the skipping metadata, by which queries open only files that may have a match."""
         return self.snapshot().head.skipping.indices
 
     def set_skipping(
         self, indices: Sequence[IndexDefinition] | IndexDefinition | SkippingState, *, rebuild: bool = False
     ) -> Reskipped:
-        """Describe the files by these indices, ``[IndexDefinition("MinMax", ("delay",))]``, and no others.
+        """Set exactly these skipping indices, ``[IndexDefinition("MinMax", ("delay",))]``, in one commit.
 
-        One commit. MinMax, ValueList and BloomFilter are Xskipper's, which reads them too. Files that are there are
-        looked at: their footers, and columns of which these do not tell. ``rebuild``: also those that have been
-        described.
-        Raises SkippingInvalid for an index that a column cannot have, OwnedByAnother.
+        MinMax, ValueList and BloomFilter are indices of Xskipper, which can read them. Entries of existing files come
+        from their footers, and from their columns where footers do not suffice. ``rebuild`` also replaces existing
+        entries. Raises SkippingInvalid for an index that a column cannot have, OwnedByAnother.
         """
         one = (indices,) if isinstance(indices, IndexDefinition) else indices
         wanted = one if isinstance(one, SkippingState) else SkippingState(tuple(one))
         return reskip(self._store, self._log(writing=True), wanted, rebuild=rebuild, by=BY)
 
     def tags(self) -> dict[str, int]:
-        """The versions that have a name, by name."""
+        """Return the tagged versions, by tag."""
         return self._log().tags()
 
     def tag(self, name: str, version: int | None = None) -> int:
-        """Give a version a name, by which it can be read: it stays whole and readable, whatever else expires.
+        """Tag a version, by which it can be read; return its number. A tagged version never expires.
 
-        ``name``     a letter, then letters, digits, ``-``, ``_`` or ``.``; another version that has it loses it
-        ``version``  None = the present one
+        ``name``     a letter, then letters, digits, ``-``, ``_`` or ``.``; it moves from another version that has it
+        ``version``  None = the current one
 
-        Returns the version's number. Raises VersionNotFound, VersionIncomplete, InputError for a name, OwnedByAnother.
+        Raises VersionNotFound, VersionIncomplete, InputError for an invalid name, OwnedByAnother.
         """
         return self._log(writing=True).tag(name, version)
 
     def untag(self, name: str) -> None:
-        """Take a tag away, if it is there. Raises OwnedByAnother."""
+        """Remove a tag if it exists. Raises OwnedByAnother."""
         self._log(writing=True).untag(name)
 
     def health(self) -> Health:
-        """How the files are, and what only history holds; worked out from commit records."""
+        """Return statistics of the files and of what only the history needs, computed from commit records."""
         return health(self._store, self._log(), self.snapshot())
 
     def heal(self) -> Healed:
-        """Make anew what is derived from the data and is missing or lags; say which data files are lost.
+        """Rebuild missing or outdated objects that derive from the data; report lost data files.
 
-        Lists the data files; works beside all readers and writers. Raises VersionIncomplete if the schema is lost,
-        OwnedByAnother.
+        Lists the data files; runs concurrently with all readers and writers. Raises VersionIncomplete if the schema is
+        lost, OwnedByAnother.
         """
         return heal(self._store, self._log(writing=True), by=BY)
 
     def verify(self, version: Version | None = None, *, level: Level = Level.FULL) -> DatasetVerdict:
-        """Whether chain, files and indices are what was committed, and the first thing that is not.
+        """Verify that chain, files and indices are what was committed; report the first deviation.
 
         Reads all of the version; changes nothing. Raises VersionNotFound.
         """
@@ -99,15 +98,15 @@ class Upkeep(Handle):
         max_deletes: int = MAX_DELETES,
         grace: timedelta | None = None,
     ) -> Collection:
-        """Delete what no version needs any more; without ``enforce``, say what that would be.
+        """Delete objects that no version needs; without ``enforce``, only report them.
 
-        ``keep_versions``  so many of the newest versions stay, and can be read and rolled back to
-        ``keep_for``       versions that were current within this time stay. With both, what either keeps; with neither,
-                           every version: only what crashes left behind goes
-        ``max_deletes``    with more objects than these to delete, none is (TooManyDeletes)
-        ``grace``          how old everything must be that goes, if longer than the store's own period
+        ``keep_versions``  number of newest versions to keep, which can be read and rolled back to
+        ``keep_for``       keep versions that were current within this time. With both arguments, a version stays if
+                           either keeps it; with neither, all versions stay and only leftovers of crashes are deleted
+        ``max_deletes``    if more objects were to be deleted, none is (TooManyDeletes)
+        ``grace``          least age of deleted objects, if longer than the store's grace period
 
-        Works beside all readers and writers, and may be run again after any failure.
+        Runs concurrently with all readers and writers, and can be repeated after any failure.
         """
         return collect(
             self._store,
@@ -128,7 +127,7 @@ class Upkeep(Handle):
         sort_by: Sequence[str] | str = (),
         z_order_by: Sequence[str] | str = (),
     ) -> CompactionPlan:
-        """What :meth:`compact` would rewrite; reads metadata only."""
+        """Return what :meth:`compact` would rewrite; reads metadata only."""
         wish = _wish(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
         return plan_compaction(self._store, self._log(), self.snapshot(), wish)
 
@@ -143,21 +142,21 @@ class Upkeep(Handle):
         z_order_by: Sequence[str] | str = (),
         id: str | None = None,  # noqa: A002
     ) -> Compaction:
-        """Write small files of each partition once more, as fewer larger ones, in one commit that changes no row.
+        """Rewrite small files of each partition as fewer, larger files, in one commit that changes no row.
 
-        ``where``             on partition columns: which partitions; None = all
+        ``where``             condition on partition columns; None = all partitions
         ``target_file_size``  bytes of the new files; None = that of the table's layout. Files below half of it are
                               small; others are not touched
-        ``min_files``         small files that a partition, or each bucket of it, must have
-        ``min_small_share``   of its files, the share that must be small, 0 to 1
-        ``sort_by``           put the rows of each partition in order by these columns, across its files, so that a
-                              filter on the first one opens few of them. All files count that are not in this order
-                              yet, in place of small ones; those that are stay as they are, mostly
+        ``min_files``         least number of small files that a partition, or each of its buckets, must have
+        ``min_small_share``   least share of its files that must be small, 0 to 1
+        ``sort_by``           sort the rows of each partition by these columns, across its files, so that a filter on
+                              the first column opens few files. Then files that are not yet in this order are rewritten,
+                              in place of small ones; most sorted files stay as they are
         ``z_order_by``        the same along a curve, for filters on any of up to 8 columns; not with ``sort_by``
         ``id``                as for :meth:`append`
 
-        Partitions that other commits change meanwhile are left as they are then. Raises FilterInvalid, LayoutInvalid,
-        VersionIncomplete if a file is gone, RowsChanged if the new files were not the same rows, OwnedByAnother.
+        Partitions that other commits change meanwhile are skipped. Raises FilterInvalid, LayoutInvalid,
+        VersionIncomplete if a file is gone, RowsChanged if the new files have other rows, OwnedByAnother.
         """
         wish = _wish(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
         digest = sha256("\0".join(["kubothek python compact", str(wish)]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Writing a dataset: each change is one commit, and happens once under one id."""
+"""Writes of a dataset: each change is one commit, applied once per id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubothek.table.operations import Rows
 
 
 class Writing(Handle):
-    """Changes of rows, and of how they are laid out."""
+    """Methods that change rows or the layout."""
 
     def append(
         self,
@@ -28,22 +28,22 @@ class Writing(Handle):
         metadata: Mapping[str, Any] | None = None,
         id: str | None = None,  # noqa: A002
     ) -> Done:
-        """Add rows in one commit, streaming them to storage; returns the new version and its totals.
+        """Add rows in one commit, streaming them to storage; return the new version and its totals.
 
-        ``data``    a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame (without its index), anything
-                    with the Arrow stream interface, or an iterable of Tables or RecordBatches of one schema
-        ``evolve``  the table takes new columns, which are null in older rows, and decimals with more digits; columns
-                    that the data lacks are null in the new rows
+        ``data``      a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame (without its index), any
+                      object with the Arrow stream interface, or an iterable of Tables or RecordBatches of one schema
+        ``evolve``    allow new columns, which are null in older rows, and decimals with more digits; columns that the
+                      data lacks are null in the new rows
         ``metadata``  user metadata to set, as kartothek and plateau show it; None as a value removes a key
-        ``id``      names this append for ever: appending under it again does nothing and returns what the first one
-                    did, so a program that may have crashed in between can just run again. It stands for the data,
-                    which is not compared. None = every call appends
+        ``id``        permanent id of this append: a repetition with the same id does nothing and returns the first
+                      result, so a program can simply run again after a crash. The id identifies the data, which is not
+                      compared. None = every call appends
 
-        Data without rows makes a commit that changes nothing. Values are cast to the types of the table where none of
-        them loses anything: integers, floats and strings of any width, decimals of other digits, integers to decimals,
+        Data without rows makes a commit that changes nothing. Values are cast to the types of the table if no value
+        loses information: integers, floats and strings of any width, decimals of other digits, integers to decimals,
         whole floats to integers, also in structs and lists. Times with a zone are stored in UTC and read in the zone of
-        the column. Raises SchemaMismatch, which names the column and the first
-        value that has no exact form, DataTypeMismatch, PartitionInvalid, OwnedByAnother with the dataset as before.
+        the column. Raises SchemaMismatch, which names the column and the first value without an exact form,
+        DataTypeMismatch, PartitionInvalid, OwnedByAnother, and leaves the dataset unchanged.
         """
 
         def start(now: Transaction) -> Maker:
@@ -64,14 +64,14 @@ class Writing(Handle):
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
     ) -> Done:
-        """Put rows in the place of whole partitions, in one commit.
+        """Replace whole partitions by new rows, in one commit.
 
-        ``where``        on partition columns: which are replaced, and what every row must satisfy; None = those that
-                         the rows touch. ``"TRUE"`` is all; any other that selects everything is refused
+        ``where``        condition on partition columns for the partitions to replace, which every row must satisfy;
+                         None = those of the rows. ``"TRUE"`` is all; another filter that selects all is rejected
         ``evolve``       as for :meth:`append`
-        ``id``           as for :meth:`append`; stands for the data, but not for ``where``
-        ``on_conflict``  what to do if another commit changed these partitions meanwhile: fail with Conflict, or
-                         replace what is there by then
+        ``id``           as for :meth:`append`; it identifies the data, but not ``where``
+        ``on_conflict``  if another commit changed these partitions meanwhile: ``Fail`` raises Conflict, ``Retry``
+                         replaces their new content
 
         Raises what :meth:`append` raises; FilterInvalid, FilterMatchesAll, FilterNotMet, Conflict.
         """
@@ -95,10 +95,10 @@ class Writing(Handle):
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
     ) -> Done:
-        """Put rows in the place of all rows, in one commit; the old ones stay in the history.
+        """Replace all rows, in one commit; the old rows stay in the history.
 
-        ``allow_schema_change``  columns that do not go with those of the table take their place. Foreign readers may
-                                 see the new files and the old schema for a moment
+        ``allow_schema_change``  allow columns that do not fit the table's; they replace them. Readers of other
+                                 libraries may see the new files with the old schema for a moment
 
         Raises what :meth:`append` raises, and Conflict if there was any other commit meanwhile.
         """
@@ -121,14 +121,14 @@ class Writing(Handle):
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
     ) -> Done:
-        """Take away the rows for which ``where`` is TRUE, in one commit; one that changes nothing if there are none.
+        """Delete the rows for which ``where`` is TRUE, in one commit, which changes nothing without such rows.
 
-        ``row_level``  rewrite the files that hold other rows as well; without it only whole files go, and a filter
-                       that selects rows inside of files is refused with RowLevelNeeded
-        ``purge``      all versions before it expire with it: they cannot be read or rolled back to, and the first
-                       :meth:`collect` after the grace period deletes what holds such rows. Refused with VersionTagged
-                       as long as versions have tags
-        ``id``         as for :meth:`append`; what matches later is not deleted by running it again
+        ``row_level``  rewrite files that also have other rows; without it only whole files are deleted, and a filter
+                       that selects some rows of a file is rejected with RowLevelNeeded
+        ``purge``      expire all earlier versions: they cannot be read or rolled back to, and the first :meth:`collect`
+                       after the grace period deletes files with such rows. Rejected with VersionTagged while versions
+                       have tags
+        ``id``         as for :meth:`append`; a repetition does not delete rows that match later
 
         Raises FilterInvalid, RowLevelNeeded, FilterMatchesAll (``"TRUE"`` is all), Conflict, OwnedByAnother.
         """
@@ -152,12 +152,12 @@ class Writing(Handle):
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
     ) -> Done:
-        """Give the rows for which ``where`` is TRUE other values, in one commit: ``{"carrier": "AA", "delay": None}``.
+        """Set values in the rows for which ``where`` is TRUE, in one commit: ``{"carrier": "AA", "delay": None}``.
 
-        ``row_level``  must say that files are rewritten: those that hold such rows
+        ``row_level``  must be True: files with such rows are rewritten
 
-        Rows whose partition columns change move. Raises what :meth:`delete` raises; InputError, FilterInvalid or
-        PartitionInvalid for values that do not fit.
+        Rows with changed partition columns move to their new partition. Raises what :meth:`delete` raises; InputError,
+        FilterInvalid or PartitionInvalid for invalid values.
         """
         bound = as_predicate(where)
         rewriter = operations.rewrite_here(self._store) if row_level else None
@@ -175,9 +175,9 @@ class Writing(Handle):
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
     ) -> Done:
-        """Bring back the files of a version, a time or a tag, as a new version.
+        """Commit the files of an earlier version, given by number, time or tag, as a new version.
 
-        ``allow_schema_change``  also where that version's columns do not go with those of the table
+        ``allow_schema_change``  allow a version whose columns do not fit the table's
 
         Raises VersionNotFound, VersionIncomplete, SchemaMismatch, and Conflict if there was any other commit meanwhile.
         """
@@ -191,9 +191,9 @@ class Writing(Handle):
         return self._commit("rollback", id, (to, allow_schema_change), start, on_conflict)
 
     def set_layout(self, layout: Layout, *, id: str | None = None) -> Done:  # noqa: A002
-        """Lay out files in another way from the next write on: ``replace(dataset.layout, sort_by=("carrier",))``.
+        """Set the layout of files from the next write on: ``replace(dataset.layout, sort_by=("carrier",))``.
 
-        Files that are there stay as they are. Raises LayoutInvalid, and PartitionInvalid for other partition columns.
+        Existing files stay as they are. Raises LayoutInvalid, and PartitionInvalid for other partition columns.
         """
 
         def start(_: Transaction) -> Maker:

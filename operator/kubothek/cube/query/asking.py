@@ -169,7 +169,7 @@ def _payload(
     dimensions: tuple[str, ...],
     by: tuple[str, ...],
 ) -> set[str]:
-    """Return the payload columns. A dimension that the projection drops is invalid; kartothek returns any value of it."""
+    """Return the payload columns. A dimension that the projection drops is invalid; kartothek returns any value."""
     if names is None:
         return {*types} - {*spec.dimension_columns}
     _require_known("payload_columns", names, types)
