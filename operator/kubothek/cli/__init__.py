@@ -1,1 +1,1 @@
-"""The ``kubothek`` command. In a cluster there is ``kubectl kubothek`` beside it: :mod:`kubothek.kubectl`."""
+"""The ``kubothek`` command. For clusters there is also ``kubectl kubothek``: :mod:`kubothek.kubectl`."""

@@ -1,4 +1,4 @@
-"""``kubothek adopt``: who may write a dataset, and in which form."""
+"""``kubothek adopt``: ownership and conversion of a dataset."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from kubothek.words import count
 def columns(
     headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), *, gap: int = 3
 ) -> Iterator[str]:
-    """The lines of a table; columns named in ``right`` are aligned right, as numbers are read."""
+    """Yield the lines of a table; columns named in ``right``, such as numbers, are right-aligned."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         cells = (
@@ -24,7 +24,7 @@ def columns(
 
 
 def shown_time(moment: datetime | None) -> str:
-    """A time in UTC, to the second, as AS OF and ``--as-of`` read it; a dash for none."""
+    """Return a time in UTC, to the second, as AS OF and ``--as-of`` read it; a dash for None."""
     if moment is None:
         return "-"
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -32,7 +32,7 @@ def shown_time(moment: datetime | None) -> str:
 
 
 def age(moment: datetime | None) -> str:
-    """How long ago, in the largest unit of which there are two: ``50s``, ``5m``, ``36h``, ``12d``; a dash for none."""
+    """Return the age in the largest unit that gives 2 or more: ``50s``, ``5m``, ``36h``, ``12d``; a dash for None."""
     if moment is None:
         return "-"
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -44,7 +44,7 @@ def age(moment: datetime | None) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most this many characters; an ellipsis says that there was more."""
+    """Cut the text to ``width`` characters; an ellipsis marks a cut."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
@@ -118,16 +118,16 @@ def _shortened(text: str, width: int) -> str:
 
 
 _VERTICAL_ROWS = 10
-"""Rows of a result that is too wide that are shown a column a line."""
+"""Most rows of a too wide result that are shown with one column per line."""
 _LONGEST_CELL = 60
 _GAP = 2
-"""Columns between columns."""
+"""Spaces between columns."""
 
 
 def fitted(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], width: int) -> Iterator[str]:
-    """The lines of a table that is at most ``width`` wide.
+    """Yield the lines of a table that is at most ``width`` wide.
 
-    A few rows that are wider are written a column a line; of many rows columns in the middle are left out.
+    If it is wider, a few rows are written with one column per line; for many rows, middle columns are left out.
     """
     short = [[cut(" ".join(cell.split()), _LONGEST_CELL) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *short, strict=True)]
@@ -149,7 +149,7 @@ def fitted(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
 
 
 def _outer(widths: Sequence[int], width: int) -> list[int | None]:
-    """The first and last columns that fit, from both sides in turns; None in the place of those between them."""
+    """Return the first and last columns that fit, taken from both sides in turns; None marks the gap."""
     room = width - 1
     left, right = list[int](), list[int]()
     for turn in range(len(widths)):

@@ -27,7 +27,7 @@ class _Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number of bytes."""
+        """Return the number of bytes."""
         from kubothek.api.values import parse_quantity
 
         try:

@@ -1,4 +1,4 @@
-"""Completion of names in a shell: datasets, cubes and kinds."""
+"""Shell completion of names: datasets, cubes and kinds."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ KINDS = (
 
 
 def complete_dataset(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The datasets of the store that the command line names so far; none if it cannot be reached."""
+    """Return the datasets of the store on the command line; none if it cannot be reached."""
     return _starting(_names(ctx, cubes=False), incomplete)
 
 
 def complete_cube(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The same of cubes."""
+    """Return the cubes of the store on the command line."""
     return _starting(_names(ctx, cubes=True), incomplete)
 
 
 def complete_get(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The kinds and datasets; behind ``cubes`` cubes."""
+    """Return kinds and datasets; cubes after ``cubes``."""
     given = ctx.params.get("what") or ()
     if given[:1] == ("cubes",):
         return _starting(_names(ctx, cubes=True), incomplete)
@@ -54,7 +54,7 @@ def _names(ctx: click.Context, *, cubes: bool) -> list[str]:
         with StoreChoice(store, tuple(manifests or ()), *others).config() as config:
             lake = Lake(open_store(config))
             return list(lake.cubes() if cubes else lake.datasets())
-    except Exception:  # noqa: BLE001 - a shell has nowhere to show it
+    except Exception:  # noqa: BLE001 - a shell cannot show an error here
         return []
 
 

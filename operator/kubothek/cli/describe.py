@@ -136,7 +136,7 @@ def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]
 
 
 def _laid_out(layout: Layout) -> Iterator[str]:
-    """How files are made, where that is not the default."""
+    """Yield the settings of the layout that are not the default."""
     from kubothek.api.values import render_bytes
     from kubothek.table.layout import Layout
 
@@ -156,7 +156,7 @@ def _laid_out(layout: Layout) -> Iterator[str]:
 
 
 def _sources(store: Store, head: Head) -> Iterator[str]:
-    """What each standing source has taken, and the first few files that it put into quarantine."""
+    """Yield what each standing source has ingested, and its first few files in quarantine."""
     from kubothek.cli.columns import shown_time
     from kubothek.ingest.watch import Ledger
 

@@ -1,4 +1,4 @@
-"""``kubothek diff``: what differs between two versions of a dataset."""
+"""``kubothek diff``: the difference of two versions of a dataset."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def diff(
     limit: int,
     output: str,
 ) -> None:
-    """Compare version V1 of a dataset with V2, by default the present one.
+    """Compare version V1 of a dataset with V2, by default the current one.
 
-    Versions are numbers (see `kubothek log`), times or tags. Rows and files are shown by partition. In JSON and YAML a
-    number that is not known is null.
+    Versions are numbers (see `kubothek log`), times or tags. Rows and files are shown by partition. In JSON and YAML an
+    unknown number is null.
     """
     from kubothek.catalog import Lake
     from kubothek.storage import open_store
@@ -105,7 +105,7 @@ def _row(change: PartitionChange) -> tuple[str, str, str]:
 
 
 def _signed(added: int | None, removed: int | None) -> str:
-    """``+3 −2``; a side that is zero is left out, one that is not known is a question mark."""
+    """Return ``+3 −2``; a zero side is left out, an unknown side is a question mark."""
     parts = [
         f"{sign}{'?' if number is None else f'{number:,}'}"
         for sign, number in (("+", added), ("−", removed))

@@ -1,4 +1,4 @@
-"""A run on the screen: a live table on a terminal, a line per change elsewhere."""
+"""Display of a run: a live table on a terminal, one line per change elsewhere."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _STYLES = {
 }
 _MARKS = {Phase.READY: "✓", Phase.DONE: "✓", Phase.SUSPENDED: "‖", Phase.WAITING: "·", Phase.FAILED: "✗"}
 _URGENCY = (Phase.FAILED, Phase.RUNNING, Phase.WAITING, Phase.SUSPENDED, Phase.READY, Phase.DONE)
-"""Which lines are shown when there is not room for all."""
+"""The order in which lines are shown if there is no room for all."""
 
 _LINES_AROUND = 6
-"""Lines of the terminal that are not rows: header, count, prompt."""
+"""Lines of the terminal for header, count and prompt."""
 
 
 class Screen(Protocol):
-    """Where a run is shown."""
+    """Display of a run."""
 
     def update(self, resource: Resource) -> None:
         """Show a resource's new status."""
@@ -48,7 +48,7 @@ class Screen(Protocol):
 
 @contextmanager
 def display(summaries: Sequence[Summary]) -> Iterator[Screen]:
-    """A screen for these resources, live if standard output is a terminal."""
+    """Yield a screen for these resources, live if standard output is a terminal."""
     console = Console()
     if not console.is_terminal:
         yield PlainScreen(summaries)
@@ -59,15 +59,15 @@ def display(summaries: Sequence[Summary]) -> Iterator[Screen]:
 
 
 _ROUTINE = ("", "DependencyNotReady", "Waiting", "Queued")
-"""Reasons for waiting that say nothing but "not yet"."""
+"""Reasons for waiting that need no line of their own."""
 
 
 _NAME_WIDTH = 28
-"""What names are padded to at least."""
+"""Least width of the names."""
 
 
 class PlainScreen:
-    """One line per change that is news, for logs; progress only as stages."""
+    """One line per relevant change, for logs; progress only as stages."""
 
     def __init__(self, summaries: Sequence[Summary]) -> None:
         self._last = {summary.key: _news(summary) for summary in summaries}
@@ -85,16 +85,16 @@ class PlainScreen:
 
 
 def _news(summary: Summary) -> tuple[str, ...] | None:
-    """What distinguishes a line from the one before it; None if it is not worth one."""
+    """Return what makes a line differ from the previous one; None if no line is needed."""
     waits = summary.phase is Phase.WAITING and summary.reason in _ROUTINE
-    if waits or summary.key.kind == "Engine":  # an Engine is there, or the manifests are refused
+    if waits or summary.key.kind == "Engine":  # a missing Engine makes the manifests invalid
         return None
     stage = summary.progress.stage if summary.progress is not None else ""
     return summary.phase, summary.message, stage
 
 
 class LiveTable:
-    """All resources, or as many as fit, with bars for what runs."""
+    """Table of all resources, or as many as fit, with progress bars."""
 
     def __init__(self, summaries: Sequence[Summary], console: Console) -> None:
         self._console = console
@@ -106,7 +106,7 @@ class LiveTable:
         self._summaries[summary.key] = summary
 
     def render(self) -> RenderableType:
-        """The table as of now."""
+        """Return the current table."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for header in ("", "Kind", "Name", "State", "Progress", "Message"):
             table.add_column(header, no_wrap=header != "Message", overflow="ellipsis")

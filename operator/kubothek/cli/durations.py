@@ -16,7 +16,7 @@ class Duration(click.ParamType[timedelta]):
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """The length of time."""
+        """Return the duration."""
         text = str(value)
         match = re.fullmatch("".join(rf"(?:(?P<{unit}>\d{{1,6}}){unit})?" for unit in _UNITS), text)
         if not match or not text:

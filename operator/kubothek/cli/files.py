@@ -43,7 +43,7 @@ def files(choice: StoreChoice, dataset: str, as_of: int | datetime | str | None,
 
 
 def _address(url: str, key: str) -> str:
-    """What engines open: a path, or a URL whose key is not encoded."""
+    """Return what engines open: a path, or a URL with an unencoded key."""
     parts = urlsplit(url)
     base = unquote(parts.path) if parts.scheme == "file" else url
     return f"{base.rstrip('/')}/{key}"

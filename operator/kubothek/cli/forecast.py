@@ -1,4 +1,4 @@
-"""What a run would do about each resource, found by reading only."""
+"""Forecast of what a run would do for each resource, without writes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from kubothek.words import count
 
 
 class Forecaster(Commits, Sources, Upkeep):
-    """What each resource comes to. Looks at stores, each at most once, and never writes to one."""
+    """Forecast for all resources. It opens each store at most once, and never writes to one."""
 
     def steps(self, key: Key) -> Iterator[Step]:
-        """What a run would do about this resource: edits first, then what they come to."""
+        """Yield what a run would do for this resource: edits first, then their effects."""
         resource = self._applied.resources[key]
         state = self._applied.states.get(key)
         old = state.load(type(resource), key) if state is not None else None
@@ -135,7 +135,7 @@ def _nothing_yet(dataset: Dataset) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as manifests write it."""
+    """Return a value as manifests write it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

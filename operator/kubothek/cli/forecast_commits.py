@@ -1,4 +1,4 @@
-"""What a run would do about Commits: made already, waiting, impossible, or what they will read."""
+"""Forecast for Commits: applied before, waiting, impossible, or the rows that they will read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Commits(Stores):
     """The steps of Commits."""
 
     def _waits(self, key: Key, commit: Commit) -> Step | None:
-        """What the Commit needs and no manifest has."""
+        """Return a blocked step if the Commit needs a resource that no manifest has."""
         wanted = [Key(commit.subject.kind, key.namespace, commit.subject.name)]
         wanted += [Key("Commit", key.namespace, reference.name) for reference in commit.spec.depends_on]
         absent = next((other for other in wanted if other not in self._applied.resources), None)
@@ -67,7 +67,7 @@ class Commits(Stores):
         return self._new_commit(key, commit, dataset)
 
     def _wrong_filter(self, commit: Commit, dataset: Dataset, store: Store | LakeError | None) -> FilterInvalid | None:
-        """What is wrong with ``where``: its columns can be checked once the Commits are done that may bring them."""
+        """Return the error of ``where``; columns are checked only if the Commits that may add them are done."""
         if commit.spec.where is None:
             return None
         try:
@@ -78,12 +78,12 @@ class Commits(Stores):
                     where.bind(schema)
         except FilterInvalid as error:
             return error
-        except LakeError:  # no table yet, or none that can be read: the dataset's own line says so
+        except LakeError:  # no readable table yet: the dataset's own line reports it
             return None
         return None
 
     def _before(self, commit: Commit) -> Iterator[Commit]:
-        """The Commits of the same Dataset that this one depends on."""
+        """Yield the Commits of the same Dataset that this one depends on."""
         for reference in commit.spec.depends_on:
             other = self._applied.resources.get(Key("Commit", commit.namespace, reference.name))
             if isinstance(other, Commit) and other.subject == commit.subject:
@@ -122,9 +122,9 @@ class Commits(Stores):
         )
 
     def _misfit(self, commit: Commit, subject: Dataset | Cube, source: Source, store: Store, path: str) -> str | None:
-        """Why the columns of a Parquet file do not fit the table; None if they do, or the job has to find out.
+        """Return why the columns of a Parquet file do not fit the table; None if they fit or only the job can tell.
 
-        Reads the footer. Wider rules (explicit schemas, evolution, files with other types) are the job's.
+        It reads the footer. The job checks further rules (explicit schemas, evolution, files with other types).
         """
         if source.format != "Parquet" or source.columns is not None or not isinstance(subject, Dataset):
             return None
@@ -140,12 +140,12 @@ class Commits(Stores):
             check_names(path, found, snapshot.schema.names)
         except SchemaMismatch as error:
             return f"{error.reason}: {error}"
-        except (LakeError, OSError, pa.ArrowInvalid):  # no table yet, or no readable file: the job says so
+        except (LakeError, OSError, pa.ArrowInvalid):  # no table yet, or no readable file: the job reports it
             return None
         return None
 
     def _comes_next(self, commit: Commit, dataset: Dataset, store: Store | LakeError | None) -> bool:
-        """Whether all Commits that it depends on are done, so that the table is what it will find."""
+        """Return whether all Commits that it depends on are done, so that the table is in its final state."""
         return isinstance(store, Store) and all(_applied(store, dataset, other) for other in self._before(commit))
 
     def _engine(self, commit: Commit, subject: Dataset | Cube) -> EngineSpec:
@@ -156,7 +156,7 @@ class Commits(Stores):
 
 
 def _deed(commit: Commit, subject: Dataset | Cube) -> str:
-    """What a Commit is going to do."""
+    """Return what a Commit will do."""
     spec, name = commit.spec, f"{subject.kind.lower()}/{subject.name}"
     if spec.cube is not None:
         where = f" where {spec.cube.where}" if spec.cube.where else ""
@@ -182,12 +182,12 @@ def _no_source(path: str, store: Key) -> str:
 
 
 def _applied(store: Store, dataset: Dataset, commit: Commit) -> Marker | None:
-    """The marker of the commit in the present incarnation of the dataset."""
+    """Return the marker of the commit in the current incarnation of the dataset."""
     marker = Markers(store, dataset.uuid, random.Random()).get(lake_keys.marker(dataset.uuid, commit.id))
     if marker is None:
         return None
     try:
         epoch = DatasetLog(store, dataset.uuid).snapshot().head.epoch
-    except LakeError:  # deleted, or not readable: the dataset's own line says so
+    except LakeError:  # deleted, or not readable: the dataset's own line reports it
         return None
     return marker if marker.version > epoch else None

@@ -1,4 +1,4 @@
-"""What a run would do about cubes and changes of them, found by reading only."""
+"""Forecast for cubes and their changes, without writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubothek.words import count
 
 
 def cube_step(key: Key, cube: Cube, store: Store | LakeError | None, home: Key) -> Step:
-    """Whether there is a cube, and in which version."""
+    """Return the step of a Cube: whether the cube exists, and its version."""
     nothing = Step(key, Verb.CREATE, f"nothing is at {cube.prefix!r} yet; its first commit builds it")
     if isinstance(store, BucketNotFound):
         return nothing
@@ -39,7 +39,7 @@ def cube_step(key: Key, cube: Cube, store: Store | LakeError | None, home: Key) 
 
 
 def cube_change_step(key: Key, commit: Commit, cube: Cube, store: Store | LakeError | None) -> Step | None:
-    """What is known of a change of a cube without looking at its sources; None if it is to be made."""
+    """Return the step of a cube change without a read of its sources; None if it will be made."""
     change = commit.spec.cube
     assert change is not None, "asked only for changes of cubes"
     if isinstance(store, Store):

@@ -1,4 +1,4 @@
-"""What a run would do about Syncs and Repositories; neither is asked anything."""
+"""Forecast for Syncs and Repositories, without requests to them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kubothek.local.manifests import Key
 
 
 def repository_step(key: Key, repository: Repository) -> Step:
-    """A Repository is only named by others."""
+    """Return the step of a Repository, which does nothing on its own."""
     use = "is pulled from and pushed to" if repository.spec.push else "is pulled from"
     return Step(key, Verb.KEEP, f"{repository.spec.url} {use}")
 
 
 def sync_step(key: Key, sync: Sync, resources: Mapping[Key, Resource]) -> Step:
-    """Every run compares both sides, and moves what is missing."""
+    """Return the step of a Sync. Every run compares both sides, and transfers missing objects."""
     spec = sync.spec
     there, here = (
         Key("Repository", key.namespace, spec.repository_ref.name),

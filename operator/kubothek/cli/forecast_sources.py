@@ -1,4 +1,4 @@
-"""What waits at the sources of Datasets."""
+"""Forecast for the standing sources of Datasets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sources(Stores):
     """The steps of standing sources."""
 
     def _source_steps(self, key: Key, dataset: Dataset) -> Iterator[Step]:
-        """What waits at each source."""
+        """Yield the waiting files of each source."""
         store = self._open(self._home(dataset))
         for source in dataset.spec.sources:
             reference = source.store_ref or dataset.spec.store_ref

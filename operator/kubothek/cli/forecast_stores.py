@@ -1,4 +1,4 @@
-"""What a forecast looks at: the manifests, and the stores that they name."""
+"""Input of a forecast: the manifests, and the stores that they name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubothek.storage import Store, open_store
 
 
 class Stores:
-    """Looks at stores, each at most once, and never writes to one."""
+    """The stores of the manifests, each opened at most once, and never written."""
 
     def __init__(self, applied: Applied, base: Path) -> None:
         self._applied = applied
@@ -38,7 +38,7 @@ class Stores:
         return Key("ObjectStore", resource.namespace, resource.spec.store_ref.name)
 
     def _open(self, key: Key) -> Store | LakeError | None:
-        """The store, what is wrong with it, or None if no manifest has it."""
+        """Return the store, or its error, or None if no manifest has it."""
         resource = self._applied.resources.get(key)
         if not isinstance(resource, ObjectStore):
             return None
@@ -52,7 +52,7 @@ class Stores:
 
 
 def _readable(store: Store) -> Store:
-    """The store, once it has answered a request. Raises StoreError."""
+    """Return the store after a successful request. Raises StoreError."""
     next(store.list(".kubothek/"), None)
     return store
 
@@ -61,5 +61,5 @@ _MISSING = "which is not in these manifests: add its manifest with -f"
 
 
 def wrong(store: LakeError | None) -> str:
-    """Why a store cannot be looked at, after its name."""
+    """Return why a store cannot be read; the text follows the store's name."""
     return _MISSING if store is None else f"which cannot be read: {store.reason}: {store}"

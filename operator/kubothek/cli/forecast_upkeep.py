@@ -1,4 +1,4 @@
-"""What a run would do to keep Datasets in shape: compaction and collection, found by reading metadata only."""
+"""Forecast for maintenance of Datasets: compaction and garbage collection, from metadata only."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from kubothek.words import count
 
 
 class Upkeep(Stores):
-    """The steps of Compactions, Verifications and GCPolicies, and of what Datasets say about themselves."""
+    """The steps of Compactions, Verifications and GCPolicies, and of the maintenance in Datasets."""
 
     def _compaction_step(self, key: Key, compaction: Compaction) -> Step:
-        """What there is to rewrite at present: Commits come first, and may bring more."""
+        """Return what a Compaction would rewrite now; Commits run first, and may add more."""
         dataset_key = Key("Dataset", key.namespace, compaction.spec.dataset_ref.name)
         dataset = self._applied.resources.get(dataset_key)
         state = state_of(compaction.status)
@@ -60,7 +60,7 @@ class Upkeep(Stores):
         return Step(key, Verb.KEEP, f"reads what was committed to {dataset_key}, and changes nothing")
 
     def _upkeep_steps(self, key: Key, dataset: Dataset) -> Iterator[Step]:
-        """What the Dataset's own compaction finds to do at present: Commits come first, and may bring more."""
+        """Yield what the Dataset's own compaction would rewrite now; Commits run first, and may add more."""
         wish = dataset.spec.maintenance.compaction
         if wish is None:
             return
@@ -81,7 +81,7 @@ class Upkeep(Stores):
     def _worth_rewriting(
         self, dataset: Dataset, thresholds: Thresholds, where: str | None = None
     ) -> tuple[str, str] | LakeError | None:
-        """Which files a compaction would rewrite, and to what end; None if there are none, or no table yet."""
+        """Return which files a compaction would rewrite, and why; None if there are none, or no table yet."""
         store = self._open(self._home(dataset))
         if not isinstance(store, Store):
             return None
@@ -98,7 +98,7 @@ class Upkeep(Stores):
         return count(files, "small file"), "can be fewer"
 
     def _policy_step(self, key: Key, policy: GCPolicy) -> Step:
-        """A policy of which a slot came since the last run collects now: see ``runtime.local.apply``."""
+        """Return the step of a policy. It collects now if a slot has passed since the last run; see ``local.apply``."""
         problem = fault(policy.spec.schedule)
         if problem is not None:
             return Step(key, Verb.BLOCKED, f"InvalidSchedule: {problem}")
@@ -115,7 +115,7 @@ class Upkeep(Stores):
 
 
 def _to_rewrite(store: Store, dataset: Dataset, thresholds: Thresholds, where: str | None) -> tuple[int, bool]:
-    """How many files a compaction would rewrite, and whether to put rows in order. Raises LakeError."""
+    """Return how many files a compaction would rewrite, and whether it sorts rows. Raises LakeError."""
     log = DatasetLog(store, dataset.uuid)
     order = clustering_of(thresholds) or clustering_of(dataset.spec.maintenance.compaction)
     wish = Wish(

@@ -1,4 +1,4 @@
-"""``kubothek get``: what there is, a line each."""
+"""``kubothek get``: lists of datasets, cubes and resources."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS = {
     for alias in aliases
 }
 _AT_ONCE = 16
-"""How many heads are read at the same time."""
+"""Concurrent reads of heads."""
 
 
 @click.command()
@@ -151,7 +151,7 @@ def _get_resources(config: StoreConfig, kind: str, names: tuple[str, ...], outpu
 _DATASET = {"VERSION": "version", "ROWS": "rows", "FILES": "files", "SIZE": "bytes", "AGE": "lastCommit"}
 _CUBE = {"VERSION": "version", "CELLS": "cells", "SIZE": "bytes", "AGE": "lastCommit", "DATASETS": "datasets"}
 _RESOURCE = {"STATE": "state", "REASON": "reason", "MESSAGE": "message"}
-"""Columns of tables, in order, with the fields that they show."""
+"""Columns of tables, in order, and their fields."""
 _RIGHT = ("VERSION", "ROWS", "CELLS", "FILES", "SIZE", "AGE")
 
 

@@ -1,4 +1,4 @@
-"""``kubothek health``: how a dataset is."""
+"""``kubothek health``: the state of a dataset's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of commands that are listed by name and help, and imported when one is called."""
+"""Groups of commands that are listed without imports; a command is imported when it is called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 
 class Entry(NamedTuple):
-    """Where a command is, ``module:attribute``, and what it does."""
+    """Place of a command, ``module:attribute``, and its help."""
 
     where: str
     help: str
@@ -20,18 +20,18 @@ class Entry(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are these ``entries``."""
+    """A group with the commands ``entries``."""
 
     def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in order."""
+        """Return the names of the commands, in order."""
         return list(self._entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
+        """Import the command of this name."""
         entry = self._entries.get(cmd_name)
         if entry is None:
             return None
@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands and options, without an import of a command."""
+        """Return names of commands and options, without an import of a command."""
         names = [
             CompletionItem(name, help=entry.help)
             for name, entry in self._entries.items()
@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Their names and what they do, by section."""
+        """Write names and help of the commands, by section."""
         for section in dict.fromkeys(entry.section for entry in self._entries.values()):
             with formatter.section(section):
                 rows = [(name, entry.help) for name, entry in self._entries.items() if entry.section == section]

@@ -1,4 +1,4 @@
-"""``kubothek lint``: are these manifests valid?"""
+"""``kubothek lint``: validation of manifests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _listed(mistakes: list[Mistake]) -> list[dict[str, object]]:
 
 
 def _annotation(mistake: Mistake) -> str:
-    """A workflow command of GitHub Actions, which shows the message beside the line."""
+    """Return a workflow command of GitHub Actions, which shows the message next to the line."""
     where = f"file={_escaped(mistake.file, ':,')}" + (f",line={mistake.line}" if mistake.line else "")
     return f"::{mistake.level} {where},title={_escaped(mistake.reason, ':,')}::{_escaped(mistake.message)}"
 

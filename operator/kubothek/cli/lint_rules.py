@@ -1,4 +1,4 @@
-"""What is wrong with manifests in files, all rules taken together."""
+"""All rules for manifests in files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubothek.local.manifests import Key, Manifests, read
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing wrong: where, and what to do about it."""
+    """One error or warning: where it is, and what to do."""
 
     level: Literal["error", "warning"]
     where: str
@@ -34,15 +34,15 @@ class Mistake:
 
     @property
     def line(self) -> int | None:
-        """The line, from 1 on; None if it is about the file."""
+        """The line, from 1; None if it is about the file."""
         found = re.search(r":(\d+)$", self.where)
         return int(found[1]) if found else None
 
 
 def check(paths: Sequence[Path]) -> tuple[list[Key], list[Mistake]]:
-    """The resources that are valid by themselves, and everything that is wrong.
+    """Return the resources that are valid by themselves, and all errors and warnings.
 
-    Warnings are left out as long as a manifest cannot be read: what looks missing may be that one.
+    Warnings are left out while a manifest cannot be read: a missing resource may be in it.
     """
     try:
         manifests, problems = read(paths, others=True)

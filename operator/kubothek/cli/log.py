@@ -1,4 +1,4 @@
-"""``kubothek log``: what happened to a dataset."""
+"""``kubothek log``: the history of a dataset."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def log(choice: StoreChoice, dataset: str, limit: int, odf: bool, output: str) -
         return
     with choice.config() as config:
         history = DatasetLog(open_store(config), dataset).history()
-        # The commit below each one tells what it removed.
+        # One more record than shown: what a commit removed is computed from its parent.
         records = list(islice(history, limit + 1 if limit else None))
     shown = records[: limit or None]
     pairs = list(_with_parents(records))[: len(shown)]
@@ -66,14 +66,14 @@ def _lines(dataset: str, pairs: list[tuple[Record, Record | None]], older: int |
 
 
 def _with_parents(records: list[Record]) -> Iterator[tuple[Record, Record | None]]:
-    """Each commit with the one that it built on, as far as it is known."""
+    """Yield each commit with its parent; None if the parent is unknown."""
     for record, older in pairwise([*records, None]):
         if record is not None:
             yield record, older if older is not None and older.key == record.content_parent else None
 
 
 def _removed_rows(record: Record, parent: Record | None) -> int | None:
-    """How many rows the commit took away; None if that is not known."""
+    """Return how many rows the commit removed; None if unknown."""
     if not record.delta.removed:
         return 0
     return None if parent is None else parent.totals.rows + record.added.rows - record.totals.rows
@@ -115,7 +115,7 @@ def _object(record: Record, parent: Record | None) -> dict[str, Any]:
 
 
 def _remarks(record: Record) -> Iterator[str]:
-    """What else a commit did."""
+    """Yield the other effects of a commit."""
     from kubothek.table.log.model import keys
     from kubothek.table.log.model.head import HORIZON, TAGS, tags_in
 

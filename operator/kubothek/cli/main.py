@@ -1,7 +1,7 @@
-"""The entry point: which commands there are, and how their errors reach the user.
+"""The entry point: the list of commands, and the display of their errors.
 
-A command's module is imported when the command runs, and heavy libraries inside it when they are needed, so
-that ``kubothek --help`` answers at once.
+A command's module is imported when the command runs, and heavy libraries when they are needed, so that
+``kubothek --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def finish(command: click.Command, name: str, arguments: Sequence[str] | None) -
     sys.exit(code if isinstance(code, int) else 0)
 
 
-# From an error to the lines that a person reads: what is wrong, and what to do about it.
+# Errors as lines for users: what failed, and what to do.
 
 
 _HINTS = {
@@ -130,12 +130,12 @@ _HINTS = {
 
 
 def explain(error: Exception) -> list[str] | None:
-    """The lines for an error that has nothing to do with a bug; None for any other."""
-    # Without an import: a module that was not loaded did not raise.
+    """Return the lines for an expected error; None for a bug."""
+    # No import is needed: a module that was not loaded did not raise.
     lake = sys.modules.get("kubothek.errors")
     local = sys.modules.get("kubothek.local.errors")
     if lake is not None and isinstance(error, lake.LakeError):
-        # The error of a disk has its own remedy, and there is no endpoint.
+        # A disk error names its own remedy, and has no endpoint.
         hint = None if isinstance(error, lake.DiskUnavailable) else _HINTS.get(error.reason)
         return [f"error: {error.reason}: {error}", *([f"hint: {hint}"] if hint else [])]
     if local is not None and isinstance(error, local.LocalError):

@@ -1,6 +1,6 @@
-"""The store of a manifest: which one it is, and how to reach it.
+"""The store of a manifest: its choice, and how to reach it.
 
-Apart from kubothek.cli.stores, as models of manifests take time to import that a url does not need.
+It is separate from kubothek.cli.stores, as the models of manifests take time to import and a URL does not need them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kubothek.urls import absolute_url
 
 
 def chosen_store(paths: Sequence[Path], store_name: str | None) -> tuple[Manifests, ObjectStore]:
-    """The one ObjectStore of these manifests, or of those right in the current directory, or the one of this name."""
+    """Return the manifests, default those directly in the current directory, and their only or named ObjectStore."""
     manifests = load(paths) if paths else _nearby()
     stores = [store for store in manifests.resources.values() if isinstance(store, ObjectStore)]
     names = ", ".join(sorted(store.name for store in stores))
@@ -43,7 +43,7 @@ def chosen_store(paths: Sequence[Path], store_name: str | None) -> tuple[Manifes
 def reachable(
     store: ObjectStore, secrets: Mapping[tuple[str, str], Mapping[str, bytes]], base: Path
 ) -> Iterator[StoreConfig]:
-    """How to reach the store of a manifest; its Secrets, if it has some, are directories while the context lasts."""
+    """Yield how to reach the store of a manifest; its Secrets are directories while the context lasts."""
     spec = store.spec
     config = StoreConfig(absolute_url(spec.url, base), spec.endpoint, spec.region)
     references = {"credentials_dir": spec.credentials_secret_ref, "keys_dir": spec.keys_secret_ref}
@@ -58,6 +58,6 @@ def reachable(
 
 
 def _nearby() -> Manifests:
-    """The manifests right in the current directory; YAML files of other programs are passed over."""
+    """Load the manifests directly in the current directory; skip YAML files of other programs."""
     files = [file for file in sorted(Path().iterdir()) if file.suffix in SUFFIXES and file.is_file()]
     return load([file for file in files if f"{GROUP}/" in file.read_text(errors="replace")])

@@ -1,4 +1,4 @@
-"""The options that commands share: which manifests, which store."""
+"""The options that commands share: manifests and store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATH = click.Path(path_type=Path)
 
 
 def manifests_option(command: F) -> F:
-    """``-f``, required: what the command is about; passed as ``manifests: tuple[Path, ...]``."""
+    """Add ``-f``, required; passed as ``manifests: tuple[Path, ...]``."""
     option = click.option(
         "-f",
         "--filename",
@@ -30,7 +30,7 @@ def manifests_option(command: F) -> F:
 
 
 def manifests_arguments(command: F) -> F:
-    """``PATH…`` and ``-f``, at least one: what the command is about; passed as ``manifests: tuple[Path, ...]``."""
+    """Add ``PATH…`` and ``-f``, at least one required; passed as ``manifests: tuple[Path, ...]``."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, paths: tuple[Path, ...], named: tuple[Path, ...], **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ def manifests_arguments(command: F) -> F:
 
 
 def limit_option(things: str) -> Callable[[F], F]:
-    """``-n``, how many of ``things`` to show; passed as ``limit: int``, 0 for all."""
+    """Add ``-n``, how many of ``things`` to show; passed as ``limit: int``, 0 for all."""
     return click.option(
         "-n",
         "--limit",
@@ -57,7 +57,7 @@ def limit_option(things: str) -> Callable[[F], F]:
 
 
 def store_options(command: F) -> F:
-    """The options that name a store; passed together as ``choice: StoreChoice``."""
+    """Add the options that name a store; passed together as ``choice: StoreChoice``."""
 
     @functools.wraps(command)
     def wrapped(

@@ -1,4 +1,4 @@
-"""The formats of output: tables for people, paged where they are long; JSON, YAML and CSV for programs."""
+"""The output formats: tables for users, paged if they are long; JSON, YAML and CSV for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMATS = ("table", "wide", "json", "yaml", "csv")
 
 
 def output_option(*more: str, json_flag: bool = False) -> Callable[[F], F]:
-    """``-o``, passed as ``output: str``; ``more`` are further formats. ``json_flag``: ``--json`` means the same."""
+    """Add ``-o``, passed as ``output: str``; ``more`` are further formats. ``json_flag`` adds ``--json``."""
 
     def decorate(command: F) -> F:
         if json_flag:
@@ -38,7 +38,7 @@ def output_option(*more: str, json_flag: bool = False) -> Callable[[F], F]:
 
 
 def show(output: str, found: Mapping[str, Any] | Sequence[Mapping[str, Any]], lines: Iterable[str]) -> None:
-    """Print an object, or a list of them, in this format. ``lines`` are those of a table, as it is read by people."""
+    """Print an object, or a list of objects, in this format. ``lines`` are the lines of the table."""
     if output == "json":
         import orjson
 
@@ -52,7 +52,7 @@ def show(output: str, found: Mapping[str, Any] | Sequence[Mapping[str, Any]], li
 
 
 def yaml_text(found: object) -> str:
-    """The object as YAML, fields in their order."""
+    """Return the object as YAML, with fields in their order."""
     import orjson
     import yaml
 
@@ -63,14 +63,14 @@ def yaml_text(found: object) -> str:
 
 
 def plain(value: object) -> object:
-    """What JSON has no form for: text, lists for sets and tuples, hexadecimal digits for bytes."""
+    """Convert a value that JSON lacks: sets and tuples to lists, bytes to hexadecimal digits, others to text."""
     if isinstance(value, bytes):
         return value.hex()
     return list(value) if isinstance(value, set | frozenset | tuple) else str(value)
 
 
 def _write_csv(found: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each object. Lists and objects inside of it are written as JSON."""
+    """Write one line per object. Lists and objects in it are written as JSON."""
     import csv
 
     import orjson
@@ -87,9 +87,9 @@ def _write_csv(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_lines(lines: Iterable[str], *, chop: bool = False) -> None:
-    """Print lines; on a terminal through ``$PAGER`` if they do not fit on it.
+    """Print lines; on a terminal through ``$PAGER`` if they do not fit.
 
-    ``chop``: long lines are cut at the edge of the screen, and less scrolls to the side.
+    ``chop``: long lines are cut at the edge of the screen, and less scrolls sideways.
     """
     pager = shlex.split(os.environ.get("PAGER", "less")) if sys.stdout.isatty() else []
     if pager and shutil.which(pager[0]):
@@ -102,7 +102,7 @@ def print_lines(lines: Iterable[str], *, chop: bool = False) -> None:
 
 
 def _page(pager: Sequence[str], lines: Iterable[str], defaults: Mapping[str, str]) -> None:
-    """Write lines to a pager and wait for its end. Ctrl-C is the pager's, once it has started."""
+    """Write lines to a pager and wait for its end. Once it has started, only the pager handles Ctrl-C."""
     import signal
     import subprocess
 

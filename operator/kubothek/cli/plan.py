@@ -71,7 +71,7 @@ def _object(step: Step) -> dict[str, str]:
 
 
 def _in_order(resources: Mapping[Key, Resource]) -> list[Key]:
-    """By kind, as they come; Commits and Queries after the Commits that they depend on."""
+    """Return the keys by kind; Commits and Queries after the Commits that they depend on."""
     from kubothek.api.commit import Commit
     from kubothek.api.query import Query
     from kubothek.local.manifests import Key
@@ -85,7 +85,7 @@ def _in_order(resources: Mapping[Key, Resource]) -> list[Key]:
     try:
         for key in TopologicalSorter(needs).static_order():
             depth[key] = 1 + max((depth[other] for other in needs.get(key, ())), default=0)
-    except CycleError:  # the run says so, of the Commits that it concerns
+    except CycleError:  # the run reports it for these Commits
         return list(resources)
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(key.kind for key in resources))}
     return sorted(resources, key=lambda key: (kinds[key.kind], depth.get(key, 0)))

@@ -1,4 +1,4 @@
-"""``kubothek put``: bring source files into a store."""
+"""``kubothek put``: upload of source files into a store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def put(choice: StoreChoice, files: tuple[Path, ...], destination: str) -> None:
 
 
 def _targets(files: tuple[Path, ...], destination: str) -> dict[str, Path]:
-    """The key of each file. Kubothek's own keys are no place for sources, and no two files share one."""
+    """Return the file of each key. Sources cannot have Kubothek's own keys, and no two files can share a key."""
     prefix = destination.strip("/")
     if not destination.endswith("/") or not prefix:
         raise click.UsageError(f"{destination!r} is not a directory of the store: end it with '/'")
@@ -66,7 +66,7 @@ def _targets(files: tuple[Path, ...], destination: str) -> dict[str, Path]:
 
 
 def _same(store: Store, key: str, source: BinaryIO) -> bool:
-    """Whether the object has exactly the content of the file."""
+    """Return whether the object has exactly the content of the file."""
     from kubothek.errors import ObjectNotFound
 
     try:

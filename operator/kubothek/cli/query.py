@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kubothek.sql import TableScan
 
 _TABLE_ROWS = 1000
-"""How many rows a table for people has at most."""
+"""Most rows of a table."""
 
 
 @click.command()
@@ -76,7 +76,7 @@ def query(
 
 
 def _explain(scans: Sequence[TableScan], output: str) -> None:
-    """Print what is read of each dataset."""
+    """Print what the query reads of each dataset."""
     from kubothek.cli.output import show
 
     found = [
@@ -104,9 +104,9 @@ def _explained(scans: Sequence[TableScan]) -> Iterator[str]:
 
 
 def write_rows(reader: pa.RecordBatchReader, output: str, started: float | None = None) -> str | None:
-    """Write the rows in this format, and return how many a table shows, in words; None for other formats.
+    """Write the rows in this format; return a text with the number of rows of a table, None for other formats.
 
-    ``started``: when the query did, for the seconds that it took; time in a pager does not count.
+    ``started``: start time of the query, for its duration; time in a pager does not count.
     """
     if output in ("csv", "json", "yaml"):
         {"csv": write_csv, "json": write_json, "yaml": _write_yaml}[output](reader)
@@ -115,7 +115,7 @@ def write_rows(reader: pa.RecordBatchReader, output: str, started: float | None 
 
 
 def print_table(reader: pa.RecordBatchReader, *, wide: bool = False, started: float | None = None) -> str:
-    """Print the first rows, on a terminal in its width unless ``wide``; returns how many there are, in words."""
+    """Print the first rows, on a terminal in its width unless ``wide``; return a text with their number."""
     from kubothek.cli.columns import columns, fitted
     from kubothek.cli.output import print_lines
 
@@ -143,14 +143,14 @@ _LARGE = 1e9
 
 
 def _digits(kind: pa.DataType) -> int:
-    """Significant digits of floating-point numbers of this type that are no noise of its precision."""
+    """Return the number of significant digits of floating-point numbers of this type."""
     import pyarrow as pa
 
     return _SINGLE_DIGITS if pa.types.is_float32(kind) or pa.types.is_float16(kind) else _DOUBLE_DIGITS
 
 
 def _cell(value: object, digits: int) -> str:
-    """A value for people: ``14.96014`` for 14.960139999999999; what a terminal would act on is escaped."""
+    """Return a value for users: ``14.96014`` for 14.960139999999999; control characters are escaped."""
     if value is None:
         return "NULL"
     if isinstance(value, float):
@@ -176,7 +176,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def write_csv(reader: pa.RecordBatchReader) -> None:
-    """Write all rows to standard output as they come. Raises QueryInvalid for columns that CSV cannot hold."""
+    """Stream all rows to standard output as CSV. Raises QueryInvalid for columns that CSV cannot hold."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -191,8 +191,8 @@ def write_csv(reader: pa.RecordBatchReader) -> None:
 
 
 def write_json(reader: pa.RecordBatchReader) -> None:
-    """One array of objects, an object a line."""
-    import orjson  # it writes NaN and the infinities as null, as JSON has none of them
+    """Write one array of objects, one object per line."""
+    import orjson  # it writes NaN and infinities as null, as JSON lacks them
 
     from kubothek.table.schema import require_distinct
 
@@ -208,7 +208,7 @@ def write_json(reader: pa.RecordBatchReader) -> None:
 
 
 def _write_yaml(reader: pa.RecordBatchReader) -> None:
-    """One list of objects, a batch at a time."""
+    """Write one list of objects, one batch at a time."""
     from kubothek.cli.output import yaml_text
     from kubothek.table.schema import require_distinct
 
@@ -224,5 +224,5 @@ def _write_yaml(reader: pa.RecordBatchReader) -> None:
 
 
 def _json_value(value: object) -> object:
-    """What JSON has no form for, as text; bytes as hexadecimal digits."""
+    """Convert a value that JSON lacks: bytes to hexadecimal digits, others to text."""
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,7 +1,7 @@
-"""What the queries of this user had of skipping metadata, and what they filtered by: the newest few, on this machine.
+"""Local record of this user's newest queries: what skipping metadata saved them, and what they filtered by.
 
-In ``$XDG_STATE_HOME/kubothek/queries`` (default: ``~/.local/state``) a file for each store, of some dozen kilobytes at
-most. Nothing is written to the store: a query only reads there.
+``$XDG_STATE_HOME/kubothek/queries`` (default: ``~/.local/state``) has one file per store, of some dozen kilobytes at
+most. Nothing is written to the store: queries only read it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from kubothek.sql.read import Read
 
 MOST = 128
-"""Queries that are kept of a store."""
+"""Most queries that are kept per store."""
 _SLACK = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What one query had of one dataset; see :class:`~kubothek.sql.read.Read`."""
+    """One query's read of one dataset; see :class:`~kubothek.sql.read.Read`."""
 
     dataset: str
     considered: int
@@ -34,7 +34,7 @@ class Remembered:
 
 
 def remember(url: str, reads: Sequence[Read]) -> None:
-    """Keep what a query skipped. That it fails, as without a home directory, is no failure of the query."""
+    """Record what a query skipped. A failure, such as a missing home directory, does not fail the query."""
     lines = [
         orjson.dumps([read.name, read.considered, read.skipped, read.filters])
         for read in reads
@@ -56,7 +56,7 @@ def remember(url: str, reads: Sequence[Read]) -> None:
 
 
 def recent(url: str, *names: str) -> list[Remembered]:
-    """What the newest queries had of a dataset, or of other files, by any of these names; oldest first."""
+    """Return the newest queries of a dataset, or of other files, with any of these names; oldest first."""
     try:
         lines = _path(url).read_bytes().splitlines()
     except (OSError, RuntimeError):
@@ -69,12 +69,12 @@ def _parsed(lines: Sequence[bytes]) -> Iterator[Remembered]:
         try:
             dataset, considered, skipped, filters = orjson.loads(line)
             yield Remembered(str(dataset), int(considered), int(skipped), tuple(map(str, filters)))
-        except (ValueError, TypeError):  # half a line, of a process that was killed
+        except (ValueError, TypeError):  # an incomplete line of a killed process
             continue
 
 
 def _path(url: str) -> Path:
-    """Raises RuntimeError without a home directory."""
+    """Return the file of a store. Raises RuntimeError without a home directory."""
     state = os.environ.get("XDG_STATE_HOME")
     root = Path(state) if state else Path.home() / ".local" / "state"
     return root / "kubothek" / "queries" / f"{sha256(url.encode()).hexdigest()[:32]}.jsonl"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kubothek.local.session import Report, Session
 
 _SHOWN = 20
-"""How many of many lines are printed before the rest is counted."""
+"""Most lines that are printed; further ones are only counted."""
 
 
 @click.command()
@@ -52,7 +52,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM stop the run, and nothing else in it."""
 
     def handle(*_: object) -> None:
-        os.write(sys.stderr.fileno(), b"stopping the jobs ...\n")  # not print: it may be at work right now
+        os.write(sys.stderr.fileno(), b"stopping the jobs ...\n")  # not print, which the signal may have interrupted
         stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -77,7 +77,7 @@ def tell_foreign(loaded: Manifests) -> None:
 
 
 def _conclude(report: Report, running: Session, manifests: Manifests, seconds: float) -> int:
-    """Say how it ended; returns the exit code."""
+    """Print the result; return the exit code."""
     jobs = f"{count(report.jobs, 'job')}, {seconds:.1f} s"
     if report.stopped:
         click.echo(f"stopped ({jobs}); run the same command to continue", err=True)

@@ -1,4 +1,4 @@
-"""``kubothek skipping``: metadata of files, so that queries open only those that can match."""
+"""``kubothek skipping``: metadata with which queries open only files that can match."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SkippingIndexOption(click.ParamType["IndexDefinition"]):
     name = "index"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> IndexDefinition:
-        """The definition."""
+        """Return the definition."""
         from kubothek.errors import SkippingInvalid
         from kubothek.table.skipping.indexes import index_type
         from kubothek.table.skipping.model import IndexDefinition

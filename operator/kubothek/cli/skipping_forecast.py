@@ -1,4 +1,4 @@
-"""What a run would describe of the files of a SkippingIndex, found by reading only."""
+"""Forecast for a SkippingIndex: which files a run would describe, without writes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from kubothek.words import count
 
 
 def files_outlook(index: SkippingIndex, stores: Mapping[str, Store | LakeError | None]) -> tuple[str, str]:
-    """The verb of a plan, and why. ``stores``: that of the files and that of the metadata, or what is wrong with them,
-    by name.
-    """
+    """Return the verb of a plan, and why. ``stores``, by name: stores of files and of metadata, or their errors."""
     for name, store in stores.items():
         if not isinstance(store, Store):
             return "BLOCKED", f"needs {name}, {wrong(store)}"
@@ -32,7 +30,7 @@ def files_outlook(index: SkippingIndex, stores: Mapping[str, Store | LakeError |
 
 
 def _to_describe(index: SkippingIndex, files: Store, metadata: Store) -> tuple[bool, str]:
-    """Whether there is anything to do, and what, in words."""
+    """Return whether there is anything to do, and a text about it."""
     spec, name = index.spec, f"{index.namespace}.{index.name}"
     csv = CsvOptions() if spec.csv is None else CsvOptions.model_validate(spec.csv.model_dump())
     columns = translate.schema(columns_of(spec.columns))

@@ -1,4 +1,4 @@
-"""What the commands of ``kubothek skipping`` do, for datasets and for files that are no dataset's."""
+"""Work of the ``kubothek skipping`` commands, for datasets and for other files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from kubothek.table.skipping.prune.auto import Seen
 
 _BY = "cli"
 _LEAST_QUERIES = 3
-"""So many of a user's recent queries must compare a column in one way before an index is made for it."""
+"""Least number of the user's recent queries with the same kind of comparison of a column, to choose an index for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """What ``build`` was asked for."""
+    """The arguments of ``build``."""
 
     store: Store
     name: str
@@ -76,12 +76,12 @@ class Building:
 
 
 def log_of(store: Store, name: str) -> DatasetLog:
-    """The log of a dataset, for writing."""
+    """Return the log of a dataset, for writes."""
     return DatasetLog(store, name, conditional_writes=store.probe().conditional_writes)
 
 
 def seen(url: str, name: str) -> Seen:
-    """What enough of this user's recent queries filtered by."""
+    """Return the columns, and kinds of comparison, by which enough of this user's recent queries filtered."""
     counts: dict[str, int] = {}
     for use in recent(url, name):
         for text in use.filters:
@@ -91,7 +91,7 @@ def seen(url: str, name: str) -> Seen:
 
 
 def refreshed(store: Store, name: str) -> str:
-    """What a refresh did. Raises LakeError."""
+    """Refresh the metadata; return a message. Raises LakeError."""
     if is_dataset(store, name):
         log = log_of(store, name)
         told = told_of_dataset(reskip(store, log, by=_BY))
@@ -103,7 +103,7 @@ def refreshed(store: Store, name: str) -> str:
 
 
 def dropped(store: Store, name: str) -> str:
-    """What was dropped. Raises LakeError."""
+    """Drop the metadata; return a message. Raises LakeError."""
     if is_dataset(store, name):
         done = reskip(store, log_of(store, name), SkippingState(), by=_BY)
         if done.version is None:
@@ -127,7 +127,7 @@ class Description:
     location: str
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return JSON-compatible data."""
         return {
             "name": self.name,
             "indices": [each.to_json() for each in self.indices],
@@ -139,7 +139,7 @@ class Description:
 
 
 def description(store: Store, name: str) -> Description:
-    """What there is. Raises LakeError."""
+    """Return the description of the metadata. Raises LakeError."""
     if is_dataset(store, name):
         snapshot = DatasetLog(store, name).snapshot()
         found, files = snapshot.head.skipping, len(snapshot.head.partitions)
@@ -155,20 +155,20 @@ def description(store: Store, name: str) -> Description:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What a filter leaves: the files, what each step of planning left, and Xskipper's sums over all steps."""
+    """The files that a filter leaves, the numbers of files after each planning step, and Xskipper's sums."""
 
     keys: Sequence[str]
     steps: Sequence[tuple[str, int]]
     sums: Skipped
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return JSON-compatible data."""
         steps = [{"step": step, "files": files} for step, files in self.steps]
         return {"files": list(self.keys), "steps": steps, "stats": self.sums.to_xskipper()}
 
 
 def explained(store: Store, name: str, where: str, metadata: str | None) -> Explained:
-    """What the filter leaves of a dataset or of other files. Raises LakeError."""
+    """Return what the filter leaves of a dataset or of other files. Raises LakeError."""
     predicate = parse(where)
     if metadata is not None:
         files = PlainFiles(name.strip("/"))
@@ -191,12 +191,12 @@ def _of_location(location: PlainLocation, where: Predicate) -> Explained:
 
 
 def is_dataset(store: Store, name: str) -> bool:
-    """Whether there is a dataset of this name, deleted or not."""
+    """Return whether there is a dataset of this name, deleted or not."""
     from kubothek.errors import InputError
 
     try:
         return DatasetLog(store, name).inspect().version is not None
-    except InputError:  # no name of one
+    except InputError:  # not a valid name
         return False
 
 

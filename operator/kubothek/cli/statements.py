@@ -1,4 +1,4 @@
-"""The SQL and the filters of manifests: whether they parse."""
+"""Checks that the SQL and the filters of manifests parse."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _wrong_filter(text: str) -> str | None:
 
 
 def _on_one_line(text: str) -> str:
-    """The message without the statement, which DuckDB repeats below it."""
+    """Return the message without the statement, which DuckDB repeats below it."""
     head, _, rest = text.partition("\n\nLINE ")
     line = rest.partition(":")[0]
     return " ".join(head.split()) + (f" (line {line} of the statement)" if line.isdigit() else "")

@@ -20,12 +20,12 @@ class Verb(StrEnum):
 
     @property
     def mark(self) -> str:
-        """One character for it."""
+        """One character for the verb."""
         return {"as it is": "=", "create": "+", "change": "~", "commit": ">", "suspended": "‖"}.get(self, "!")
 
     @property
     def color(self) -> str:
-        """A terminal's colour for it."""
+        """The terminal colour for the verb."""
         return {"!": "red", "=": "bright_black", "‖": "bright_black"}.get(self.mark, "green")
 
 

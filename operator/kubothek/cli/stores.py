@@ -1,4 +1,4 @@
-"""Which store a command works on: the one that is named, or that of the manifests."""
+"""The store of a command: the one that options name, or that of the manifests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubothek.urls import absolute_url
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """What the options say."""
+    """The values of the store options."""
 
     store: str | None
     manifests: tuple[Path, ...]
@@ -27,7 +27,7 @@ class StoreChoice:
 
     @contextmanager
     def config(self) -> Iterator[StoreConfig]:
-        """How to reach the store; a Secret of the manifests is a directory while the context lasts."""
+        """Yield how to reach the store; a Secret of the manifests is a directory while the context lasts."""
         if self.store is not None and (self.manifests or self.store_name):
             raise click.UsageError("--store names the store already: leave out -f and --store-name")
         url = self.store or (None if self.manifests else os.environ.get("KUBOTHEK_STORE"))

@@ -1,4 +1,4 @@
-"""``kubothek tag``: versions by name."""
+"""``kubothek tag``: names of versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--delete", is_flag=True, help="Remove the name.")
 @output_option()
 def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None, delete: bool, output: str) -> None:
-    """Name a version of a dataset, by default the present one; without a NAME, list the names.
+    """Name a version of a dataset, by default the current one; without a NAME, list the names.
 
     A named version is never garbage-collected, and is read by its name: AS OF TAG 'audit', --as-of audit. A name moves
     if another version had it. If the Dataset's manifest has spec.tags, the operator keeps the names as listed there.

@@ -1,4 +1,4 @@
-"""``kubothek verify``: whether a dataset, or a bare ODF dataset, is what was committed."""
+"""``kubothek verify``: verification of a dataset, or of a bare ODF dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LEVELS = ("chain", "physical", "full")
 _SHOWN = 10
-"""Notes that are printed."""
+"""Most notes that are printed."""
 
 
 @click.command()
@@ -62,7 +62,7 @@ def verify(
     """Check a dataset against its commits: the chain of a ledger, files and indices.
 
     Changes no data; safe to run beside readers and writers. The exit code is 1 if something is wrong, and the first
-    fault is shown with its remedy. Damage of the present version is recorded for the operator that manages the dataset.
+    fault is shown with its remedy. Damage of the current version is recorded for the operator that manages the dataset.
     At level full, the transformations of a derivative are run again and must return the same records.
     """
     from kubothek.odf import Level
@@ -161,7 +161,7 @@ def _odf(
 
 
 def _tell_refused(verdict: Verdict) -> None:
-    """Name what the specification lets pass and no writer should have made."""
+    """Print what the specification allows, but no writer should have written."""
     from kubothek.odf import Severity
 
     refused = [each for each in verdict.problems if each.severity is Severity.REFUSED]
@@ -173,7 +173,7 @@ def _tell_refused(verdict: Verdict) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """On a terminal a bar on standard error, which is gone at the end; else nothing."""
+    """Yield a callback that shows a transient progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -1,4 +1,4 @@
-"""How a version is named on the command line: by its number, a time at which it was current, a tag, or a block."""
+"""Versions on the command line: a number, a time at which the version was current, a tag, or a block."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import click
 
 
 class AnyVersion(click.ParamType[int | datetime | str]):
-    """``3``, ``2026-11-21T14:00`` (without a zone, UTC), the name of a tag, or the hash of a ledger's
-    block, which begin with a letter.
-    """
+    """``3``, ``2026-11-21T14:00`` (without a zone, UTC), or a tag or block hash, which begin with a letter."""
 
     name = "VERSION|TIME|TAG"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime | str:
-        """The number, the moment or the name."""
+        """Return the number, the time or the name."""
         text = str(value)
         if text[:1].isalpha():
             return text

@@ -1,4 +1,4 @@
-"""``kubothek cube``: the verbs of cubes, on any store."""
+"""``kubothek cube``: commands for cubes, on any store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of cubes share: opening one, choosing datasets, asking before something goes."""
+"""Common parts of the cube commands: opening a cube, choosing datasets, messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 
 
 def choice_options(command: F) -> F:
-    """``--include`` and ``--exclude``: which datasets."""
+    """Add ``--include`` and ``--exclude``, which choose datasets."""
     for option in (
         click.option("--exclude", metavar="GLOBS", help="Leave out these datasets: a,b*."),
         click.option("--include", metavar="GLOBS", help="Only these datasets: a,b*; default: all."),
@@ -40,7 +40,7 @@ class Names(click.ParamType[tuple[str, ...]]):
     name = "a,b"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The names, without what is empty."""
+        """Return the non-empty names."""
         if isinstance(value, tuple):
             return value
         return tuple(name.strip() for name in str(value).split(",") if name.strip())
@@ -52,7 +52,7 @@ class Pair(click.ParamType[tuple[str, str]]):
     name = "NAME=VALUE"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Both sides of the first ``=``."""
+        """Return both sides of the first ``=``."""
         if isinstance(value, tuple):
             return value
         name, equals, text = str(value).partition("=")
@@ -62,7 +62,7 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 
 def pairs(given: Collection[tuple[str, str]], option: str) -> dict[str, str]:
-    """The values by name. Raises UsageError for a name that is there twice."""
+    """Return the values by name. Raises UsageError for a duplicate name."""
     found: dict[str, str] = {}
     for name, value in given:
         if name in found:
@@ -72,10 +72,11 @@ def pairs(given: Collection[tuple[str, str]], option: str) -> dict[str, str]:
 
 
 def open_cube(store: Store, prefix: str, spec: CubeSpec | None = None, *, unowned_only: bool = True) -> Cube:
-    """The cube for a person with the store's credentials, who may write what nobody has claimed.
+    """Return the cube for a user with the store's credentials, who may write only datasets without an owner.
 
-    ``unowned_only``  False for maintenance by hand, which changes no row that its owner wrote
-    What the store can do is found out before the first write, and not for reading.
+    ``unowned_only``  False for manual maintenance, which changes no row that the owner wrote
+
+    The store is probed before the first write, not for reads.
     """
     from kubothek.cube.handle import Cube
     from kubothek.cube.log import CubeLog
@@ -91,7 +92,7 @@ def open_cube(store: Store, prefix: str, spec: CubeSpec | None = None, *, unowne
 
 
 def chosen(names: Collection[str], include: str | None, exclude: str | None) -> tuple[str, ...]:
-    """Those of the datasets that the globs choose, in order. Raises UsageError for a glob that means none."""
+    """Return the datasets that the globs choose, in order. Raises UsageError for a glob without a match."""
     for option, globs in (("--include", include), ("--exclude", exclude)):
         for glob in _globs(globs):
             if not any(fnmatchcase(name, glob) for name in names):
@@ -112,7 +113,7 @@ def _means(globs: Collection[str], name: str) -> bool:
 
 
 def told(prefix: str, done: CubeCommitted) -> str:
-    """What a change has come to."""
+    """Return a message about the result of a change."""
     from kubothek.cube.log import CubeAlreadyApplied
 
     if isinstance(done, CubeAlreadyApplied):
@@ -122,7 +123,7 @@ def told(prefix: str, done: CubeCommitted) -> str:
 
 
 def added(rows: Mapping[str, int]) -> str:
-    """``3 rows added to seed, 1 row to weather``."""
+    """Return ``3 rows added to seed, 1 row to weather``."""
     first, *others = [
         f"{count(number, 'row')}{' added' if not at else ''} to {name}"
         for at, (name, number) in enumerate(rows.items())

@@ -1,4 +1,4 @@
-"""``kubothek cube copy``: a cube elsewhere, or under another name."""
+"""``kubothek cube copy``: a copy of a cube in another store, or under another name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def copy(
     dry_run: bool,
     commit_id: str | None,
 ) -> None:
-    """Copy the present version of a cube to another store, or under another name, in one commit of the copy."""
+    """Copy the current version of a cube to another store, or under another name, in one commit of the copy."""
     from kubothek.errors import InputError
     from kubothek.storage import open_store
     from kubothek.storage.urls import create_directory
@@ -77,7 +77,7 @@ def copy(
 
 
 def _make_room(store: Store, prefix: str, names: Collection[str]) -> None:
-    """Delete datasets of the cube that is there and of which the copy has none."""
+    """Delete datasets of the existing cube that the copy does not have."""
     from kubothek.errors import DatasetNotFound
 
     cube = open_cube(store, prefix)

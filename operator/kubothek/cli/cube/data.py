@@ -1,4 +1,4 @@
-"""``--data NAME=FILE``: files of this machine as streams of rows."""
+"""``--data NAME=FILE``: local files as streams of rows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ENDINGS = (".gz", ".gzip", ".zip")
 def streams(
     data: Collection[tuple[str, str]], members: Mapping[str, Member], held: ExitStack
 ) -> dict[str, pa.RecordBatchReader]:
-    """The rows of each file, read as they are asked for; ``members`` are those that the rows are added to.
+    """Return the rows of each file, read lazily; ``members`` are the existing datasets that get rows.
 
-    Raises UsageError for names of files that say nothing of their format, InputError for what cannot be read.
+    Raises UsageError for file names without a known format, InputError for unreadable files.
     """
     return {name: _stream(Path(path), members.get(name), held) for name, path in pairs(data, "--data").items()}
 

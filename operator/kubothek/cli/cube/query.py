@@ -1,4 +1,4 @@
-"""``kubothek cube query``: cells of a cube, as a table, CSV or JSON."""
+"""``kubothek cube query``: cells of a cube, as a table, CSV, JSON or YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubothek cube remove-partitions``, ``delete``, ``discard``, ``cleanup``: what goes, and not without being asked."""
+"""``kubothek cube remove-partitions``, ``delete``, ``discard``, ``cleanup``: deletions, after confirmation."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def delete(
 @click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @yes_option
 def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
-    """Revert changes by other programs since the present version of a cube, if it is CubeBroken.
+    """Revert changes by other programs since the current version of a cube, if it is CubeBroken.
 
     Its datasets become what readers of the cube see now. A dataset that was added is deleted; its files are deleted
     after the grace period of the store.

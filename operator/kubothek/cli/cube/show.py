@@ -1,4 +1,4 @@
-"""``kubothek cube info``, ``stats``, ``index``: what a cube is made of, and what helps to find its cells."""
+"""``kubothek cube info``, ``stats``, ``index``: structure, size and indices of a cube."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def info(choice: StoreChoice, prefix: str | None, as_of: int | datetime | str | 
 
 
 def as_object(found: CubeInfo) -> dict[str, object]:
-    """What a cube is made of, for programs."""
+    """Return the structure of a cube, for programs."""
     spec = found.spec
     return {
         "uuidPrefix": spec.uuid_prefix,
@@ -70,7 +70,7 @@ def as_object(found: CubeInfo) -> dict[str, object]:
 
 
 def lines(found: CubeInfo) -> Iterator[str]:
-    """What a cube is made of, for people."""
+    """Yield the structure of a cube, for users."""
     spec = found.spec
     yield f"{'Cube:':<14}{spec.uuid_prefix}"
     yield f"{'Version:':<14}{found.version or 'none: not written by Kubothek'}"
@@ -101,7 +101,7 @@ def _member(member: MemberInfo) -> Iterator[str]:
 @choice_options
 @output_option()
 def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | None, output: str) -> None:
-    """Show how large the datasets of a cube are."""
+    """Show the size of the datasets of a cube."""
     from kubothek.api.values import render_bytes
     from kubothek.cli.columns import listed
     from kubothek.storage import open_store

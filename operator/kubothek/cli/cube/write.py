@@ -1,4 +1,4 @@
-"""``kubothek cube build``, ``extend``, ``append``, ``update``: rows from files into datasets of a cube."""
+"""``kubothek cube build``, ``extend``, ``append``, ``update``: writes of rows from files to datasets of a cube."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def build(
     overwrite: bool,
     commit_id: str | None,
 ) -> None:
-    """Make a cube in one commit: the seed, and as many other datasets as there are files.
+    """Build a cube in one commit: the seed, and one dataset per other file.
 
     Files are read as streams, whatever their size, and checked before anything is written.
     """
@@ -106,7 +106,7 @@ def extend(
     overwrite: bool,
     commit_id: str | None,
 ) -> None:
-    """Add datasets to a cube in one commit. Their columns must be new to it, but for dimensions and partitions."""
+    """Add datasets to a cube in one commit. Their columns, except dimensions and partitions, must be new to it."""
     from kubothek.cli.cube.data import streams
     from kubothek.storage import open_store
 
@@ -123,7 +123,7 @@ def extend(
 @_data
 @id_option
 def append(choice: StoreChoice, prefix: str, data: tuple[tuple[str, str], ...], commit_id: str | None) -> None:
-    """Add rows to datasets of a cube in one commit. Of a cell that is written again, queries show the newest row."""
+    """Add rows to datasets of a cube in one commit. If a cell is written again, queries show its newest row."""
     from kubothek.cli.cube.data import streams
     from kubothek.storage import open_store
 

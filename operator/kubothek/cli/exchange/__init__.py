@@ -1,1 +1,1 @@
-"""Commands that speak with other parties: datasets served, pulled, pushed and found."""
+"""Commands that exchange datasets with other parties: serve, pull, push and search."""

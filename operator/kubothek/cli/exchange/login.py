@@ -13,9 +13,9 @@ from kubothek.cli.exchange.tokens import forget_tokens, keep_token, origin_of
 @click.argument("server", metavar="URL")
 @click.option("--stdin", is_flag=True, help="Read the token from standard input, for scripts.")
 def login(server: str, stdin: bool) -> None:
-    """Keep a bearer token for a server; pull, push and search send it from then on, and to no other server.
+    """Store a bearer token for a server; pull, push and search then send it to this server only.
 
-    The server is asked whether it knows the token. It is kept in ~/.config/kubothek/tokens.json, for you only.
+    The server must accept the token first. It is stored in ~/.config/kubothek/tokens.json, which only you can read.
     """
     from kubothek.odf.sync import Reach, Web
 
@@ -38,7 +38,7 @@ def login(server: str, stdin: bool) -> None:
 @click.argument("server", metavar="URL", required=False)
 @click.option("--all", "everywhere", is_flag=True, help="Forget the tokens of all servers.")
 def logout(server: str | None, everywhere: bool) -> None:
-    """Forget the token of a server."""
+    """Delete the stored token of a server."""
     if (server is None) is not everywhere:
         raise click.UsageError("name the server, or say --all")
     gone = forget_tokens(server)

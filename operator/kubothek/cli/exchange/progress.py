@@ -1,4 +1,4 @@
-"""How far a transfer is, on a terminal."""
+"""Progress of a transfer, on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS = 0.2
 
 @contextmanager
 def shown() -> Iterator[Told]:
-    """Hears of progress, and shows it where somebody looks."""
+    """Yield a callback that shows progress if there is a terminal."""
     last = 0.0
     wide = 0
 

@@ -1,4 +1,4 @@
-"""``kubothek pull``: ledgers are brought up to date, whatever they come from."""
+"""``kubothek pull``: updates of ledgers from their sources, inputs or URLs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def remote_options(command: Any) -> Any:
-    """What may be said of a dataset at a URL."""
+    """Add the options for a dataset at a URL."""
     options = (
         click.option("--as", "name", metavar="NAME", help="Of a URL: what it is called here; default: its last part."),
         click.option("--no-alias", is_flag=True, help="Of a URL: do not remember it for this dataset."),
@@ -49,7 +49,7 @@ def remote_options(command: Any) -> Any:
 
 
 def remembered_remote(choice: StoreChoice, dataset: str) -> str | None:
-    """Where the dataset was pulled from last."""
+    """Return the URL from which the dataset was pulled last."""
     with choice.config() as config:
         return remembered(config.url, dataset, "pull")
 
@@ -65,7 +65,7 @@ def pull_remote(
     no_table: bool,
     partition_on: tuple[str, ...],
 ) -> None:
-    """Make a dataset what it is at a URL: a new one, or one that was pulled before, by what is new."""
+    """Pull a new dataset from a URL, or the new blocks of one that was pulled before."""
     from kubothek.cli.exchange.progress import shown
     from kubothek.cli.ledger.exchange import short_name, table_of
     from kubothek.odf.sync import Reach
@@ -134,15 +134,14 @@ def pull(
     allow_containers: bool,
     **remote: Any,
 ) -> None:
-    """Bring ledgers up to date: a root is polled, a derivative takes what is new in its inputs; of a URL, the dataset
-    here becomes what it is there.
+    """Update ledgers: poll a root, run the transformation of a derivative, or copy the state of the dataset at a URL.
 
-    What feeds a dataset comes before it. Those that a manifest keeps up, and roots that rows are pushed to, are left as
-    they are. With OPENLINEAGE_URL in the environment, runs of derivatives are told to the collector there.
+    Inputs of a dataset are updated before it. Datasets that a manifest manages, and roots with push sources only, are
+    skipped. With OPENLINEAGE_URL in the environment, runs of derivatives are reported to that collector.
 
-    https:// is any web server over an ODF dataset, odf+https:// a gateway by the smart protocol, s3:// and file:// the
-    layout in a bucket or directory. Everything is verified before anything is seen; run again after an interruption, it
-    goes on where it was. The URL is remembered: from then on the dataset is pulled from there by its name.
+    https:// is any web server over an ODF dataset, odf+https:// a gateway with the smart protocol, s3:// and file://
+    the layout in a bucket or directory. Everything is verified before it is visible. After an interruption, run it
+    again to continue. The URL is remembered: later, the name of the dataset is enough to pull from it.
     """
     from kubothek.cli.ledger.sources import locally
     from kubothek.odf.derived import inputs_of
@@ -176,7 +175,7 @@ def pull(
             allow_containers=allow_containers,
         )
         for name in _in_order(store, inputs, datasets, recursive=recursive):
-            if (url := remembered(config.url, name, "pull")) is not None:  # the chain is theirs
+            if (url := remembered(config.url, name, "pull")) is not None:  # its chain belongs to another party
                 pull_remote(choice, url, **{**remote, "name": name})
                 continue
             told = _pulled(store, name, inputs, context, reset=on_change == "reset", asked=name in datasets)
@@ -184,7 +183,7 @@ def pull(
 
 
 def _in_order(store: Store, inputs: Inputs, datasets: Sequence[str], *, recursive: bool) -> list[str]:
-    """The datasets after those that feed them. Raises NotALedger, DatasetNotFound, InputError for a circle."""
+    """Return the datasets, inputs first. Raises NotALedger, DatasetNotFound, InputError for a cycle."""
     from graphlib import CycleError, TopologicalSorter
 
     from kubothek.errors import DatasetDeleted, DatasetNotFound, InputError, NotALedger
@@ -214,7 +213,7 @@ def _in_order(store: Store, inputs: Inputs, datasets: Sequence[str], *, recursiv
 
 
 def _pulled(store: Store, name: str, inputs: Inputs, context: FetchContext, *, reset: bool, asked: bool) -> str:
-    """Bring one up to date; what became of it."""
+    """Update one dataset; return a message."""
     from kubothek.errors import OwnedByAnother
     from kubothek.odf.derived import Derivative, open_ledger
     from kubothek.odf.ingest import poll_source

@@ -1,4 +1,4 @@
-"""``kubothek push NAME URL``: a dataset to another party."""
+"""``kubothek push NAME URL``: push of a dataset to another party."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Where this user pulled ledgers from, and pushed them to, last: by store and name, on this machine.
+"""Local record of the URLs from which this user last pulled each ledger, and to which they last pushed it.
 
-What a dataset is called elsewhere means something only to whoever said so, and can be said anew at any time (AL-01):
-the dataset and its id know nothing of it. In ``$XDG_STATE_HOME/kubothek/remotes`` (default: ``~/.local/state``) a file
-for each store.
+The name of a dataset elsewhere is an alias of this user, and can change at any time (AL-01): the dataset and its id do
+not contain it. ``$XDG_STATE_HOME/kubothek/remotes`` (default: ``~/.local/state``) has one file per store.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ Direction: TypeAlias = Literal["pull", "push"]
 
 
 def remembered(store: str, dataset: str, direction: Direction) -> str | None:
-    """The URL, None if there is none."""
+    """Return the URL; None if there is none."""
     url = _read(store).get(dataset, {}).get(direction)
     return url if isinstance(url, str) else None
 
 
 def remember(store: str, dataset: str, direction: Direction, url: str) -> None:
-    """Keep it in place of an earlier one. That it fails, as without a home directory, is no failure of a transfer."""
+    """Store the URL. A failure, such as a missing home directory, does not fail the transfer."""
     with suppress(OSError, RuntimeError):
         found = _read(store)
         if found.get(dataset, {}).get(direction) == url:
@@ -47,7 +46,7 @@ def _read(store: str) -> dict[str, dict[str, object]]:
 
 
 def _path(store: str) -> Path:
-    """Raises RuntimeError without a home directory."""
+    """Return the file of a store. Raises RuntimeError without a home directory."""
     state = os.environ.get("XDG_STATE_HOME")
     root = Path(state) if state else Path.home() / ".local" / "state"
     return root / "kubothek" / "remotes" / f"{sha256(store.encode()).hexdigest()[:32]}.json"

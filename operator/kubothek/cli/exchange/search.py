@@ -1,4 +1,4 @@
-"""``kubothek search``: which ledgers there are, here or at a gateway."""
+"""``kubothek search``: search for ledgers in a store or at a gateway."""
 
 from __future__ import annotations
 

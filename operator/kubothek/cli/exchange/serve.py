@@ -44,7 +44,7 @@ def serve(
     proxies: tuple[str, ...],
     no_presigned: bool,
 ) -> None:
-    """Give out the ledgers of a store, and take what is pushed and ingested.
+    """Serve the ledgers of a store, and accept pushes and ingestion.
 
     The simple and the smart transfer protocol of Open Data Fabric, POST /NAME/ingest, GET /NAME/tail, /query, /search.
     Nothing is public unless --public names it. A line is written for each request.

@@ -1,4 +1,4 @@
-"""Bearer tokens of a person, by server: one file that only they can read."""
+"""Bearer tokens of the user, by server, in one file that only the user can read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SMART = "odf+"
 
 
 def origin_of(url: str) -> str:
-    """``https://host:port`` of a URL, which is what a token is for. Raises click.UsageError."""
+    """Return ``https://host:port`` of a URL, the scope of a token. Raises click.UsageError."""
     parts = urlsplit(url.removeprefix(_SMART))
     try:
         port = parts.port
@@ -29,19 +29,19 @@ def origin_of(url: str) -> str:
 
 
 def token_for(url: str) -> str | None:
-    """The token that is kept for the server of a URL; None for one without."""
+    """Return the token stored for the server of a URL; None if there is none."""
     if not url.removeprefix(_SMART).startswith(("http://", "https://")):
         return None
     return _read().get(origin_of(url))
 
 
 def keep_token(url: str, token: str) -> None:
-    """Keep it, in place of an earlier one."""
+    """Store the token of a server, and replace an earlier one."""
     _write({**_read(), origin_of(url): token})
 
 
 def forget_tokens(url: str | None) -> int:
-    """Forget that of a server, None: all; how many there were."""
+    """Delete the token of a server, None = all tokens; return how many there were."""
     found = _read()
     gone = [origin for origin in found if url is None or origin == origin_of(url)]
     _write({origin: token for origin, token in found.items() if origin not in gone})

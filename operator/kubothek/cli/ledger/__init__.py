@@ -1,1 +1,1 @@
-"""Commands of ledgers: datasets with a chain of Open Data Fabric, on any store."""
+"""Commands for ledgers: datasets with a chain of Open Data Fabric, on any store."""

@@ -1,4 +1,4 @@
-"""What the commands of ledgers share: opening one, and how moments and variables are given."""
+"""Common parts of the ledger commands: opening a ledger, and parameters for times and variables."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BY = "cli"
 
 
 class Moment(click.ParamType["Timestamp"]):
-    """``2026-11-21T14:00:00Z``, or ``2026-11-21``: its first moment in UTC."""
+    """``2026-11-21T14:00:00Z``, or ``2026-11-21``, which is 00:00 UTC of that day."""
 
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Timestamp:
-        """The moment."""
+        """Return the time."""
         from kubothek.errors import FormatInvalid
         from kubothek.odf.spec.timestamps import Timestamp
 
@@ -36,14 +36,14 @@ class Moment(click.ParamType["Timestamp"]):
 
 
 def writable_log(store: Store, dataset: str) -> DatasetLog:
-    """The dataset's log, for a change; what a manifest made, manifests change."""
+    """Return the dataset's log, for a write, which fails if a Dataset resource owns the dataset."""
     from kubothek.table.log import DatasetLog
 
     return DatasetLog(store, dataset, unowned_only=True, conditional_writes=store.probe().conditional_writes)
 
 
 def writable_ledger(store: Store, dataset: str) -> Root:
-    """The dataset's chain, for a change. Raises NotALedger, DatasetNotFound, OwnedByAnother."""
+    """Return the dataset's chain, for a change. Raises NotALedger, DatasetNotFound, OwnedByAnother."""
     from kubothek.odf.dataset import Root
 
     log = writable_log(store, dataset)
@@ -52,14 +52,14 @@ def writable_ledger(store: Store, dataset: str) -> Root:
 
 
 def environment(names: Sequence[str]) -> dict[str, str]:
-    """The variables of these names; nothing else of the environment is seen by a source."""
+    """Return the variables with these names; a source can read no others. Raises UsageError."""
     if absent := [name for name in names if name not in os.environ]:
         raise click.UsageError(f"the environment has no variable {absent[0]}, which --env names")
     return {name: os.environ[name] for name in names}
 
 
 def elsewhere(text: str) -> str:
-    """The URL that a directory or a URL stands for."""
+    """Return the absolute URL of a directory or a URL."""
     from kubothek.urls import absolute_url
 
     return absolute_url(text, Path.cwd())

@@ -1,4 +1,4 @@
-"""What ``kubothek describe`` says of a chain."""
+"""The part of ``kubothek describe`` about a chain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubothek.words import count
 
 
 def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
-    """Its identity, its head, and its sources with how far they were read."""
+    """Yield the chain's identity, its head, and its sources with how far they were read."""
     root = Ledger(store, log)
     state = root.state
     records = count(state.next_offset, "record")

@@ -1,4 +1,4 @@
-"""``kubothek import`` and ``export``: ledgers from elsewhere, and to elsewhere."""
+"""``kubothek import`` and ``export``: exchange of ledgers with other Open Data Fabric programs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 def import_(
     choice: StoreChoice, what: str, name: str | None, manifest: bool, no_table: bool, partition_on: tuple[str, ...]
 ) -> None:
-    """Make a dataset of what Open Data Fabric knows as one.
+    """Create a dataset from an Open Data Fabric snapshot or dataset.
 
-    FILE is a DatasetSnapshot (YAML), such as kamu has them: its events begin a new chain, or with --manifest, become
-    the spec.ledger of a Dataset for a cluster. DIR, or a URL of a store, is a whole dataset in the layout of the simple
-    transfer protocol: its chain is verified, then taken over block by block, and its table is made from it.
+    FILE is a DatasetSnapshot (YAML), as in kamu: its events begin a new chain, or with --manifest, become the
+    spec.ledger of a Dataset for a cluster. DIR, or a URL of a store, is a whole dataset in the layout of the simple
+    transfer protocol: its chain is verified, then copied block by block, and its table is built from it.
     """
     path = Path(what)
     if path.is_file():
@@ -59,10 +59,10 @@ def import_(
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("target", metavar="DIR|URL")
 def export(choice: StoreChoice, dataset: str, target: str) -> None:
-    """Write a ledger, all of its chain, as other programs of Open Data Fabric read it.
+    """Write a ledger with its whole chain in a form that other Open Data Fabric programs can read.
 
-    The layout is that of the simple transfer protocol: a web server that gives out the directory is a repository.
-    Done again, it adds what is new.
+    The layout is that of the simple transfer protocol: a web server that serves the directory is a repository. A
+    repetition adds what is new.
     """
     from kubothek.odf.dataset import Ledger
     from kubothek.odf.dataset import export as export_chain
@@ -127,7 +127,7 @@ def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, par
 
 
 def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    """How a new table lies."""
+    """Return the layout of a new table."""
     from kubothek.odf.dataset import Table
     from kubothek.table.layout import Layout
 
@@ -135,7 +135,7 @@ def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
 
 
 def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
-    """Where a directory or URL leads."""
+    """Return the store of a directory or URL."""
     from kubothek.storage import StoreConfig
 
     return StoreConfig(elsewhere(text), choice.endpoint, choice.region)
@@ -154,7 +154,7 @@ def _snapshot(path: Path) -> DatasetSnapshot:
 
 
 def _short_names(snapshot: DatasetSnapshot) -> dict[str, str]:
-    """Inputs go by the names that they were imported under."""
+    """Return the short name of each input, under which it was imported."""
     from kubothek.odf.spec.events import SetTransform
 
     transforms = (event for event in snapshot.metadata if isinstance(event, SetTransform))
@@ -162,12 +162,12 @@ def _short_names(snapshot: DatasetSnapshot) -> dict[str, str]:
 
 
 def short_name(name: str) -> str:
-    """A name that a dataset and a resource can have: ``acme/nyc.flights`` is ``nyc-flights``."""
+    """Return a valid name of a dataset and a resource: ``acme/nyc.flights`` becomes ``nyc-flights``."""
     return re.sub(r"[^a-z0-9]+", "-", name.rpartition("/")[2].lower()).strip("-")[:40] or "dataset"
 
 
 def _named_input(given: Mapping[str, str]) -> dict[str, str]:
-    """An input by the name of its Dataset, known to the SQL as before."""
+    """Return an input with the name of its Dataset; its alias in the SQL is unchanged."""
     from kubothek.api.transforms import is_identity
 
     reference = given["datasetRef"]
@@ -177,7 +177,7 @@ def _named_input(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tuple[str, ...]) -> str:
-    """The Dataset that makes the same of its events."""
+    """Return the manifest of a Dataset with the same events."""
     from kubothek.api.kinds import InvalidResource, parse
     from kubothek.api.meta import API_VERSION
     from kubothek.odf.spec import plain_yaml

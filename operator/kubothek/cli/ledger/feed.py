@@ -1,4 +1,4 @@
-"""``kubothek ingest``, ``poll`` and ``set-watermark``: what comes into a ledger."""
+"""``kubothek ingest``, ``poll`` and ``set-watermark``: ingestion into a ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def polling_options(command: F) -> F:
-    """How a polling source may be read; passed as four arguments."""
+    """Add the options for reads of a polling source; passed as four arguments."""
     for option in (
         click.option("--allow-containers", is_flag=True, help="Let sources run containers, by docker."),
         click.option("--allow-commands", is_flag=True, help="Let sources run programs of this machine (Pipe)."),
@@ -58,9 +58,9 @@ def ingest(
     event_time: Timestamp | None,
     commit_id: str | None,
 ) -> None:
-    """Hand files to a push source of a ledger: all of their rows in one commit, or none.
+    """Add files to a push source of a ledger: all of their rows in one commit, or none.
 
-    They are read, preprocessed and merged as the source's event in the chain says (AddPushSource).
+    The source's event in the chain (AddPushSource) defines how they are read, preprocessed and merged.
     """
     from kubothek.odf.ingest import InputFormat, push_files
     from kubothek.odf.sources.readers import FileContent
@@ -119,7 +119,7 @@ def poll(
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("time", type=Moment())
 def set_watermark(choice: StoreChoice, dataset: str, time: Timestamp) -> None:
-    """Say of a ledger that all events up to a time have been seen. A watermark never goes back."""
+    """Set the watermark of a ledger: all events up to this time have arrived. A watermark never goes back."""
     from kubothek.storage import open_store
 
     with choice.config() as config:
@@ -136,7 +136,7 @@ def _ingested(done: Ingested) -> str:
 
 
 def polled_text(done: Polled) -> str:
-    """What became of a poll, for people."""
+    """Return a message about the result of a poll."""
     if done.commits:
         return f"version {done.version}: {count(done.records, 'record')} in {count(done.commits, 'commit')}"
     if done.uncacheable:
@@ -145,5 +145,5 @@ def polled_text(done: Polled) -> str:
 
 
 def tell(name: str, polled: Polled) -> None:
-    """Say how far a poll is."""
+    """Print the progress of a poll."""
     click.echo(f"{name}: {count(polled.records, 'record')} so far", err=True)

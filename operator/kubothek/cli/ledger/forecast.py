@@ -1,4 +1,4 @@
-"""What a run would do about the ledger of a Dataset."""
+"""Forecast for the ledger of a Dataset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kubothek.words import count
 def ledger_steps(
     key: Key, dataset: Dataset, store: Store | LakeError | None, resources: Mapping[Key, Resource]
 ) -> Iterator[Step]:
-    """The events that its chain lacks, and its poll or the run of its transformation."""
+    """Yield the events that its chain lacks, and its poll or the run of its transformation."""
     ledger = dataset.spec.ledger
     if ledger is None or ledger.kind == "Copy" or not isinstance(store, Store | BucketNotFound):
         return
@@ -46,7 +46,7 @@ def ledger_steps(
 
 
 def _inputs(key: Key, dataset: Dataset, resources: Mapping[Key, Resource]) -> Iterator[tuple[str, str]]:
-    """The names in the store of the inputs that manifests have."""
+    """Yield the resource names and store names of inputs that manifests have."""
     assert dataset.spec.ledger is not None, "asked only of ledgers"
     for name in dataset.spec.ledger.inputs:
         other = resources.get(Key("Dataset", key.namespace, name))
@@ -55,7 +55,7 @@ def _inputs(key: Key, dataset: Dataset, resources: Mapping[Key, Resource]) -> It
 
 
 def _opened(dataset: Dataset, store: Store | BucketNotFound) -> Root | Derivative | None:
-    """The ledger that is there, None if there is none."""
+    """Return the existing ledger; None if there is none."""
     if not isinstance(store, Store):
         return None
     try:
@@ -82,7 +82,7 @@ def _lacking(there: Root | Derivative, wanted: list[MetadataEvent], names: Mappi
 
 
 def _derived_step(key: Key, dataset: Dataset, there: Root | Derivative | None, names: Mapping[str, str]) -> Step:
-    """What waits in the inputs at present: runs of theirs come first, and may bring more."""
+    """Return what waits in the inputs now; their own runs come first, and may add more."""
     assert dataset.spec.ledger is not None, "asked only of ledgers"
     if dataset.spec.ledger.following.suspend:
         return Step(key, Verb.SUSPENDED, "what is new in its inputs waits: ledger.transform.suspend is true")

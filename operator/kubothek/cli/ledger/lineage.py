@@ -1,4 +1,4 @@
-"""``kubothek lineage``: what a ledger is made of, and what is made of it."""
+"""``kubothek lineage``: the inputs and dependants of a ledger."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 def lineage(
     choice: StoreChoice, dataset: str, output: str, up: bool, down: bool, row: int | None, recursive: bool
 ) -> None:
-    """Show where the data of a ledger comes from, and where it goes: with the blocks that each took of the others.
+    """Show the inputs and dependants of a ledger, with the blocks that each read from the others.
 
-    Of a single record: the run that made it, and the records of each input that it is made of, no others. Where that
-    cannot be told, it says which part of the query is in the way, and what the run took of each input.
+    For a single record: the run that made it, and exactly the records of each input that it derives from. If these
+    cannot be determined, the part of the query that prevents it is shown, and what the run read of each input.
     """
     from kubothek.odf.lineage import graph
     from kubothek.storage import open_store

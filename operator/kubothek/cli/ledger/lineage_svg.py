@@ -1,4 +1,4 @@
-"""A graph of datasets as an SVG picture: roots to the left, in columns by how many transformations lie between."""
+"""A lineage graph as an SVG picture: roots on the left, one column per transformation step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACROSS, _DOWN = 110, 26
 _MARGIN: Final = 20
 _SWEEPS: Final = 4
 _NAME: Final = 24
-"""Characters of a name that a box has room for."""
+"""Most characters of a name in a box."""
 _STYLE: Final = (
     "text{font:12px sans-serif;fill:#222}.name{font-weight:bold;font-size:13px}.hash{fill:#666;font-family:monospace}"
     "rect{fill:#fff;stroke:#446;stroke-width:1}.root{fill:#e8f0fa}.asked{stroke-width:2.5}.absent{stroke-dasharray:4 3}"
@@ -29,7 +29,7 @@ Place = tuple[float, float]
 
 
 def svg(graph: Graph) -> str:
-    """The picture: an arrow from what there was to what is made of it, dashed where that has not taken in all of it."""
+    """Return the picture. Arrows go from input to derivative, and are dashed if the derivative lags behind."""
     columns = _ordered(_columns(graph), graph)
     tallest = max(map(len, columns), default=1)
     places: dict[str, Place] = {}
@@ -52,7 +52,7 @@ def svg(graph: Graph) -> str:
 
 
 def _columns(graph: Graph) -> list[list[str]]:
-    """The ids in columns: each dataset right of all that it is made of, and next to the last of them."""
+    """Return the ids in columns: each dataset is one column right of its rightmost input."""
     column: dict[str, int] = {}
     for node in graph.nodes:  # sources come first
         before = [column[edge.source] for edge in graph.sources(node.id) if edge.source in column]
@@ -64,7 +64,7 @@ def _columns(graph: Graph) -> list[list[str]]:
 
 
 def _ordered(columns: list[list[str]], graph: Graph) -> list[list[str]]:
-    """Each column in the order of the middle of its neighbours, so that few arrows cross."""
+    """Sort each column by the middle of its nodes' neighbours, so that few arrows cross."""
     neighbours: dict[str, list[str]] = defaultdict(list)
     for edge in graph.edges:
         neighbours[edge.source].append(edge.target)

@@ -1,4 +1,4 @@
-"""How polling sources are read on one's own machine: any host, files, and programs if that is allowed."""
+"""Reads of polling sources on the user's machine: any host, files, and programs if allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def locally(
     allow_commands: bool,
     allow_containers: bool,
 ) -> FetchContext:
-    """What a poll may do when a person asks for it."""
+    """Return what a poll that the user starts may do."""
     from kubothek.ingest import UrlPolicy
     from kubothek.odf.sources.fetch import FetchContext, in_stores
     from kubothek.odf.sources.fetch.containers import run_locally

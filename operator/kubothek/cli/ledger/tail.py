@@ -1,4 +1,4 @@
-"""``kubothek tail``: the last records of a ledger, retractions and corrections among them."""
+"""``kubothek tail``: the last records of a ledger, with retractions and corrections."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _OPERATIONS = ("+A", "-R", "-C", "+C")
 def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
     """Show the last records of a ledger in the order in which they were appended.
 
-    The table of a ledger is its current state; this is how it came about. OP is +A for a record that was appended, -R
-    for one that was taken back, -C and +C for the two halves of a correction: what was, and what is.
+    The table of a ledger is its current state; these records are its history. OP is +A for an appended record, -R for a
+    retracted one, -C and +C for the old and the new values of a correction.
     """
     from kubothek.cli.query import write_rows
     from kubothek.odf.dataset import Ledger
@@ -47,7 +47,7 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
 
 
 def last_records(root: Ledger, limit: int) -> pa.RecordBatchReader | None:
-    """The last records as slices hold them, with the names of operations; None if there is none."""
+    """Return the last records as slices hold them, with the names of operations; None if there are none."""
     import pyarrow as pa
 
     vocabulary = root.state.vocabulary
