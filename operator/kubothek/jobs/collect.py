@@ -155,10 +155,7 @@ class Tally:
 
 
 def _agree_on_grace(job: CollectJob, store: Store, *, conditional_writes: bool) -> None:
-    """Set the grace period of the ObjectStore's policies, under one name for all of them.
-
-    A dry run never shortens it: that could make a running writer too slow.
-    """
+    """Set the grace period of all the ObjectStore's policies. A dry run never shortens it, as a writer could fail."""
     cluster_and_namespace = (job.leftovers or job.targets[0].dataset.claim.owner).rpartition("/")[0]
     ask_for_grace(
         store,

@@ -63,10 +63,7 @@ def run(job: CubeJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _spec(job: CubeJob, log: CubeLog) -> CubeSpec | None:
-    """Return the specification that the Cube gives, None if it gives none.
-
-    Raises CubeInvalid if it contradicts the cube in the store.
-    """
+    """Return the Cube's specification, None if it has none. Raises CubeInvalid if it contradicts the stored cube."""
     wanted = translate.cube_spec(job.cube)
     if wanted is None:
         return None

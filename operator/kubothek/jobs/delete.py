@@ -9,7 +9,7 @@ from kubothek.storage import Store
 
 
 def run(job: DeleteJob, store: Store, reporter: Reporter) -> JobResult:
-    """Replace the head by a tombstone. If there is none to replace, nothing changes. Raises LakeError."""
+    """Replace the head by a tombstone. Idempotent; without a dataset nothing changes. Raises LakeError."""
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     version = log.delete()

@@ -1,7 +1,7 @@
 """Preparation of a source's container before it runs: ``python -m kubothek.jobs.fetch job.json``.
 
-The poll of the same job then reads what the container left. If this step fails, neither runs, and its result is the
-result of the poll.
+The poll of the same job then reads what the container left. If this step fails, the container does not run, and the
+result of this step is that of the poll.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _LONGEST_REPAIR = 80
 
 
 def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
-    """List the table, and rebuild what its head names and the store lacks. Idempotent. Raises LakeError.
+    """List the table, and rebuild derived objects that are missing or outdated. Idempotent. Raises LakeError.
 
     Lost data files are a result, not a failure of the job: a retry would find the same.
     """

@@ -62,7 +62,7 @@ def _is_full(result: JobResult) -> bool:
 
 
 def _look_at_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> CubeState:
-    """Settle the cube if all its datasets are owned by this Cube; return its state."""
+    """Settle the cube if this Cube's Datasets own all its datasets; return its state."""
     log = translate.cube_log(store, cube, by=_BY, conditional_writes=conditional_writes)
     seen = cube_state(log, cube)
     owners = {member.name: member.dataset.claim.owner for member in cube.members}

@@ -53,10 +53,7 @@ class Reporter:
             self._annotate.stop()
 
     def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
-        """Report the stage, a word such as Reading; ``transfer``: blocks, bytes and bytes_total.
-
-        Safe to call from any thread, for every batch.
-        """
+        """Report a stage such as Reading; ``transfer``: blocks, bytes, bytes_total. Thread-safe; cheap per batch."""
         self._stages.enter(stage)
         now = self._clock()
         same_stage = self._last is not None and self._last.stage == stage

@@ -48,10 +48,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter: Reporter) -> Ingested:
-    """Push with Spark, or in this process.
-
-    This process takes files that are small, come from URLs, or need a comparison with all existing records.
-    """
+    """Push in this process if files are small, come from URLs or are compared with all records; else with Spark."""
     files, event, wanted = _stored(source, root.store), push_source(root, name), _FORMATS[source.format]
     size = sum(file.info.size for file in files)
     if not files or not can_spread(event.merge) or size < job.spark.from_bytes:
