@@ -3,9 +3,9 @@
     from kubothek.spark.cube import read
     found = read(spark, "s3://lake/warehouse", "geo", conditions="country = 'DE'", payload_columns=["temp", "mayor"])
 
-All datasets of a cube have the cube's partition columns, so a row needs only the files of one partition. A task reads
-these, joins them in memory and returns the rows. No row is shuffled or passes the driver; only the plan, with names of
-files, is sent. Conditions of the query prune files; later filters on the DataFrame do not reach the scan.
+The plan aligns the files of all datasets with the cube's partitions, so a row needs only the files of one partition.
+Tasks read these, join them in memory and return the rows. No row is shuffled or passes the driver; only the plan, with
+names of files, is sent. Conditions of the query prune files; later filters on the DataFrame do not reach the scan.
 """
 
 from __future__ import annotations

@@ -34,10 +34,7 @@ class Numbered:
     schema: str
 
     def run(self, session: SparkSession, title: str, told: Callable[[int, int], None]) -> pa.Table:
-        """Return all results. ``told`` gets the numbers of tasks done and of all tasks.
-
-        Raises what the work raises, and SparkFailed.
-        """
+        """Return all results; ``told`` gets the numbers of done and all tasks. Raises as the work, and SparkFailed."""
         failures: Accumulator[list[Failure]] = session.sparkContext.accumulator([], Joined())
         numbers = session.range(0, self.pieces, 1, self.tasks)
         frame = numbers.mapInArrow(_Worker(self.store, self.work, failures), self.schema)

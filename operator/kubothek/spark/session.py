@@ -78,7 +78,7 @@ _POD_ENVIRONMENT: Final = (
 )
 
 _PRIVATE: Final = "KUBOTHEK_PRIVATE"
-"""Names the directory of the Secret that a driver pod shares with its executors."""
+"""Environment variable with the directory of the Secret that a driver pod shares with its executors."""
 _RPC_SECRET: Final = "rpc-secret"  # noqa: S105 - the name of a file
 
 DEADLINE: Final = "spark.kubothek.executorsDeadline"
@@ -172,7 +172,7 @@ def keep(conf: Mapping[str, str], up_to: int) -> None:
 
 @contextmanager
 def running(conf: Mapping[str, str], size: int | None = None) -> Iterator[SparkSession]:
-    """Yield a session, and stop it afterwards; ``conf`` as for :func:`settings`. Its start takes 4 to 20 s.
+    """Yield a session; a new one takes 4 to 20 s to start, and is stopped afterwards. ``conf`` as for :func:`settings`.
 
     ``size`` is the number of bytes of the work, if known: a session from :func:`keep` is then used if it suffices.
     Raises SparkUnavailable, and ExecutorsUnavailable instead of any error after the executor timeout.

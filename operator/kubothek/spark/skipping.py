@@ -26,10 +26,7 @@ _MOST_TASKS: Final = 2000
 
 
 def describe_with_spark(session: SparkSession, told: Callable[[int, int], None] = lambda done, total: None) -> Builder:
-    """Return a builder that uses this session. It raises SparkFailed.
-
-    ``told`` gets the numbers of tasks done and of all tasks.
-    """
+    """Return a builder for this session, which raises SparkFailed; ``told`` gets the numbers of done and all tasks."""
 
     def run(described: Described, store: Store, files: Files, _: Told) -> tuple[Part, ...]:
         size = max(_FILES_A_TASK, -(-len(files) // _MOST_TASKS))

@@ -29,9 +29,9 @@ R = TypeVar("R")
 
 
 def spread_with_spark(session: SparkSession, store: StoreConfig, told: Told = lambda done, total: None) -> Spread:
-    """Return a spread over this session. It raises what the work raises, and SparkFailed.
+    """Return a spread over this session; ``told`` gets the numbers of done and all tasks.
 
-    ``told`` gets the numbers of tasks done and of all tasks.
+    It raises what the work raises, and SparkFailed.
     """
 
     def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
