@@ -95,7 +95,7 @@ class Datasets:
         return Exposed(name, known[0].head, place)
 
     def writable(self, name: str) -> Writable:
-        """Return the dataset for a change. Only a Dataset resource's own gateway and jobs change a dataset it owns.
+        """Return the dataset for a change. If a Dataset resource owns it, only that resource's gateway and jobs may.
 
         Raises DatasetNotFound, OwnedByAnother.
         """

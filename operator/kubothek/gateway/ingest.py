@@ -140,7 +140,7 @@ def _taken(
     commit_id: str | None,
     digest: str,
 ) -> Iterator[bytes]:
-    """Commit the body, in a worker. ``room`` is a directory for its files, which the caller deletes if it is killed."""
+    """Commit the body, in a worker. ``room``: directory for its files, which the caller deletes if the worker dies."""
     tempfile.tempdir = room
     log = dataset.log()
     log.settled()

@@ -61,7 +61,7 @@ class Queries:
         """Return ``limit`` rows of ``query`` after ``skip`` rows, as JSON, or as Arrow if the client accepts it.
 
         Without a token, a client can query only public datasets. A statement without datasets is answered 401, as it
-        would use the gateway as a free computer.
+        would only use the gateway's CPU.
         """
         finder = _Finder(self._gate, self._gate.principal(request), asyncio.get_running_loop())
         asked: Any = request.query
