@@ -60,10 +60,7 @@ class Cube:
     # --- reading ---
 
     def snapshot(self, as_of: int | datetime | None = None) -> CubeSnapshot:
-        """Return one version's spec and members.
-
-        Raises DatasetNotFound, VersionNotFound, VersionIncomplete, CubeInvalid.
-        """
+        """Return one version. Raises DatasetNotFound, VersionNotFound, VersionIncomplete, CubeInvalid."""
         return self.log.snapshot(as_of)
 
     @property
@@ -81,7 +78,7 @@ class Cube:
         return self.log.history()
 
     def inspect(self) -> CubeState:
-        """Return the observed state of the cube. Errors are in the state, except those of the store itself."""
+        """Return the observed state of the cube; an error is its ``problem``."""
         return self.log.inspect()
 
     def info(self, as_of: int | datetime | None = None) -> CubeInfo:

@@ -118,7 +118,7 @@ class CubeLog:
         return iter(()) if seen is None else self.journal.records(seen.head)
 
     def inspect(self) -> CubeState:
-        """Return the observed state of the cube, with errors in it. Writes nothing."""
+        """Return the observed state of the cube; an error is its ``problem``. Writes nothing."""
         try:
             seen = self.journal.observe()
             intent = seen.head.intent if seen else None

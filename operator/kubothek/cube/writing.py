@@ -68,7 +68,7 @@ class Part:
 
 
 def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[Part]) -> dict[str, Written]:
-    """Write the files of all parts; return them by member. All columns and rows are checked before the first write.
+    """Write the files of all parts; return them by member. Columns and given rows are checked before that.
 
     Raises CubeInvalid, SchemaMismatch, IndexInvalid, PartitionInvalid, DataTypeMismatch, SourceEmpty.
     """

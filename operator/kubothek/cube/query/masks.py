@@ -162,7 +162,7 @@ def _known(key: str, schema: pa.Schema) -> dict[str, Range]:
 
 
 def closed(branch: Branch, aligned: npt.NDArray[np.int32], count: int) -> Mask:
-    """Return the files to read for the branch: in each combination, from the first file that may have a match on.
+    """Return the files to read for the branch: in each combination, the first that may match, and all later ones.
 
     ``aligned``  the combination number of each file, below ``count``; -1 for none
     """
