@@ -136,8 +136,8 @@ def pull(
 ) -> None:
     """Update ledgers: poll a root, run the transformation of a derivative, or copy the state of the dataset at a URL.
 
-    Inputs of a dataset are updated before it. Datasets that a manifest manages, and roots with push sources only, are
-    skipped. With OPENLINEAGE_URL in the environment, runs of derivatives are reported to that collector.
+    Inputs are updated before datasets that derive from them. Datasets that a manifest manages, and roots with only push
+    sources, are skipped. With OPENLINEAGE_URL in the environment, runs of derivatives are reported to that collector.
 
     https:// is any web server over an ODF dataset, odf+https:// a gateway with the smart protocol, s3:// and file://
     the layout in a bucket or directory. Everything is verified before it is visible. After an interruption, run it
