@@ -63,7 +63,7 @@ def open(  # noqa: A001 - the natural name of the entry point
     credentials_dir: str | None = None,
     keys_dir: str | None = None,
 ) -> Lake:
-    """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. It does no I/O.
+    """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. It contacts no store.
 
     ``url``              as on the command line: relative paths and ``file:rel`` are relative to the working directory.
                          The directory of a local lake is created with its first dataset

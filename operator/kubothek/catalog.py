@@ -13,9 +13,9 @@
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
     lake.cube("nyc").query(conditions="month = 1", payload_columns=["delay", "temp"]).to_pandas()
 
-**Ownership.** Only its Dataset resource writes a dataset that it has claimed (commit-protocol, "Ownership"): here the
-dataset can be read, and a write is rejected with OwnedByAnother. Any number of users with the store's credentials can
-concurrently write datasets without a claim; this API never claims one.
+**Ownership.** A dataset that a Dataset resource has claimed is written only through that resource (commit-protocol,
+"Ownership"): here it can be read, and a write is rejected with OwnedByAnother. Any number of users with the store's
+credentials can concurrently write datasets without a claim; this API never claims one.
 """
 
 from __future__ import annotations
@@ -272,8 +272,8 @@ class Lake:
         """Return the rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
 
         A name that is not a plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag of
-        every dataset without its own: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF TIMESTAMP '2026-11-21
-        14:00' f``, ``FROM flights AS OF TAG 'audit'``. The hash of a ledger's block is a version, too. ``as_at``
+        every dataset without its own: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF TAG 'audit'``,
+        ``FROM flights AS OF TIMESTAMP '2026-11-21 14:00' f``. The hash of a ledger's block is a version, too. ``as_at``
         restricts ledgers to rows with event times up to it. Raises QueryInvalid, VersionNotFound.
         """
         return self._prepare(statement, as_of, as_at).rows()
