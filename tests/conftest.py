@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import itertools
 import math
 import os
+import re
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,36 +42,9 @@ TOGETHER = {"cluster": ON_CLUSTER, "spark": WITH_SPARK, "API server": WITH_API_S
 """What runs in one process each."""
 LONG = ("tests/local/test_demo.py", "tests/cli/", "tests/table/log/")
 """What takes longest of all others."""
+_LEFT_OUT = re.compile(r"^pytestmark = .*\bmark\.(slow|cluster)\b", re.MULTILINE)
 _GIVE_WAY = 5
 """The niceness of tests beside those on the cluster."""
-SLOW = (
-    *(f"tests/{room}/" for room in ("benchmarks", "gc", "cube", "odf/derived", "odf/sync", "gateway", "ingest/watch")),
-    *(f"tests/{room}/" for room in ("failures", "fuzz", "sandbox", "plateau_conformance")),
-    *(f"tests/{room}/" for room in ("jobs", "odf/merge", "odf/dataset", "protocol_model", "odf/transform")),
-    *(f"tests/cli/test_{name}.py" for name in ("cube", "derivative", "examples", "exchange", "ledger", "skipping")),
-    *(f"tests/table/log/test_{name}.py" for name in ("history", "indices", "interleavings")),
-    *(f"tests/table/maintenance/test_{name}.py" for name in ("clustering", "heal", "property", "races")),
-    "tests/catalog/test_plateau.py",
-    "tests/catalog/test_sql.py::test_anything_else_is_refused",
-    "tests/catalog/test_sql_plan.py::test_files_left_out",
-    "tests/odf/engines/test_contract.py",
-    "tests/odf/engines/test_foreign.py",
-    "tests/hostile/",
-    "tests/table/indexes/test_lookup.py",
-    "tests/cluster/test_profiles.py::test_pods_are_admitted",
-    "tests/odf/test_every_option.py",
-    "tests/odf/test_slices.py::test_sl_10",
-    "tests/table/operations/test_indices.py",
-    "tests/controller/test_derivatives.py::test_a_change_settles",
-    "tests/controller/test_schedules.py",
-    "tests/external/test_crash.py",
-    "tests/table/skipping/test_property.py",
-    "tests/ingest/test_json_lines.py",
-    "tests/tracing/test_sending.py",
-)
-"""Crashes at every call, random histories, whole commands, what waits for engines and collectors: too much for
-`make check`, which takes what is not slow.
-"""
 BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 27 * 60}
 """What a cold run may take on 2 cores. Where CI=true, a suite that outgrows it fails, before CI's own limit cuts it
 off; elsewhere it is a report, as machines differ. The cluster's 18 minutes and the 27 of all others are one sum, as
@@ -160,31 +132,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneProc
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What `make check` leaves out by whole rooms and files is not even imported."""
+    """`make check` does not even import files whose tests are all marked as slow or for the cluster."""
     if "not slow" not in config.option.markexpr:
         return None
-    place = collection_path.relative_to(config.rootpath).as_posix()
-    return True if (f"{place}/" if collection_path.is_dir() else place).startswith((*SLOW, *ON_CLUSTER)) else None
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Exempt modules and collected tests from garbage collection: they stay until the process ends."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.freeze()
-        atexit.register(gc.unfreeze)  # DuckDB reports what the interpreter's last collection does not reach
-        gc.enable()
+    if f"{collection_path.relative_to(config.rootpath).as_posix()}/".startswith(ON_CLUSTER):
+        return True
+    if collection_path.suffix != ".py":
+        return None
+    return True if _LEFT_OUT.search(collection_path.read_text()) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest comes first, so that no process is left with it at the end."""
-    for item in items:
-        if item.nodeid.startswith(SLOW):
-            item.add_marker("slow")
     order: tuple[str | tuple[str, ...], ...] = (*TOGETHER.values(), *LONG, "")
     items.sort(key=lambda item: next(at for at, places in enumerate(order) if item.nodeid.startswith(places)))
 

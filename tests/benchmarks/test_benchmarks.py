@@ -31,6 +31,8 @@ from benchmarks import (
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import Place, place
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 100
 
 

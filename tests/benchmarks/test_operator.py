@@ -15,6 +15,8 @@ from benchmarks.fleet.cluster import cluster
 from benchmarks.fleet.process import kubothek
 from benchmarks.fleet.scenario import Findings, Size, build, measure
 
+pytestmark = pytest.mark.slow
+
 SIZE = Size(datasets=30, commits=8, namespaces=3, interval=10, edits=4)
 
 

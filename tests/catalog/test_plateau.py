@@ -22,7 +22,7 @@ from kubothek.catalog import Dataset, Lake
 from kubothek.errors import DatasetExists
 from kubothek.table.log import Operation
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 REGIONS = ["New York", "Zürich", "50%25", "x+y&z", "a/b", "", "a=b", "tilde~.-_", "東京", "north"]
 

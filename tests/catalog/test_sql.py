@@ -120,6 +120,7 @@ def test_an_unknown_table_is_refused_with_the_near_names(lake: Lake) -> None:
         lake.sql("SELECT * FROM xyz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

@@ -170,6 +170,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "condition"), list(product(SHAPES, CONDITIONS)))
 def test_files_left_out_never_change_the_answer(lake: Lake, shape: str, condition: str) -> None:
     """The same condition in a form that nobody can plan with: as the result of a CASE."""

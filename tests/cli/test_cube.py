@@ -13,6 +13,8 @@ import pytest
 from kubothek import open as open_lake
 from tests.cli.conftest import Kubothek
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kartothek" / "k53-cube" / "store"
 STORE = ("--store", "file:store")
 SHAPE = ("--dimension-columns", "x,y", "--partition-columns", "p")

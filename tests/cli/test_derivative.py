@@ -15,6 +15,8 @@ from kubothek.api.kinds import parse
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE
 
+pytestmark = pytest.mark.slow
+
 PLANES = """
 kind: DatasetSnapshot
 version: 1

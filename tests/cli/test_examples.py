@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.conftest import Kubothek
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ("-f", "examples/stores/local.yaml")
 

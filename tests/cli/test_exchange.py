@@ -17,6 +17,8 @@ from kubothek.table.log import DatasetLog
 from tests.cli.conftest import Kubothek
 from tests.odf.dataset.planes import LEDGER, made, push
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "a-token-for-the-test-0001"
 TOKENS = f"""
 - name: me

@@ -20,6 +20,8 @@ from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, write
 from tests.odf.vectors import GOLDEN
 
+pytestmark = pytest.mark.slow
+
 SNAPSHOT = """
 kind: DatasetSnapshot
 version: 1

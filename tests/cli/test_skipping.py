@@ -16,6 +16,8 @@ from kubothek.table.expressions import parse
 from kubothek.table.scan.plan import Step
 from tests.cli.conftest import Kubothek
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -48,6 +48,7 @@ def test_what_a_field_sets_a_manifest_may_not_set_beside_it(profile: dict[str, A
     assert [key for key in settings if not key.startswith(DENIED_CONF)] == []
 
 
+@pytest.mark.slow
 def test_pods_are_admitted_by_the_restricted_standard(api_server: ApiServer) -> None:
     """In all of their forms. The API server knows no priority class, so that it is left out here."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}

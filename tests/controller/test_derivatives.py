@@ -184,6 +184,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_change_settles_in_topological_order_and_each_runs_once(shape: str) -> None:
     for seed in range(4):  # jobs end in any order

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,6 +22,8 @@ from kubothek.controller.context import CancelJob, FailureClass, JobPhase, JobVi
 from kubothek.controller.kinds import commit as reconciler
 from tests import kstatus
 from tests.controller.fake import COMMIT_SPEC, NAMESPACE, Fake, seen, with_dataset
+
+pytestmark = pytest.mark.slow
 
 NAMES = ("january", "february")
 ALIVE = (JobPhase.PENDING, JobPhase.RUNNING)

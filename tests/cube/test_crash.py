@@ -18,6 +18,8 @@ from tests.cube.small import State, append, build, cube_in, extra, intent_left, 
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 Operate = Callable[[Store], object]
 NOTHING: State = {}
 BUILT: State = {"seed": [1, 2], "extra": [1]}

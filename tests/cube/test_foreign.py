@@ -34,6 +34,8 @@ from tests.cube.small import (
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 BUILT: State = {"seed": [1, 2], "extra": [1]}
 
 

@@ -17,6 +17,8 @@ from kubothek.cube.state import Member
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.schema import type_name
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "kartothek"
 CUBES = [("k53-cube", "geo"), ("k53-cube-legacy", "klee"), ("k53-cube-legacy", "klee-old")]
 

@@ -25,6 +25,8 @@ from tests.cube.small import PREFIX, build, cube_in, intent_left
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 SOAK: Final = bool(os.environ.get("KUBOTHEK_SOAK"))
 COLUMNS: Final = {"seed": "v", "extra": "w"}
 PARTITIONS: Final = (0, 1)

@@ -31,6 +31,8 @@ from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.table.log.memory import MemoryStore
 from tests.table.log.test_interleavings import ALL_CALLS, InTurn
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 SCHEDULES = 4000 if SOAK else 60
 CALLS = 60

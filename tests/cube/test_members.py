@@ -30,6 +30,8 @@ from tests.s3server import S3Server
 from tests.table.log.memory import MemoryStore
 from tests.table.log.table import append as append_alone
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "kartothek" / "k53-cube" / "store"
 CLAIMS = {name: Claim(f"cluster/ns/geo-{name}", "1") for name in ("seed", "extra", "population", "holidays")}
 

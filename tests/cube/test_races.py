@@ -15,6 +15,8 @@ from tests.cube.small import append, at_write, build, cube_in, intent_left, oper
 from tests.faultstore import FaultStore
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("other", ["append", "tag", "same"])
 def test_another_writer_at_any_moment(other: str) -> None:

@@ -16,6 +16,8 @@ from tests.cube.small import PREFIX, SPEC, State, extra, seed, values_of
 from tests.faultstore import FaultStore
 from tests.gc.aging import GRACE, AgingStore
 
+pytestmark = pytest.mark.slow
+
 
 def cube_in(store: AgingStore) -> Cube:
     return Cube(store, CubeLog(store, PREFIX, clock=lambda: store.now), SPEC)

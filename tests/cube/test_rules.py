@@ -16,6 +16,8 @@ from kubothek.errors import CubeInvalid, DatasetExists, IndexInvalid, InputError
 from kubothek.table.log.multi.spec import CubeSpec, memberships
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 SPEC: dict[str, Any] = {"uuid_prefix": "geo", "dimension_columns": ["x", "y"], "partition_columns": ["p"]}
 
 

@@ -20,6 +20,8 @@ from kubothek.table.log.update_skipping import undescribed
 from kubothek.table.operations import Written, write_rows
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 
+pytestmark = pytest.mark.slow
+
 SEED = pa.table({"x": [2, 1, 2, 1], "y": ["b", "a", "a", "b"], "p": [0, 0, 1, 1], "v": [1, 2, 3, 4], "i": [5, 5, 6, 6]})
 PER_X = pa.table({"x": [1, 2], "q": ["s", "t"], "w": [10, 20]})
 PER_Y = pa.table({"y": ["a"], "u": [7.5]})

@@ -15,6 +15,8 @@ from kubothek.cube.handle import Cube
 from kubothek.errors import CubeInvalid, SchemaMismatch
 from kubothek.table.time_zones import zones_of
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 UTC_TYPE, PLAIN = pa.timestamp("us", "UTC"), pa.timestamp("us")

@@ -15,6 +15,8 @@ from kubothek.table.skipping.model import SkippingState
 from tests.external.conftest import FILES, WISH, Trips
 from tests.faultstore import Crash, FaultStore, every_crash
 
+pytestmark = pytest.mark.slow
+
 SMALLER = SkippingState(WISH.indices[:1])
 
 

@@ -24,6 +24,8 @@ from tests.failures.server import Answer, Request, Server
 from tests.failures.verbs import DRY_RUNS, ROWS, Row, verbs
 from tests.sampling import SOAK, sampled
 
+pytestmark = pytest.mark.slow
+
 NOBODY = 65534
 SIZE_KIB = 16 << 10
 MOMENTS = 5

@@ -15,6 +15,8 @@ from kubothek.table.log import DatasetLog
 from tests.faultstore import Crash, Fault, FaultStore
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table({"p": list(range(10)), "x": list(range(10))})
 FULL = StoreUnavailable("No space left on device")
 

@@ -12,6 +12,8 @@ import pytest
 from kubothek.errors import FormatInvalid
 from tests.fuzz.harness import fuzz, variant
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (b'{"a": [1, 2, 3], "b": "text"}', b"[0.5, null, true]")
 
 

@@ -28,6 +28,8 @@ from tests.fuzz.structures import changed, mutations
 from tests.s3server import S3Server
 from tests.sampling import SOAK, sampled
 
+pytestmark = pytest.mark.slow
+
 HEAD = "flights.by-dataset-metadata.json"
 CANARY = "CANARY"
 ROWS = pa.table({"month": [1, 1, 2], "carrier": ["UA", "AA", "UA"], "delay": [1, 2, 3]})

@@ -37,6 +37,8 @@ from tests.odf.test_manifests import ROOT
 from tests.odf.vectors import GOLDEN, VECTORS
 from tests.sampling import SOAK
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = [bytes.fromhex(each["hex"]) for each in VECTORS["blocks"]]
 NEWEST = [path.read_bytes() for path in sorted((GOLDEN / "newest").glob("*/blocks/*"))]
 YAML = [ROOT.encode(), *(each["yaml"].encode() for each in VECTORS["blocks"] if each["yaml"])]

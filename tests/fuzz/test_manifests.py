@@ -7,11 +7,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 import yaml
 
 from kubothek.cli.lint_rules import check
 from kubothek.local.documents import ManifestError
 from tests.fuzz.harness import fuzz
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = [data for file in sorted((ROOT / "examples").rglob("*.yaml")) if b"kubothek.io/" in (data := file.read_bytes())]

@@ -43,6 +43,8 @@ from tests.fuzz.harness import fuzz
 from tests.fuzz.structures import mutated
 from tests.sampling import SOAK
 
+pytestmark = pytest.mark.slow
+
 UUID = "flights"
 RECORD = keys.record(UUID, 1, "x", "0" * 12)
 MANIFEST = f"{keys.native_indices(UUID)}delay/x.json"

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import orjson
+import pytest
 
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.smart import _references
@@ -22,6 +23,8 @@ from tests.fuzz.harness import fuzz
 from tests.gateway.running import WRITER, Running, running
 from tests.gateway.wire import LONG
 from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push
+
+pytestmark = pytest.mark.slow
 
 LIMITS = Limits(
     patience=0.3,

@@ -40,6 +40,8 @@ from kubothek.storage import StoreConfig
 from tests.fuzz.harness import NAMED, Mutation, fuzz
 from tests.sampling import SOAK
 
+pytestmark = pytest.mark.slow
+
 CSV: Final = (
     'id,name,"when",x\n1,"a ""b""",2024-01-31T10:00:00Z,1.5\n2,Zürich,,\n3,"line\nbreak",1999-12-31,-7e300\n'.encode()
 )

@@ -30,6 +30,8 @@ from tests.gateway.test_objects import Answered, ask
 from tests.gateway.wire import LONG, connected, told
 from tests.odf.dataset.planes import LEDGER, UUID, made, push, table
 
+pytestmark = pytest.mark.slow
+
 AS_READER = {"Authorization": f"Bearer {READER}"}
 AS_WRITER = {"Authorization": f"Bearer {WRITER}"}
 MEMORY = "64MB"

@@ -23,6 +23,8 @@ from tests.gateway.test_objects import ask
 from tests.odf.dataset.planes import LEDGER, OWNER, UUID, begun, planes, source
 from tests.testcluster.pki import Authority
 
+pytestmark = pytest.mark.slow
+
 CLAIM = Claim("here/lake/planes", "1")
 WITH = Reach(token=WRITER)
 AS_WRITER = {"Authorization": f"Bearer {WRITER}"}

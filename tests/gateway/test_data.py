@@ -20,6 +20,8 @@ from tests.gateway.running import READER, WRITER, Running, running
 from tests.gateway.test_objects import Answered, ask
 from tests.odf.dataset.planes import LEDGER, UUID, made, push, sound, table
 
+pytestmark = pytest.mark.slow
+
 AS_WRITER = {"Authorization": f"Bearer {WRITER}"}
 AS_READER = {"Authorization": f"Bearer {READER}"}
 INGEST = f"/{UUID}/ingest"

@@ -23,6 +23,8 @@ from tests.gateway.test_smart import pulled, pushed
 from tests.gateway.wire import LONG, told
 from tests.odf.dataset.planes import LEDGER, UUID, made, opened, planes, push, table
 
+pytestmark = pytest.mark.slow
+
 ACCESS = Tokens(TOKENS[:2])
 
 

@@ -20,6 +20,8 @@ from tests.gateway.running import WRITER, Running, running
 from tests.gateway.test_objects import ask
 from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push
 
+pytestmark = pytest.mark.slow
+
 WRITES = {"Authorization": f"Bearer {WRITER}"}
 
 

@@ -22,6 +22,8 @@ from tests.gateway.hostile import KINDS
 from tests.gateway.siege import besieged
 from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push, sound
 
+pytestmark = pytest.mark.slow
+
 MANY: Final = 10_000 if os.environ.get("KUBOTHEK_SOAK") else 300
 _THREADS: Final = 32
 """Of the gateway; they stay."""

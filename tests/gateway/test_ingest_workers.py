@@ -25,6 +25,8 @@ from tests.gateway.running import WRITER, Running, running
 from tests.gateway.test_objects import Answered, ask
 from tests.odf.dataset.planes import LEDGER, OWNER, UUID, begun, push, source, table
 
+pytestmark = pytest.mark.slow
+
 HUNGRY = "CASE model WHEN 'big' THEN damerau_levenshtein(repeat('x', n), repeat('y', n)) ELSE 0 END"
 """For one model 576 MB in one call of a function, which nothing interrupts; for others nothing."""
 ENDLESS = "CASE model WHEN 'long' THEN levenshtein(repeat('x', n * 40), repeat('y', n * 40)) ELSE 0 END"

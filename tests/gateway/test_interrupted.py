@@ -26,6 +26,8 @@ from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.gateway.running import Running, running
 from tests.odf.dataset.planes import LEDGER, made, opened, push
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "token-of-everybody-0003"
 TOKENS = {"name": "all", "token": TOKEN, "pull": ["*"], "push": ["*"]}
 SLOWLY = Reach(token=TOKEN, objects_at_once=1)

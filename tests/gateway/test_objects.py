@@ -23,6 +23,8 @@ from kubothek.table.log.model import keys
 from tests.gateway.running import READER, WRITER, Running, running
 from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:

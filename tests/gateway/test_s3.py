@@ -19,6 +19,8 @@ from tests.gateway.test_objects import ask
 from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push, sound, table
 from tests.s3server import S3Server
 
+pytestmark = pytest.mark.slow
+
 WITH = Reach(token=WRITER)
 
 

@@ -15,6 +15,8 @@ from kubothek.table.log.model import keys
 from tests.gateway.running import FORCER, READER, WRITER, Running, running
 from tests.odf.dataset.planes import LEDGER, UUID, made, opened, planes, push, sound, table
 
+pytestmark = pytest.mark.slow
+
 WITH = Reach(token=WRITER)
 
 

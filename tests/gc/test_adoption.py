@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
+import pytest
+
 from kubothek.gc import Mode, Retention, collect
 from kubothek.table.indexes import IndexKind
 from kubothek.table.log.model import keys
@@ -12,6 +14,8 @@ from tests.gc.aging import AgingStore, log_of
 from tests.table.log.indexed import create
 from tests.table.log.plateaulike import put_foreign_schema
 from tests.table.log.table import UUID, append, write
+
+pytestmark = pytest.mark.slow
 
 LATER = timedelta(days=2)
 THEIRS = f"{UUID}/indices/x/theirs.by-dataset-index.parquet"

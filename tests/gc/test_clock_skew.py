@@ -12,6 +12,8 @@ from tests.gc.aging import GRACE, AgingStore, contents, dangling
 from tests.gc.test_collect import four_versions
 from tests.table.log.table import CLAIM, UUID
 
+pytestmark = pytest.mark.slow
+
 SKEWS = [timedelta(0), timedelta(hours=3), timedelta(days=400), -timedelta(hours=3), -timedelta(days=400)]
 
 

@@ -31,6 +31,8 @@ from tests.faultstore import Crash, Fault, FaultStore
 from tests.gc.aging import GRACE, AgingStore, contents, log_of
 from tests.table.log.table import SCHEMA, UUID, append, keys_below, present, started, write
 
+pytestmark = pytest.mark.slow
+
 LATER = timedelta(days=2)
 ONE = [Retention(versions=1)]
 

@@ -19,6 +19,8 @@ from tests.gc.aging import GRACE, AgingStore, contents, dangling, log_of
 from tests.gc.test_collect import overwrite
 from tests.table.log.table import SCHEMA, UUID, append, keys_below, started, write
 
+pytestmark = pytest.mark.slow
+
 TWO = [Retention(versions=2)]
 
 T = TypeVar("T")

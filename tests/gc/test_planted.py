@@ -15,6 +15,8 @@ from kubothek.gc.sweep import Sweep
 from kubothek.storage import ObjectInfo
 from tests.gc import test_collect, test_crash, test_races
 
+pytestmark = pytest.mark.slow
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

@@ -23,6 +23,8 @@ from tests.gc.test_collect import died_at_its_head, overwrite
 from tests.table.log.plateaulike import ForeignWriter
 from tests.table.log.table import UUID, append, appending, present, started, write
 
+pytestmark = pytest.mark.slow
+
 TWO = [Retention(versions=2)]
 Event = Callable[[], object]
 

@@ -9,6 +9,8 @@ import pytest
 from kubothek.errors import InputError
 from kubothek.gc.retention import Retention, is_retained, may_be_read
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 3, 29, 3, tzinfo=UTC)
 DAY = timedelta(days=1)
 

@@ -34,6 +34,8 @@ from tests.s3server import S3Server
 from tests.table.log.memory import MemoryStore
 from tests.table.log.table import append, present
 
+pytestmark = pytest.mark.slow
+
 
 def listing(keys: Iterable[str]) -> Iterator[ObjectInfo]:
     return (ObjectInfo(key, 10, "e", START) for key in keys)

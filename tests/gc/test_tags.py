@@ -31,6 +31,8 @@ from tests.gc.test_races import at_each_call
 from tests.table.log.plateaulike import ForeignWriter
 from tests.table.log.table import UUID, append, keys_below, present, started, values_of, write
 
+pytestmark = pytest.mark.slow
+
 ONE = [Retention(versions=1)]
 
 

@@ -22,6 +22,8 @@ from kubothek.sql.query import memory_bytes
 from tests.hostile.conftest import Site
 from tests.sampling import SOAK
 
+pytestmark = pytest.mark.slow
+
 STATEMENTS: Final[list[dict[str, Any]]] = yaml.safe_load(Path(__file__).with_name("greedy.yaml").read_text())
 CHOSEN: Final = [each for each in STATEMENTS if SOAK or each.get("quick")]
 LIMITS: Final = Limits("256MB", 3.0) if SOAK else Limits("64MB", 0.5)

@@ -16,6 +16,8 @@ from kubothek.errors import SourceRefused
 from kubothek.ingest import UrlPolicy
 from tests.hostile.conftest import Site, cases
 
+pytestmark = pytest.mark.slow
+
 ALLOWED = ("data.example", "*.open.example")
 
 

@@ -10,6 +10,8 @@ from kubothek.errors import DataTypeMismatch, InputError, SchemaMismatch, Source
 from kubothek.ingest import Format
 from tests.ingest.conftest import Files, Pack, columns
 
+pytestmark = pytest.mark.slow
+
 JSON = Format.JSON_LINES
 
 

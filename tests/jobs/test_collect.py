@@ -20,6 +20,8 @@ from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
 
+pytestmark = pytest.mark.slow
+
 DAY = timedelta(days=1)
 TWO = [{"versions": 2}]
 

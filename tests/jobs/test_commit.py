@@ -23,6 +23,8 @@ from kubothek.storage.file import FileStore
 from tests.jobs.conftest import Here, with_spark
 from tests.table.log.hashes import require_hashes
 
+pytestmark = pytest.mark.slow
+
 HEADER = "year,month,day,dep_delay,carrier,time_hour\n"
 FLIGHTS = [
     f"2013,{1 + i % 3},{1 + i % 28},{'NA' if i % 7 == 0 else i},{'UA' if i % 2 else 'AA'},2013-01-01T{i % 24:02}:00:00Z"

@@ -18,6 +18,8 @@ from kubothek.table.operations import delete
 from tests.faultstore import WRITES, FaultStore
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
 
+pytestmark = pytest.mark.slow
+
 TABLE = {"partition_on": ["p"]}
 
 

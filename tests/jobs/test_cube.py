@@ -17,6 +17,8 @@ from kubothek.table.log import owner_of
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.jobs.conftest import Here, with_spark
 
+pytestmark = pytest.mark.slow
+
 MEMBERS = ("seed", "extra", "names")
 SHAPE = {"dimension_columns": ["x", "y"], "partition_columns": ["p"], "index_columns": ["w"]}
 SEED = "p,x,y,v\n1,1,1,10\n1,2,1,20\n2,1,1,30\n"

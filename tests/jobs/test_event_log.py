@@ -15,6 +15,8 @@ from kubothek.jobs import event_log
 from kubothek.storage import Store
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 APPLICATION = "eventlog_v2_january-1"
 
 

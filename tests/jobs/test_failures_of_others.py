@@ -16,6 +16,8 @@ from kubothek.table.log.model import keys
 from tests.jobs.conftest import Here
 from tests.s3server import S3Server
 
+pytestmark = pytest.mark.slow
+
 
 class Web:
     """Serves one file, answering 503 to the requests whose numbers (from 1) are in ``down``."""

@@ -16,6 +16,8 @@ from kubothek.odf.sources.fetch.containers import OUT
 from tests.jobs.conftest import Here
 from tests.jobs.test_ledger import defined, names, polled, sound
 
+pytestmark = pytest.mark.slow
+
 COUNTING = """\
 n="${ODF_ETAG:-0}"
 echo "id,name,seats"

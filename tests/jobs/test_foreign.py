@@ -19,6 +19,8 @@ from tests.jobs.conftest import Here
 from tests.jobs.test_transform import LARGE, Lake, lake, refs, transform
 from tests.odf.engines.world import serving
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["lake"]
 
 

@@ -15,6 +15,8 @@ from kubothek.table.log.model import keys
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 TABLE = {"indices": [{"column": "a", "kind": "Kartothek"}]}
 
 

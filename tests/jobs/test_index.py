@@ -14,6 +14,8 @@ from kubothek.table.indexes import IndexKind, lookup, native
 from kubothek.table.indexes.reading import collect_from_files
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 NATIVE = {"partition_on": ["part"], "indices": [{"column": "id", "kind": "Native"}]}
 KARTOTHEK = {"partition_on": ["part"], "indices": [{"column": "id", "kind": "Kartothek"}]}
 

@@ -17,6 +17,8 @@ from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 TABLE = {"indices": [{"column": "n", "kind": "Kartothek"}]}
 
 

@@ -18,6 +18,8 @@ from kubothek.table.bucketing import Bucketing
 from kubothek.table.layout import Layout
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 ROWS = 20_000
 Json = dict[str, Any]
 LAYOUT: Json = {"partition_on": ["k"], "sort_by": ["s", "x"], "bucket_by": ["x"], "num_buckets": 3}

@@ -21,6 +21,8 @@ from kubothek.odf.spec.identity import OwnerKey
 from kubothek.table.layout import Layout as TableLayout
 from tests.jobs.conftest import SEED, UUID, Here
 
+pytestmark = pytest.mark.slow
+
 READ: dict[str, Any] = {"kind": "Csv", "header": True, "schema": ["id BIGINT NOT NULL", "name STRING", "seats BIGINT"]}
 SNAPSHOT = {"kind": "Snapshot", "primaryKey": ["id"]}
 PUSHED = {"kind": "AddPushSource", "sourceName": "default", "read": READ, "merge": SNAPSHOT}

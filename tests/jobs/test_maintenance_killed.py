@@ -35,6 +35,8 @@ from tests.jobs import test_collect as collecting
 from tests.jobs import test_compact as compacting
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 KEPT = {4: [3], 3: [2]}
 """The two versions of :func:`tests.jobs.test_collect.filled` that the policy keeps, and what they hold."""
 

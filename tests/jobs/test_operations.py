@@ -17,6 +17,8 @@ from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs.conftest import Here
 from tests.table.log.hashes import require_hashes
 
+pytestmark = pytest.mark.slow
+
 TABLE = {"partition_on": ["p"]}
 FIRST = "p,v,w\n" + "".join(f"{p},{v},{'x' if v % 2 else ''}\n" for p in (1, 2, 3) for v in range(p * 10, p * 10 + 4))
 

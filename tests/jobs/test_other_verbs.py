@@ -15,6 +15,8 @@ from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 
 def inspected(here: Here, *uuids: str) -> JobResult:
     result, code = here.run(here.inspect_job(*uuids))

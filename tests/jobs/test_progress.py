@@ -14,6 +14,8 @@ from kubothek.api.jobs import Progress
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import PodAnnotation, Reporter
 
+pytestmark = pytest.mark.slow
+
 
 def told(out: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line)["progress"] for line in out.getvalue().splitlines()]

@@ -18,6 +18,8 @@ from kubothek.errors import StoreUnavailable
 from kubothek.sandbox import limited
 from tests.jobs.conftest import CLAIM, UUID, Here
 
+pytestmark = pytest.mark.slow
+
 SQL = "SELECT carrier, sum(delay)::BIGINT AS delay FROM flights GROUP BY 1 ORDER BY 1"
 ANSWER = [{"carrier": "AA", "delay": 7}, {"carrier": "UA", "delay": -3}]
 

@@ -17,6 +17,8 @@ from kubothek.jobs.progress import Reporter
 from kubothek.storage import Store, StoreConfig, open_store
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 
+pytestmark = pytest.mark.slow
+
 SQL = "SELECT carrier, count(*) AS n FROM flights GROUP BY 1"
 
 

@@ -12,6 +12,8 @@ from kubothek.table.expressions import parse
 from kubothek.table.scan.plan import SKIPPING_STEP, plan
 from tests.jobs.conftest import UUID, Here
 
+pytestmark = pytest.mark.slow
+
 MINMAX = {"type": "MinMax", "columns": ["id"]}
 BLOOM = {"type": "BloomFilter", "columns": ["name"]}
 PREFIX = {"type": "Prefix", "columns": ["name"], "params": {"length": "6"}}

@@ -28,6 +28,8 @@ from tests.odf.dataset.planes import table as table_of_planes
 from tests.odf.sync.static import Static, static
 from tests.testcluster.pki import Authority
 
+pytestmark = pytest.mark.slow
+
 LOCAL = {"allowed_hosts": ("*",), "allow_local": True}
 
 

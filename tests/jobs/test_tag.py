@@ -16,6 +16,8 @@ from kubothek.table.log import DatasetLog, Operation
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 
 def filled(here: Here) -> None:
     """Versions 1 to 3."""

@@ -19,6 +19,8 @@ from kubothek.table.log.model import keys
 from tests.jobs.conftest import Here
 from tests.webserver import Web, web
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["web"]
 
 READ: dict[str, Any] = {"kind": "Csv", "header": True, "schema": ["event_time TIMESTAMP", "id BIGINT", "seats BIGINT"]}

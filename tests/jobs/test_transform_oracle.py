@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from tests.odf.transform.streams import flights, random_cuts, weather
 from tests.odf.transform.world import added_up, freeze, run, sql
 
+pytestmark = pytest.mark.slow
+
 QUERIES = {
     "windows": (
         "SELECT window.start AS event_time, window.end AS until, carrier, count(*) AS n, sum(delay) AS s, "

@@ -12,6 +12,8 @@ from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow
+
 TABLE = {"indices": [{"column": "a", "kind": "Kartothek"}]}
 
 

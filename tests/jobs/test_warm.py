@@ -19,6 +19,8 @@ from kubothek.jobs import outcome, warm
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.spark import session
 
+pytestmark = pytest.mark.slow
+
 JOB = {"kubothek.io/job-spec": '{"verb": "commit"}', "kubothek.io/executor-template": '{"kind": "Pod"}'}
 
 

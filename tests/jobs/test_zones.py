@@ -16,6 +16,8 @@ from kubothek.table.time_zones import zones_of
 from tests.jobs.conftest import UUID, Here
 from tests.jobs.test_query import becomes, done, query_job
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 
 

@@ -33,6 +33,8 @@ from kubothek.odf.spec.timestamps import Timestamp
 from tests.odf.making import KEY
 from tests.odf.vectors import GOLDEN
 
+pytestmark = pytest.mark.slow
+
 Schema = dict[str, Any]
 HASH = str(Multihash.sha3(b"x"))
 TEXTS = {

@@ -73,6 +73,7 @@ def test_op_03_and_dat_03_rows_are_checked_over_batches(store: Store) -> None:
     assert (first(store, forged.layout).code, first(store, forged.layout).row) == ("DataCorrection", count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "written",
     [
@@ -145,6 +146,7 @@ def test_dat_04_and_sl_11_columns_are_named(store: Store, code: str, column: str
     assert (first(store).code, first(store).column) == (code, column)
 
 
+@pytest.mark.slow
 def test_sl_10_what_is_no_parquet_is_found(store: Store) -> None:
     maker = Maker(store)
     maker.start()

@@ -11,6 +11,8 @@ from plateau.io.testing.delete import *  # noqa: F403
 from kubothek.table.log.model.head import TOMBSTONE
 from tests.plateau_conformance.adapter import StoreFactory
 
+pytestmark = pytest.mark.slow
+
 HEAD = ".by-dataset-metadata.json"
 
 

@@ -16,6 +16,8 @@ from tests.protocol_model.programs import Rules
 from tests.protocol_model.scenarios import Scenario
 from tests.sampling import SOAK
 
+pytestmark = pytest.mark.slow
+
 PROTOCOL = Rules()
 LARGE = {
     scenarios.plateau_beside_two_writers,

@@ -20,6 +20,8 @@ from kubothek.sandbox import limited
 from kubothek.sandbox.limited import Cause, Work, WorkerFailed
 from tests.sandbox import tasks
 
+pytestmark = pytest.mark.slow
+
 MEMORY = 256 << 20
 LONG = 60.0
 

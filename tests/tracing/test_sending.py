@@ -13,6 +13,8 @@ from kubothek.tracing import Ended, Place, RunTrace, Stages, span
 from kubothek.tracing.sending import RATIO, ratio_of
 from tests.tracing.collector import collector, tree
 
+pytestmark = pytest.mark.slow
+
 RUN = RunTrace("5a0c1b52")
 
 

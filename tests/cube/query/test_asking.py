@@ -18,6 +18,8 @@ from kubothek.storage import StoreConfig, open_store
 from kubothek.table.expressions import Predicate, parse
 from tests.cube.query.small import built
 
+pytestmark = pytest.mark.slow
+
 COLUMNS: dict[str, pa.DataType] = {
     "x": pa.int64(),
     "big": pa.uint64(),

@@ -17,6 +17,8 @@ from tests.cube.query.world import Content, Question, Shape, Table, answer
 from tests.properties.filters import Filter
 from tests.table import golden
 
+pytestmark = pytest.mark.slow
+
 STORES = ("k53-cube", "k53-cube-legacy")
 CUBES = {
     (store, prefix): cube

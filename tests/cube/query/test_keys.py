@@ -15,6 +15,8 @@ import pytest
 from kubothek.cube.query import keys
 from kubothek.cube.query.keys import Cells
 
+pytestmark = pytest.mark.slow
+
 VALUES: list[Any] = [[2, 0, 1], ["b", "", "é"], [0.0, nan, -1.5], [True, False, True], [b"x", b"", b"\xff"]]
 VALUES += [[date(2024, 1, 1), date(1960, 1, 1), date(3000, 1, 1)], [Decimal("1.10"), Decimal("-1.00"), Decimal("0.00")]]
 

@@ -20,6 +20,8 @@ from kubothek.table.log.update_skipping import reskip
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from tests.cube.query.small import built, rows, sales
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:

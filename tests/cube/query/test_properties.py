@@ -22,6 +22,8 @@ from kubothek.table.log.update_skipping import reskip
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from tests.cube.query.world import Content, Question, Refused, Shape, answer, questions, rows_of, shapes
 
+pytestmark = pytest.mark.slow
+
 _KINDS = {
     **dict.fromkeys(("x", "i", "p"), ("MinMax", "ValueList", "BloomFilter")),
     **dict.fromkeys(("y", "s", "q"), ("MinMax", "ValueList", "BloomFilter", "Prefix", "Suffix", "TokenList")),

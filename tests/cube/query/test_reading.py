@@ -16,6 +16,8 @@ from kubothek.storage import Store, StoreConfig, open_store
 from tests.cube.query.small import built, rows
 from tests.s3server import S3Server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:

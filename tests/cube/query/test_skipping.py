@@ -24,6 +24,8 @@ from kubothek.table.log.update_skipping import reskip
 from kubothek.table.scan.plan import SKIPPING_STEP
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(200 if os.environ.get("KUBOTHEK_SOAK") else 3)
 QUERIES = 25
 WITHOUT = tuple(step for step in planning._STEPS if step[0] != SKIPPING_STEP)

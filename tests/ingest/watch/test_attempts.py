@@ -15,6 +15,8 @@ from kubothek.table.operations import Written
 from tests.faultstore import Crash
 from tests.ingest.watch.conftest import Lake, LineLoader
 
+pytestmark = pytest.mark.slow
+
 
 class Killing(LineLoader):
     """Ends as a killed process does, or otherwise, when it reads one of some files."""

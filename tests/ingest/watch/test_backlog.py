@@ -6,11 +6,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubothek.ingest.watch import Backlog, Landed
 from kubothek.ingest.watch.landing import LANDED
+
+pytestmark = pytest.mark.slow
 
 ZERO = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -27,6 +27,8 @@ from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log import DatasetLog
 from tests.faultstore import Crash, Fault, FaultStore
 
+pytestmark = pytest.mark.slow
+
 FILES, RUNS = (100_000, 50) if os.environ.get("KUBOTHEK_SOAK") else (2_000, 10)
 OWNER = "cluster/default/events"
 

@@ -26,6 +26,8 @@ from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
 from tests.s3server import S3Server
 
+pytestmark = pytest.mark.slow
+
 
 class Landing(Here):
     """A store in which files land, and a source of a dataset that takes them."""

@@ -10,6 +10,8 @@ from kubothek.ingest.watch import Landing
 from kubothek.storage import ObjectInfo
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 
 def holds(landing: Landing, key: str, size: int = 1) -> bool:
     return landing.holds(ObjectInfo(key, size, "e", datetime(2026, 1, 1, tzinfo=UTC)))

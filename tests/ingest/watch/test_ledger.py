@@ -19,6 +19,8 @@ from kubothek.ingest.watch.runs import ENTRIES, RunReader, merged
 from tests.faultstore import FaultStore
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 File = tuple[str, str]

@@ -16,6 +16,8 @@ from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.ingest.watch.conftest import UUID, Lake, LineLoader, refusal
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_landed_is_taken_and_taken_once(lake: Lake) -> None:
     lake.land("a", "1", "2")

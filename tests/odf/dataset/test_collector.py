@@ -20,6 +20,8 @@ from tests.faultstore import Crash, Fault, FaultStore
 from tests.gc.aging import GRACE, AgingStore
 from tests.odf.dataset.planes import APPEND, LAYOUT, OWNER, UUID, begun, planes, sound, source
 
+pytestmark = pytest.mark.slow
+
 KEEP_ONE = Retention(versions=1)
 
 

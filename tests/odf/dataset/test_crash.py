@@ -19,6 +19,8 @@ from tests.faultstore import WRITES, Crash, Fault, FaultStore, every_crash
 from tests.odf.dataset.planes import APPEND, OWNER, UUID, begun, planes, sound, source
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 Operate = Callable[[Store], object]
 
 

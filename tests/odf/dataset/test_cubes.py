@@ -11,6 +11,8 @@ from kubothek.table.log import DatasetLog
 from tests.cube.small import build, cube_in, state
 from tests.odf.dataset.planes import APPEND, OWNER, begun, made, push, source
 
+pytestmark = pytest.mark.slow
+
 ANOTHER = "dataset 'more' is a ledger, .* cannot be in a cube"
 
 

@@ -17,6 +17,8 @@ from tests.faultstore import Crash, FaultStore, every_crash
 from tests.odf.dataset.planes import UUID, made, opened, planes, push, sound, table
 from tests.s3server import S3Server
 
+pytestmark = pytest.mark.slow
+
 
 def exported(store: Store, other: Store) -> None:
     made(store)

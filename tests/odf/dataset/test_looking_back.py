@@ -18,6 +18,8 @@ from kubothek.table.log.model import keys
 from tests.faultstore import FaultStore
 from tests.odf.dataset.planes import APPEND, LAYOUT, UUID, made, opened, push
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = "odf/blocks/"
 
 

@@ -18,6 +18,8 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.ownership import Claim, take_claim
 from tests.odf.dataset.planes import APPEND, LAYOUT, UUID, made, opened, planes, push, sound, source, table
 
+pytestmark = pytest.mark.slow
+
 REF = keys.chain_ref(UUID)
 
 

@@ -20,6 +20,8 @@ from kubothek.table.log.model.ledgers import ChainMove, LedgerChange
 from tests.faultstore import FaultStore
 from tests.odf.dataset.planes import APPEND, LEDGER, UUID, made, opened, planes, push, sound, table
 
+pytestmark = pytest.mark.slow
+
 
 def interrupted(store: Store, other: Callable[[], object], nth: int = 1) -> Root:
     """A root whose ``nth`` swap of the head comes right after another writer's."""

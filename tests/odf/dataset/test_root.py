@@ -57,6 +57,8 @@ from tests.odf.dataset.planes import (
     table,
 )
 
+pytestmark = pytest.mark.slow
+
 POLLING = SetPollingSource(fetch=FetchStepUrl(url="https://example.org/planes"), read=ReadStepNdJson(), merge=SNAPSHOT)
 
 

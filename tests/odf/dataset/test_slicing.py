@@ -16,6 +16,8 @@ from kubothek.odf import Layout, Timestamp, Vocabulary, logical_hash
 from kubothek.odf.dataset.slicing import SliceWriter, Types, evolved, slice_schema
 from kubothek.storage import Store
 
+pytestmark = pytest.mark.slow
+
 NOON = Timestamp.parse("2024-01-01T12:00:00Z")
 TIME = pa.timestamp("ms", "UTC")
 

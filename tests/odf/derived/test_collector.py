@@ -26,6 +26,8 @@ from tests.faultstore import ALL, Crash, Fault, FaultStore
 from tests.gc.aging import GRACE, AgingStore
 from tests.odf.derived.world import PER_CARRIER, SNAPSHOT, layout, owner, rows, runs, source, transform
 
+pytestmark = pytest.mark.slow
+
 
 class DiskStore(AgingStore):
     """One whose objects lie on the disk as well, where slices are read."""

@@ -23,6 +23,8 @@ from kubothek.table.log.model import keys
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.odf.derived.world import LATE, answer, derived, opened, pull, push, root, runs, sound, table, transform
 
+pytestmark = pytest.mark.slow
+
 Operate = Callable[[Store], object]
 
 

@@ -34,6 +34,8 @@ from tests.odf.transform.streams import flights, weather
 from tests.odf.transform.test_kinds import queries
 from tests.odf.transform.world import added_up, batches, run, sql
 
+pytestmark = pytest.mark.slow
+
 QUERY = (
     "SELECT window.start AS event_time, carrier, count(*) AS flights, sum(delay) AS delay, avg(delay / 7.0) AS mean, "
     "max(delay) AS most, list(id ORDER BY id) AS ids FROM flights GROUP BY window(event_time, '1 hour'), carrier"

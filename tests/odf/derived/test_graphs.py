@@ -25,6 +25,8 @@ from tests.faultstore import Crash, Fault, FaultStore
 from tests.odf.derived.test_histories import COLUMNS, START, some
 from tests.odf.derived.world import APPEND, answer, derived, opened, pull, push, root, table, transform
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 SEEDS = [random.randrange(1 << 32) for _ in range(100)] if SOAK else [1, 2]
 INPUTS = {"late": ["flights"], "counts": ["late"], "merged": ["late", "more"], "last": ["counts", "merged"]}

@@ -22,6 +22,8 @@ from kubothek.table.log import DatasetLog
 from kubothek.verify import verify_dataset
 from tests.odf.derived.world import APPEND, answer, derived, opened, pull, push, root, settle, sound, table, transform
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 START = datetime(2026, 11, 22, tzinfo=UTC)
 QUERIES = {

@@ -13,6 +13,8 @@ from kubothek.table.log import DatasetLog
 from kubothek.verify import verify_dataset
 from tests.odf.derived.world import LATE, PER_CARRIER, derived, pull, push, root, transform
 
+pytestmark = pytest.mark.slow
+
 HUNGRY = "SELECT event_time, id, damerau_levenshtein(repeat(carrier, 4000), repeat('y', 8000)) AS delay FROM flights"
 """256 MB in one call of a function."""
 ENDLESS = "SELECT event_time, id, levenshtein(repeat(carrier, 5000), repeat('y', 10000)) AS delay FROM flights"

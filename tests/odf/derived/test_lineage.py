@@ -15,6 +15,8 @@ from kubothek.odf.spec.sources import TransformSql
 from kubothek.storage import Store
 from tests.odf.derived.world import APPEND, PER_CARRIER, derived, opened, pull, push, root, settle, transform
 
+pytestmark = pytest.mark.slow
+
 
 def built(store: Store) -> None:
     """flights -> late -> both <- more, and carriers from flights."""

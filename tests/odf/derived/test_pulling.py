@@ -40,6 +40,8 @@ from tests.odf.derived.world import (
     transform,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_dt_03_a_run_takes_all_blocks_and_offsets_since_the_last(store: Store) -> None:
     root(store)

@@ -50,6 +50,8 @@ from tests.odf.derived.world import (
     transform,
 )
 
+pytestmark = pytest.mark.slow
+
 QUERIES = {"late": LATE, "carriers": PER_CARRIER}
 
 

@@ -35,6 +35,8 @@ from tests.odf.derived.world import (
 )
 from tests.odf.engines.world import IMAGE, Both, declared, driven, pull
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 11, 22, tzinfo=UTC)
 QUERIES = {
     "rows": (LATE, ("flights",)),

@@ -34,6 +34,8 @@ from kubothek.storage import Store
 from tests.odf.derived.world import APPEND, LATE, opened, push, root, runs, sound, table
 from tests.odf.engines.world import declared, driven, pull
 
+pytestmark = pytest.mark.slow
+
 TWO = OffsetInterval(start=0, end=1)
 PROGRESS = TransformResponseProgress()
 COLUMNS = ("id", "carrier", "delay")

@@ -23,6 +23,8 @@ from kubothek.storage import StoreConfig, open_store
 from kubothek.table.layout import Layout
 from tests.odf.merge.world import MS, Model, Record, World, a_set, columns, moment, shown
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 NAN = float("nan")
 COLUMNS = columns(p=pa.int64(), k=pa.string(), v=pa.float32(), t=MS)

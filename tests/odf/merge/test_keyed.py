@@ -25,6 +25,8 @@ from kubothek.table.log import DatasetLog
 from kubothek.table.log.model.ledgers import ChainNote
 from tests.odf.merge.world import World, columns, moment
 
+pytestmark = pytest.mark.slow
+
 SNAPSHOT = MergeStrategySnapshot(primary_key=("k", "j"))
 LEDGER = MergeStrategyLedger(primary_key=("j", "k"))
 

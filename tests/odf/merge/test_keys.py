@@ -17,6 +17,8 @@ from kubothek.table.indexes.lookup import values_held
 from kubothek.table.layout import Layout
 from tests.odf.merge.world import World, columns, moment
 
+pytestmark = pytest.mark.slow
+
 NAN = float("nan")
 VALUES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int32(), [5, -7, 0, None, 2**31 - 1]),

@@ -22,6 +22,8 @@ from kubothek.odf.validation.state import Vocabulary
 from kubothek.storage import Store
 from tests.odf.merge.world import MS, Model, World, columns, moment, shown
 
+pytestmark = pytest.mark.slow
+
 NAN = float("nan")
 APPEND = MergeStrategyAppend()
 LEDGER = MergeStrategyLedger(primary_key=("k",))

@@ -21,6 +21,8 @@ from kubothek.table.log import Transaction
 from kubothek.table.operations import delete, rewrite_here
 from tests.odf.merge.world import MS, Record, World, columns, moment, shown
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = columns(p=pa.int64(), k=pa.int64(), v=pa.string())
 APPEND = MergeStrategyAppend()
 LEDGER = MergeStrategyLedger(primary_key=("k",))

@@ -25,6 +25,8 @@ from tests.gateway.running import WRITER, Running, running
 from tests.odf.dataset.planes import LAYOUT, LEDGER, UUID, made, opened, push, sound, table
 from tests.odf.sync.static import static
 
+pytestmark = pytest.mark.slow
+
 HASTY = RetryPolicy(unreachable=0.1, troubled=0.1, silence=5.0)
 SLICES = 2
 CHAIN = keys.chain(UUID)

@@ -18,6 +18,8 @@ from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
 from tests.odf.vectors import GOLDEN
 
+pytestmark = pytest.mark.slow
+
 NEWEST = GOLDEN / "newest"
 
 

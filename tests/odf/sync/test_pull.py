@@ -24,6 +24,8 @@ from tests.odf.dataset.planes import APPEND, LEDGER, UUID, begun, made, opened, 
 from tests.odf.sync.chains import forged
 from tests.odf.sync.static import Static, static
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 200 if os.environ.get("KUBOTHEK_SOAK") else 6
 HASTY = RetryPolicy(unreachable=0.1, troubled=0.1, silence=5.0)
 

@@ -16,6 +16,8 @@ from kubothek.storage.retry import RetryPolicy
 from tests.ingest.test_urls import resolving_to
 from tests.webserver import Web, web
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["web"]
 
 HASTY = RetryPolicy(unreachable=0.1, troubled=0.1, silence=5.0)

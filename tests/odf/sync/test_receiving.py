@@ -15,6 +15,8 @@ from kubothek.odf.sync.connections import into_kept_memory
 from kubothek.odf.sync.repository import PIECE
 from tests.webserver import Fault, Web, web
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["web"]
 
 BODY = random.Random(1).randbytes(3 * PIECE + 77)

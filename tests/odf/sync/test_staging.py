@@ -22,6 +22,8 @@ from kubothek.storage.sha3_multibuffer import Lanes
 from tests.odf.dataset.planes import LAYOUT
 from tests.testcluster.base import wait_until
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60.0
 MOMENT = 0.3
 

@@ -34,6 +34,8 @@ from kubothek.odf.sync.smart.messages import (
 )
 from kubothek.odf.sync.smart.pushing import targets_of
 
+pytestmark = pytest.mark.slow
+
 KAMU, VERSIONED, SPEC = Dialect.KAMU, Dialect.VERSIONED, Dialect.SPEC
 A, B = Multihash.sha3(b"a"), Multihash.sha3(b"b")
 SLICE = Named(Kind.DATA, A, 7)

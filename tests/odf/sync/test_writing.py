@@ -15,6 +15,8 @@ from kubothek.odf.sync.pull import block_writer
 from kubothek.storage import Store
 from tests.odf.dataset.planes import LAYOUT
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 30.0
 
 

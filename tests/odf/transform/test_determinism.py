@@ -11,6 +11,8 @@ from tests.odf.transform.streams import flights, random_cuts, weather
 from tests.odf.transform.test_kinds import KINDS
 from tests.odf.transform.world import run, sql
 
+pytestmark = pytest.mark.slow
+
 KIND = ["sums", "values", "hopping", "newest", "left join", "temporal join"]
 
 

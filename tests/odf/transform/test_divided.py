@@ -23,6 +23,8 @@ from tests.odf.transform.streams import FLIGHTS, WEATHER, flights, random_cuts, 
 from tests.odf.transform.test_kinds import KINDS
 from tests.odf.transform.world import Stream, at, run, sql, whole
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -11,6 +11,8 @@ import pytest
 
 from kubothek.odf.transform.exact import bins, rounded
 
+pytestmark = pytest.mark.slow
+
 POOLS = {
     "plain": lambda r: r.uniform(-1000, 1000),
     "wide": lambda r: r.uniform(-1, 1) * 10.0 ** r.randint(-300, 300),

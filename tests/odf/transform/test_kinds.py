@@ -13,6 +13,8 @@ from kubothek.odf.transform import checkpoint
 from tests.odf.transform.streams import FLIGHTS, flights, random_cuts, weather
 from tests.odf.transform.world import Stream, added_up, at, batches, plainly, run, sql, whole
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 _VERSIONS = (
     "(SELECT * FROM weather QUALIFY row_number() OVER (PARTITION BY carrier, event_time ORDER BY wind DESC) = 1)"

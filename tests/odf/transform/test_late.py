@@ -16,6 +16,8 @@ from kubothek.errors import FormatInvalid, TransformInvalid
 from kubothek.odf.transform.late import _left_before
 from tests.odf.transform.world import START, Row, Stream, added_up, at, plainly, run, sql, whole
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 SEEDS = range(50) if SOAK else range(2)
 MS = pa.timestamp("ms", "UTC")

@@ -15,6 +15,8 @@ from tests.hostile.conftest import cases
 from tests.odf.transform.streams import FLIGHTS, WEATHER
 from tests.odf.transform.world import NAMES, Stream, at, run, sql
 
+pytestmark = pytest.mark.slow
+
 INPUTS = {"flights": Stream("flights", FLIGHTS).schema, "weather": Stream("weather", WEATHER).schema}
 GROUPED = "SELECT max(event_time) AS event_time, {} AS x FROM flights GROUP BY carrier"
 PARENTHESES = f"SELECT {'(' * 20_000}1{')' * 20_000}"

@@ -7,6 +7,8 @@ import pytest
 
 from tests.odf.transform.world import Stream, added_up, at, plainly, run, sql, whole
 
+pytestmark = pytest.mark.slow
+
 MS = pa.timestamp("ms", "UTC")
 COLUMNS: list[tuple[str, pa.DataType]] = [
     ("event_time", MS),

@@ -23,6 +23,8 @@ from tests.odf.transform.test_kinds import KINDS, queries
 from tests.odf.transform.world import NAMES, Row, Stream, added_up, at, given, run, sql, whole
 from tests.sampling import SOAK
 
+pytestmark = pytest.mark.slow
+
 MORE = {
     "steps": (
         ("windy", "SELECT f.event_time, f.carrier, delay, wind FROM flights f JOIN weather w ON f.carrier = w.carrier"),

@@ -21,6 +21,8 @@ from kubothek.table.indexes.types import file_type
 from tests.table.indexes.model import UUID, Indexed, Rows, collect, matching
 from tests.table.log.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 MOMENT = datetime(2026, 3, 1, 8, 0, 0, 5, tzinfo=UTC)
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

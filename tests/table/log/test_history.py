@@ -16,6 +16,8 @@ from kubothek.table.log.journal import CHECKPOINT_COMMITS, Draft, Journal, syste
 from tests.faultstore import FaultStore
 from tests.table.log.table import SCHEMA, UUID, append, appending, keys_below, present, started, values_of, write
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = f"{UUID}.by-dataset-metadata.json"
 

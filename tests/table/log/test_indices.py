@@ -19,7 +19,7 @@ from tests.table.log.memory import MemoryStore
 from tests.table.log.plateaulike import ForeignWriter
 from tests.table.log.table import SCHEMA, UUID, append, appending, started, write
 
-pytestmark = pytest.mark.parametrize("kind", KINDS)
+pytestmark = [pytest.mark.parametrize("kind", KINDS), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ from tests.table.log.memory import MemoryStore
 from tests.table.log.plateaulike import ForeignWriter
 from tests.table.log.table import CLAIM, UUID, append, appending, operations, present, started, values_of, write
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 R = TypeVar("R")
 

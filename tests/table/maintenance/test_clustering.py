@@ -29,6 +29,8 @@ from tests.table.maintenance.table import ROWS, files_of, filled
 from tests.table.operations.deeds import copy, table_in
 from tests.table.operations.table import everything, flights, labels, rows
 
+pytestmark = pytest.mark.slow
+
 COUNT = 8_000
 """Of points: each x and each y from 0 up once, in no order."""
 

@@ -24,6 +24,8 @@ from tests.table.maintenance.table import ROWS, filled
 from tests.table.operations.deeds import copy, table_in
 from tests.table.operations.table import everything, flights, labels, rows
 
+pytestmark = pytest.mark.slow
+
 UUID = "flights"
 
 

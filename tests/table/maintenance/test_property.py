@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from kubothek.catalog import Dataset, Lake
 from kubothek.storage import StoreConfig, open_store
 from kubothek.table.maintenance import decoding
 from tests.properties.values import POOLS, Shape, shapes
+
+pytestmark = pytest.mark.slow
 
 
 @st.composite

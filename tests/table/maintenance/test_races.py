@@ -23,6 +23,8 @@ from tests.table.maintenance.table import ROWS, filled
 from tests.table.operations.deeds import copy, plateau_appends, table_in
 from tests.table.operations.table import Row, flights, rows
 
+pytestmark = pytest.mark.slow
+
 Deed = Callable[[Dataset], Any]
 
 DEEDS: Final[Mapping[str, Deed]] = {

@@ -20,6 +20,8 @@ from kubothek.table.operations import rewrite
 from kubothek.table.scan.plan import plan
 from tests.table.operations.table import flights, head, labels, rows
 
+pytestmark = pytest.mark.slow
+
 CHANGES: dict[str, Callable[[Dataset], object]] = {
     "replace": lambda t: t.replace(flights((1, "ZZ", 10), (4, "AA", 4))),
     "delete": lambda t: t.delete("month = 1"),

@@ -28,6 +28,8 @@ from kubothek.table.skipping.model import IndexDefinition
 from tests.table.expressions.naive import naive
 from tests.table.expressions.strategies import SCHEMA, predicates, rows
 
+pytestmark = pytest.mark.slow
+
 SOAK = "KUBOTHEK_SOAK" in os.environ
 RUN = settings(
     max_examples=2000 if SOAK else 12,
