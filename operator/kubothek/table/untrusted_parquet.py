@@ -21,6 +21,10 @@ _ROW_GROUPS, _ALGORITHM, _COLUMNS, _META_DATA, _ENCRYPTED, _TYPE, _SIZES = 4, 8,
 _TEXT_BYTES, _REPETITIONS, _DEFINITIONS = 1, 2, 3
 
 
+class ColumnsEncrypted(pa.ArrowInvalid):
+    """Columns of the file are encrypted. What is decrypted is authenticated, so its footer needs no check."""
+
+
 def open_parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
     """Open a Parquet file that another program may have written. Raises one of ``DAMAGED``.
 
@@ -32,7 +36,8 @@ def open_parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
 
 
 def checked_footer(source: Any) -> pq.FileMetaData:
-    """Read the footer of a Parquet file. Raises ArrowInvalid if Arrow cannot make the metadata of a column chunk.
+    """Read the footer of a Parquet file. Raises ArrowInvalid if Arrow cannot make the metadata of a column chunk, and
+    ColumnsEncrypted.
 
     Arrow throws then where nothing catches it: the process is aborted, or a thread ends and its reader waits for ever
     (docs/decisions/0049-footers-are-checked-first.md). Neither metadata of column chunks nor rows of a file that
@@ -60,7 +65,7 @@ def checked_footer(source: Any) -> pq.FileMetaData:
 
 def _first_problem(found: dict[int, Any], made: pq.FileMetaData) -> str | None:
     if _ALGORITHM in found:
-        return "its columns are encrypted"
+        raise ColumnsEncrypted("its columns are encrypted")
     columns = [made.schema.column(number) for number in range(made.num_columns)]
     for number, group in enumerate(found.get(_ROW_GROUPS, ())):
         chunks = group.get(_COLUMNS, ())

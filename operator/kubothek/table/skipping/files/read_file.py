@@ -23,7 +23,7 @@ from kubothek.table.skipping.files.metadata_file import OURS
 from kubothek.table.skipping.indexes import index_type, is_known
 from kubothek.table.skipping.model import IndexDefinition
 from kubothek.table.skipping.names import OBJ_NAME, VIRTUAL
-from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
+from kubothek.table.untrusted_parquet import DAMAGED, ColumnsEncrypted, checked_footer
 
 _IN_FOOTERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double"})
 """Types of which Xskipper takes bounds from footers, if no index is on any other type.
@@ -79,15 +79,17 @@ class MetadataFile:
             self._file = self._open(sealed=True)  # its footer is not encrypted, its columns are
         root = footer.get(OURS)
         try:
-            if "encryption" not in master and not is_sealed:  # what is encrypted is authenticated as well
-                checked_footer(self._source)
             base = None if root is None else root.decode()
-        except DAMAGED as error:
-            raise SkippingUnreadable(f"{where}: a damaged footer: {error}") from error
+        except UnicodeDecodeError as error:
+            raise SkippingUnreadable(f"{where}: the root of its keys is not UTF-8; build the index anew") from error
         if version not in _VERSIONS:
             remedy = "build the index anew" if version == 0 else "it needs a newer Kubothek"
             raise SkippingUnreadable(f"{where}: version {version!r} of Xskipper's metadata: {remedy}")
         columns = [field for field in self._file.schema_arrow if field.name in self._spark]
+        if not any(field.name == OBJ_NAME and pa.types.is_string(field.type) for field in columns):
+            raise SkippingUnreadable(
+                f"{where}: its column {OBJ_NAME} is missing, or not of strings; build the index anew"
+            )
         found = {field.name: _definition(self._spark[field.name]["metadata"], field.type) for field in columns}
         self.schema = FileSchema(
             version,
@@ -142,6 +144,7 @@ class MetadataFile:
         try:
             return pq.ParquetFile(
                 self._source,
+                metadata=None if sealed else self._checked_footer(),
                 coerce_int96_timestamp_unit="us",
                 decryption_properties=self._keys.opening() if sealed else None,
             )
@@ -149,6 +152,12 @@ class MetadataFile:
             if not sealed:
                 raise SkippingUnreadable(f"{self._where}: not a Parquet file: {error}") from error
             raise SkippingUnreadable(f"{self._where} is encrypted: {error}") from error
+
+    def _checked_footer(self) -> pq.FileMetaData | None:
+        try:
+            return checked_footer(self._source)
+        except ColumnsEncrypted:
+            return None
 
 
 def _definition(metadata: Mapping[str, Any], stored: pa.DataType) -> IndexDefinition | None:
