@@ -10,7 +10,7 @@ export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages lock clean
+.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages pictures lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -83,6 +83,10 @@ crds: install ## write crds/ (and the chart's copy) from the models
 
 config: install ## write config/ (the chart as plain YAML) from charts/kubothek; builds Helm the first time, in minutes
 	@$(BIN)/python -m tests.chart.plain
+
+pictures: ## draw the pictures of docs/images from their sources (needs Node.js and npm)
+	@npm install --silent --no-save --prefix .pictures @viz-js/viz@3.31.0
+	@node docs/images/draw.mjs .pictures
 
 pages: install ## write what in docs/ is made from the code: fields of the kinds, reasons
 	@$(BIN)/python -m tests.pages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def documented(text: str) -> set[str]:
 def test_what_is_made_from_the_code_is_as_the_code_is() -> None:
     for file, text in pages.pages().items():
         assert file.read_text() == text, f"{file.relative_to(ROOT)} is out of date: run `make pages`"
+
+
+def test_picture_is_of_its_source() -> None:
+    images = ROOT / "docs" / "images"
+    digest = sha256((images / "overview.dot").read_bytes()).hexdigest()
+    assert digest in (images / "overview.svg").read_text(), "overview.svg is out of date: run `make pictures`"
 
 
 def test_every_reason_that_the_code_knows_is_documented_and_no_other() -> None:
