@@ -141,10 +141,6 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     os._exit(outcome.EXIT_TERMINATED)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
-
-
 # The job's span, if the launcher passed a trace and an endpoint.
 
 
@@ -160,3 +156,7 @@ def traced(environ: Mapping[str, str] = os.environ) -> Iterator[Span]:
         return
     with sending(endpoint, "kubothek-job"), process("job", parent) as span:
         yield span
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
