@@ -158,7 +158,7 @@ def test_zygote_that_is_killed_is_replaced() -> None:
 
 _ORPHANED = """
 import os, sys
-from kubothek.lake import limited
+from kubothek.sandbox import limited
 from tests.sandbox import tasks
 from tests.sandbox.test_limited import run
 work = run(tasks.asleep)
