@@ -184,3 +184,9 @@ def test_forked_parent_has_workers_of_its_own() -> None:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert list(run(tasks.echo, b"c")) == [b"c"]
+
+
+@pytest.mark.parametrize("text", ["std::bad_alloc", "Failed to launch worker thread: Resource temporarily unavailable"])
+def test_error_of_a_library_without_memory_is_an_end_by_memory(text: str) -> None:
+    assert limited._is_memory(LakeError(f"cannot read the table in file:///x: {text}"))
+    assert not limited._is_memory(LakeError("cannot read the table in file:///x: damaged"))

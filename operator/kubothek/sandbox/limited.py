@@ -55,8 +55,9 @@ _GRACE: Final = 5.0
 """Seconds after a deadline until the parent kills a process that its own timer did not end."""
 _NO_MEMORY: Final = 71
 """Exit status of a process that lacks the memory to report an error."""
-_SAID_OF_MEMORY: Final = ("std::bad_alloc", "OutOfMemoryException")
-"""Names or texts of errors of libraries after a failed allocation: C++'s, and DuckDB's."""
+_SAID_OF_MEMORY: Final = ("std::bad_alloc", "Failed to launch worker thread", "OutOfMemoryException")
+"""Names or texts of errors of libraries after a failed allocation: C++'s, Arrow's for the stack of a thread, and
+DuckDB's."""
 _PR_SET_PDEATHSIG: Final = 1
 _MOST_AHEAD: Final = 4
 _TRACE: Final = 4000
@@ -619,9 +620,8 @@ def _work(connection: socket.socket, task: bytes) -> None:
 
 
 def _is_memory(error: BaseException) -> bool:
-    if isinstance(error, LakeError):
-        return "std::bad_alloc" in str(error)
-    told = f"{type(error).__name__}: {error}"
+    # An error of ours may have the text of a library's.
+    told = str(error) if isinstance(error, LakeError) else f"{type(error).__name__}: {error}"
     return isinstance(error, MemoryError) or any(each in told for each in _SAID_OF_MEMORY)
 
 
