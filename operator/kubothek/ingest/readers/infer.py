@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.errors import SchemaMismatch
+from kubothek.errors import SchemaMismatch, SourceCorrupt
 from kubothek.ingest.model import Format
 from kubothek.table.schema import normalise, type_name, without_time_zones
 from kubothek.table.time_zones import zoned, zones_in
@@ -40,6 +40,8 @@ def _stored(name: str, schema: pa.Schema) -> pa.Schema:
         return zoned(normalise(without_time_zones(schema)), zones_in(schema))
     except SchemaMismatch as error:
         raise SchemaMismatch(f"{name!r}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise SourceCorrupt(f"{name!r}: the name of a field is not UTF-8 ({error}); upload it again") from None
 
 
 def _unified(
