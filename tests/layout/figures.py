@@ -1,14 +1,16 @@
-"""The source tree as a graph of modules, and what can be counted of it."""
+"""What can be counted of a source tree: sizes of modules, imports, and who imports whom by grimp's graph."""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Self
+
+import grimp
 
 SMALL = 100
 """Lines below which a module with one importer in its own folder could be a part of that importer."""
@@ -16,18 +18,18 @@ SMALL = 100
 
 @dataclass(frozen=True)
 class Module:
-    """One file: its lines, those of its import statements, and the names that they import."""
+    """One file: its lines, and those of its import statements."""
 
     lines: int
     import_lines: int
-    imported: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Modules by dotted name; packages are the modules of their ``__init__``."""
+    """Modules by dotted name, and their imports; packages are the modules of their ``__init__``."""
 
     modules: Mapping[str, Module]
+    graph: grimp.ImportGraph
 
     @classmethod
     def read(cls, package: Path) -> Self:
@@ -36,35 +38,20 @@ class Tree:
         for path in sorted(package.rglob("*.py")):
             parts = path.relative_to(package.parent).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = _module(path)
-        return cls(found)
+        sys.path.insert(0, str(package.parent.resolve()))  # where grimp looks for the package
+        return cls(found, grimp.build_graph(package.name, cache_dir=None))
 
-    def imports(self) -> Iterator[tuple[str, str]]:
-        """Pairs of a module and one that it imports, in functions and for type checking as well."""
-        for name, module in self.modules.items():
-            targets = {target for each in module.imported if (target := self._known(each)) is not None}
-            yield from ((name, target) for target in sorted(targets - {name}))
-
-    def _known(self, name: str) -> str | None:
-        """The module that a dotted name means: the name itself, or what has it as an attribute."""
-        if name in self.modules:
-            return name
-        parent = name.rpartition(".")[0]
-        return parent if parent in self.modules else None
+    def importers(self, name: str) -> set[str]:
+        """The modules that import this one, in functions and for type checking as well."""
+        return self.graph.find_modules_that_directly_import(name)
 
 
 def _module(path: Path) -> Module:
     text = path.read_text()
-    statements = [
-        node for node in ast.walk(ast.parse(text, str(path))) if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    names: set[str] = set()
-    for node in statements:
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif node.module is not None:
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    nodes = ast.walk(ast.parse(text, str(path)))
+    statements = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     lines = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in statements)
-    return Module(len(text.splitlines()), lines, frozenset(names))
+    return Module(len(text.splitlines()), lines)
 
 
 def figures(tree: Tree) -> dict[str, float]:
@@ -86,26 +73,24 @@ def figures(tree: Tree) -> dict[str, float]:
 
 def single_importers(tree: Tree) -> list[str]:
     """Small modules that one module imports, of the same folder."""
-    importers: dict[str, set[str]] = defaultdict(set)
-    for importer, imported in tree.imports():
-        importers[imported].add(importer)
     packages = {name.rpartition(".")[0] for name in tree.modules}
     return [
         name
         for name, module in tree.modules.items()
         if module.lines < SMALL
         and name not in packages
-        and len(importers[name]) == 1
-        and {each.rpartition(".")[0] for each in importers[name]} == {name.rpartition(".")[0]}
+        and len(importers := tree.importers(name)) == 1
+        and {each.rpartition(".")[0] for each in importers} == {name.rpartition(".")[0]}
     ]
 
 
 def sibling_cycles(tree: Tree) -> list[tuple[str, str]]:
     """Pairs of packages or modules of one folder that import each other, however deep within them."""
     edges: set[tuple[str, str]] = set()
-    for importer, imported in tree.imports():
-        here, there = importer.split("."), imported.split(".")
-        shared = next((at for at, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
-        if shared is not None:
-            edges.add((".".join(here[: shared + 1]), ".".join(there[: shared + 1])))
+    for imported in tree.modules:
+        for importer in tree.importers(imported):
+            here, there = importer.split("."), imported.split(".")
+            shared = next((at for at, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+            if shared is not None:
+                edges.add((".".join(here[: shared + 1]), ".".join(there[: shared + 1])))
     return sorted((a, b) for a, b in edges if a < b and (b, a) in edges)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import grimp
+
 from tests.layout.figures import Module, Tree, sibling_cycles, single_importers
 
 
 def _tree(**imports: str) -> Tree:
-    return Tree({name.replace("_", "."): Module(5, 1, frozenset(each.split())) for name, each in imports.items()})
+    names = {name.replace("_", "."): each.split() for name, each in imports.items()}
+    graph = grimp.ImportGraph()
+    for name, imported in names.items():
+        graph.add_module(name)
+        for each in imported:
+            graph.add_import(importer=name, imported=each)
+    return Tree(dict.fromkeys(names, Module(5, 1)), graph)
 
 
 def test_siblings_that_import_each_other_are_found_at_any_depth() -> None:
-    tree = _tree(p="", p_a="", p_a_x="p.b.name", p_b="p.a.y", p_a_y="")
+    tree = _tree(p="", p_a="", p_a_x="p.b", p_b="p.a.y", p_a_y="")
     assert sibling_cycles(tree) == [("p.a", "p.b")]
 
 
 def test_small_module_with_one_importer_beside_it_is_found() -> None:
-    tree = _tree(p="", p_a="p.b.name", p_b="", p_c="", p_d="p.e p.c", q="p.e")
+    tree = _tree(p="", p_a="p.b", p_b="", p_c="", p_d="p.e p.c", q="p.e")
     assert single_importers(tree) == ["p.b", "p.c"]
