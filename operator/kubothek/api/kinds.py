@@ -46,7 +46,7 @@ KINDS: dict[str, type[Resource]] = {
 
 
 class InvalidResource(ValueError):
-    """A manifest that is no valid resource; ``problems`` has all errors with their paths."""
+    """A manifest that is not a valid resource; ``problems`` has all errors with their paths."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))

@@ -22,7 +22,7 @@ _OWN: Final = ("suspend", "warm")
 def layered(layers: Iterable[Mapping[str, Any]]) -> EngineSpec:
     """Merge layers, which are sparse specs as in manifests; later ones have precedence.
 
-    Maps are merged key by key, lists replaced (RFC 7386). Raises ValidationError if a layer is no spec of an Engine.
+    Maps are merged key by key, lists replaced (RFC 7386). Raises ValidationError if a layer is not a spec of an Engine.
     """
     found: dict[str, Any] = {}
     for layer in layers:

@@ -357,7 +357,7 @@ class ServerClock:
         return self._time(self.ticks())
 
     def heard(self, date: str | None, sent: float) -> None:
-        """Adjust to the ``Date`` of an answer to a request sent at this tick; ignore a value that is no date."""
+        """Adjust to the ``Date`` of an answer to a request sent at this tick; ignore a value that is not a date."""
         try:
             told = parsedate_to_datetime(date or "")
         except ValueError:

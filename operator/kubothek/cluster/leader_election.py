@@ -4,9 +4,9 @@ It saves API calls and prevents two operators from undoing each other's writes. 
 that lost the Lease without noticing may start jobs a little longer, and their commits still happen exactly once
 (docs/commit-protocol.md).
 
-A loss of the Lease is no failure: the process got too little CPU time, or its API server did not answer. It cancels its
-work, as every step may be interrupted, and becomes a candidate again. It keeps its caches, so that it continues at once
-if no other operator took the Lease.
+A loss of the Lease is not a failure: the process got too little CPU time, or its API server did not answer. It cancels
+its work, as every step may be interrupted, and becomes a candidate again. It keeps its caches, so that it continues at
+once if no other operator took the Lease.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 
 OWN_TRACES: Final = frozenset({Kind.CHECKPOINTS, Kind.JOBS, Kind.PLANS, Kind.NOTES})
-"""Written without a reference on purpose, so a young one is no trace of a failed writer."""
+"""Written without a reference on purpose, so a young one is not a trace of a failed writer."""
 
 
 @dataclass(frozen=True, slots=True)

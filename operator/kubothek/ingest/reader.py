@@ -203,9 +203,9 @@ class SourceReader:
     def read(self, split: Split, schema: pa.Schema, partition_on: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split in the columns and types of ``schema``, some MiB at a time.
 
-        Values may be missing where the schema's field is nullable and is no partition column. Raises an InputError that
-        names file, column and row (counted from 1). A byte range does not know its rows' numbers, nor whether it was
-        cut inside quotes: :meth:`diagnose` finds the true error.
+        Values may be missing where the schema's field is nullable and is not a partition column. Raises an InputError
+        that names file, column and row (counted from 1). A byte range does not know its rows' numbers, nor whether it
+        was cut inside quotes: :meth:`diagnose` finds the true error.
         """
         reached = 1
         with decoding(split.file.name, f"{self.source.format} file", where=lambda: f"row {reached} or after it"):

@@ -155,7 +155,7 @@ def _one_line(text: str) -> str:
 
 
 def _is_foreign(content: object, *, others: bool) -> bool:
-    """Return whether the document belongs to another API group or, with ``others``, is no manifest at all."""
+    """Return whether the document belongs to another API group or, with ``others``, is not a manifest at all."""
     if not isinstance(content, dict) or _is_secret(content):
         return False
     version, kind = content.get("apiVersion"), content.get("kind")

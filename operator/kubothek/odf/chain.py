@@ -84,7 +84,7 @@ def read_chain(
 ) -> list[Stored]:
     """Return the blocks, oldest first, from the seed, or after ``until``, to ``head`` (None: that of the store).
 
-    Raises BrokenChain, also if ``until`` is no block of this chain (Diverged). Memory: the blocks' own bytes.
+    Raises BrokenChain, also if ``until`` is not a block of this chain (Diverged). Memory: the blocks' own bytes.
     """
     fetched: dict[str, bytes] = {}
     found: list[Stored] = []

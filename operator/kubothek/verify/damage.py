@@ -54,7 +54,7 @@ class Damage:
 def keep_damage(store: Store, uuid: str, verdict: DatasetVerdict) -> None:
     """Note findings; delete the note if all of the current version was found sound, at no lower level than the note's.
 
-    A lack of write permission is no failure. Raises StoreError.
+    A lack of write permission is not a failure. Raises StoreError.
     """
     with suppress(AccessDenied):
         if not verdict.sound and verdict.present:

@@ -53,7 +53,7 @@ class CommitJob(BaseJob):
     allow_schema_change: bool = False
     on_conflict: Literal["Fail", "Retry"] = "Fail"
     push_source: str | None = None
-    """For Append to a ledger: its push source. None: the dataset is no ledger."""
+    """For Append to a ledger: its push source. None: the dataset is not a ledger."""
     spark: SparkSettings = SparkSettings()
 
 

@@ -23,7 +23,7 @@ def answer(review: Object, there: Lookup | None, found_before: Sequence[Finding]
     """Return the review with its response; ``found_before``: findings of other checks of the object.
 
     ``there``: the observed state; None while the operator starts: then only the resource itself is checked. Raises
-    KeyError or TypeError if ``review`` is no AdmissionReview.
+    KeyError or TypeError if ``review`` is not an AdmissionReview.
     """
     request = review["request"]
     found = [*found_before, *_found(request, there)]

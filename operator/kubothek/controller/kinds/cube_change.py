@@ -75,7 +75,7 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
 
 
 def _unknown(change: CubeChange, cube: Cube) -> Blocked | None:
-    """Return the state if the change names a dataset that is no member, and so has no Dataset; otherwise None."""
+    """Return the state if the change names a dataset that is not a member, and so has no Dataset; otherwise None."""
     known = {member.name for member in members_of(cube, cube.status)}
     asked = [rows.name for rows in change.datasets] + list(change.members or ())
     wrong = next((name for name in asked if name not in known), None)

@@ -33,7 +33,7 @@ _HEADER_BYTES: Final = 1 << 20
 
 
 def read_header(name: str, stream: TextStream, options: CsvOptions) -> list[str]:
-    """Return the values of the first row. Raises SourceEmpty, or SourceCorrupt if it is no CSV header in UTF-8."""
+    """Return the values of the first row. Raises SourceEmpty, or SourceCorrupt if it is not a CSV header in UTF-8."""
     try:
         text = stream.read(_HEADER_BYTES).decode(errors="surrogateescape")
         dialect: dict[str, Any] = {"delimiter": options.delimiter}

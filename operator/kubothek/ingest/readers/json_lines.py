@@ -34,8 +34,8 @@ def read_json_lines(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all rows, in the columns and types of ``schema``.
 
-    Raises DataTypeMismatch, SchemaMismatch (a key that is no column, unless ``other_keys``) and SourceCorrupt, naming
-    the row, counted from 1 where the stream starts; blank lines do not count.
+    Raises DataTypeMismatch, SchemaMismatch (a key that is not a column, unless ``other_keys``) and SourceCorrupt,
+    naming the row, counted from 1 where the stream starts; blank lines do not count.
     """
     first_row = 1
     with open_stream() as stream:

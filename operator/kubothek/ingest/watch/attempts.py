@@ -107,7 +107,7 @@ class Attempts:
 
     @contextmanager
     def reading(self, files: Sequence[Landed]) -> Iterator[None]:
-        """Keep the note while files are read; it stays if the process dies, or on an error that is no LakeError."""
+        """Keep the note while files are read; it stays if the process dies, or on an error that is not a LakeError."""
         before = {_id(file): self._suspects.pop(_id(file), None) for file in files}
         counts, together = len(files) <= _GROUPS, max(1, len(files) // _GROUPS)
         dead = {each: _Suspect((was.deaths if was else 0) + counts, together) for each, was in before.items()}

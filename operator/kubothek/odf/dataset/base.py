@@ -191,7 +191,7 @@ class Ledger:
     def reset(self, block: Multihash) -> Ingested:
         """Reset the chain to one of its blocks, and the table with it; later blocks leave the dataset.
 
-        Earlier versions can still be read while they are retained. Raises Diverged if it is no block of the chain.
+        Earlier versions can still be read while they are retained. Raises Diverged if it is not a block of the chain.
         """
         return self._commit("reset", lambda ground: moving.reset(ground, block), None, str(block), rebuilds=True)
 

@@ -52,7 +52,7 @@ class Union:
     members: tuple[type, ...]
 
     def tag(self, value: Record) -> int:
-        """Return the tag of a value. Raises ValueError for one that is no member."""
+        """Return the tag of a value. Raises ValueError for one that is not a member."""
         return self.members.index(type(value)) + 1
 
 

@@ -85,7 +85,7 @@ def _require_allowed(node: Node, where: str) -> None:
 
 
 def require_columns(tree: object, columns: Collection[str], where: str) -> None:
-    """Raise TransformInvalid for a name that is no column (in lower case), and means the clock or the machine."""
+    """Raise TransformInvalid for a name that is not a column (in lower case), and means the clock or the machine."""
     for names in column_names(tree):
         if (name := names[-1].casefold()) in _UNCALLED and name not in columns:
             raise TransformInvalid(f"{where}: {name} is not decided by the inputs alone; use a column of the inputs")

@@ -26,7 +26,7 @@ class SliceColumns:
     """
 
     def __init__(self, file: Any) -> None:
-        """``file`` must stay open. Raises what Arrow raises for a file that is no Parquet."""
+        """``file`` must stay open. Raises what Arrow raises for a file that is not Parquet."""
         parquet = open_parquet_file(file, arrow_extensions_enabled=False)
         self.schema: pa.Schema = parquet.schema_arrow
         self.rows: int = parquet.metadata.num_rows

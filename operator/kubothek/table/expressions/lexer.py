@@ -48,7 +48,7 @@ _SHOWN: Final = 60
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens, the last one END. Raises FilterInvalid at text that is no token."""
+    """Yield the tokens, the last one END. Raises FilterInvalid at text that is not a token."""
     position, end = 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)

@@ -162,7 +162,7 @@ def _numbers(values: Any) -> _Numbers:
 
 
 def coordinates(values: Any) -> tuple[_Numbers, _Numbers] | None:
-    """Return the coordinates of points in WKB (ISO) or EWKB (PostGIS), without NULLs; None if one is no such point."""
+    """Return the coordinates of points in WKB (ISO) or EWKB (PostGIS), without NULLs; None if one is not a point."""
     values = values.drop_null().cast(pa.large_binary())
     if not len(values):
         return np.empty(0), np.empty(0)
