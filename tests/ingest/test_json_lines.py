@@ -100,6 +100,15 @@ def test_a_value_of_another_type_is_named(files: Files, to: pa.DataType, value: 
     assert f"'bad.jsonl', column 'v', row 400001: {shown} " in str(caught.value)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("value", ["3e2147483647", "-3e4294967295", "1e20"])
+def test_integer_of_a_huge_exponent_is_refused_at_once(files: Files, value: str) -> None:
+    """Python needs gigabytes and minutes to write ``3e2147483647`` out."""
+    files.put("x.jsonl", f'{{"v": {value}}}\n')
+    with pytest.raises(DataTypeMismatch, match=r"'x.jsonl', column 'v', row 1: "):
+        files.rows("x.jsonl", kind=JSON, schema=columns(v=pa.int64()))
+
+
 def test_a_key_that_is_no_column_is_named(files: Files) -> None:
     files.put("x.jsonl", '{"a": 1}\n{"a": 2, "zz": 3}\n')
     with pytest.raises(SchemaMismatch, match=r"'x.jsonl', row 2: key 'zz' is not a column of the table"):
@@ -121,6 +130,15 @@ def test_a_line_that_is_no_object_is_named(files: Files, line: bytes, message: s
     files.put("x.jsonl", b'{"a": "1"}\n' + line + b"\n")
     with pytest.raises(SourceCorrupt, match=message):
         files.rows("x.jsonl", kind=JSON, schema=columns(a=pa.string()))
+
+
+@pytest.mark.parametrize("text", ["null\n", '\ufeffnull\n{"a": 1}\n', " null, 1\n", '{"a": 1}\n\tnull\n', "nullx\n"])
+def test_row_that_is_null_is_refused_wherever_it_stands(files: Files, text: str) -> None:
+    """Arrow's JSON reader dereferences a null pointer if a block starts with it."""
+    files.put("x.jsonl", text)
+    for schema in (None, columns(a=pa.int64())):
+        with pytest.raises(SourceCorrupt, match=r"'x.jsonl', row [12] is no JSON"):
+            files.rows("x.jsonl", kind=JSON, schema=schema)
 
 
 def test_a_key_with_two_types_has_no_inferred_type(files: Files) -> None:

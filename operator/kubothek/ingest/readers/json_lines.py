@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, Final, NoReturn
@@ -23,6 +24,10 @@ from kubothek.table.time_zones import expected_zones, zoned
 
 BLOCK_BYTES: Final = 4 << 20
 _ROW_LIMIT_BYTES: Final = 64 << 20
+_NULL_ROW: Final = re.compile(rb"(?:^(?:\xef\xbb\xbf)?|\n)[ \t\r]*null")
+"""A row that is null, not an object: Arrow's reader crashes on one at the start of a block, and accepts later ones."""
+_LARGEST_INTEGER: Final = 2**64 - 1
+"""No column holds a larger one, and Python needs gigabytes and minutes for the integer ``3e2147483647``."""
 _NO_VALUE: Final = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
 """Errors of Python and Arrow for a value that is not of a type."""
 
@@ -76,6 +81,8 @@ def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
 
 def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
     """Return the rows of a block. Raise ArrowException or ValueError."""
+    if _NULL_ROW.search(block):
+        raise ValueError("a row is null")
     wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f) else f.type) for f in schema])
     parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore" if other_keys else "error")
     table = pajson.read_json(io.BytesIO(block), parse_options=parsing).combine_chunks()
@@ -152,7 +159,7 @@ def _cell(value: Any, to: pa.DataType) -> Any:
     if types.is_floating(to) or types.is_integer(to) or types.is_decimal(to):
         if isinstance(value, bool) or (isinstance(value, str) and not types.is_decimal(to)):
             raise ValueError
-        if types.is_integer(to) and value != int(value):
+        if types.is_integer(to) and (abs(value) > _LARGEST_INTEGER or value != int(value)):
             raise ValueError
         number = float(value) if types.is_floating(to) else int(value) if types.is_integer(to) else Decimal(value)
         return pa.scalar(number, to).as_py()
@@ -187,6 +194,8 @@ def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
         return pa.schema([])
     require_shallow(name, sample)
     sample.decode()  # Arrow's JSON reader does not check UTF-8, in keys neither
+    if _NULL_ROW.search(sample):
+        list(_rows(name, sample, 1))  # names the row
     try:
         found = _infer(sample).schema
         times = pa.schema([field for field in found if pa.types.is_timestamp(field.type)])
