@@ -10,7 +10,7 @@ export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages pictures lock clean
+.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages pictures docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -90,6 +90,9 @@ pictures: ## draw the pictures of docs/images from their sources (needs Node.js 
 
 pages: install ## write what in docs/ is made from the code: fields of the kinds, reasons
 	@$(BIN)/python -m tests.pages
+
+docs: install ## docs/ as a site in site/, with every link checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --site-dir site
 
 lock: ## renew operator/constraints.txt from a fresh environment
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
