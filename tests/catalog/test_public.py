@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import kubothek
 from kubothek import errors as all_errors
 from kubothek.catalog import Lake
 from kubothek.errors import AccessDenied, BucketNotFound, InputError
+from tests.catalog import api_sample
 
 DATA = pa.table({"month": [1, 2], "id": [10, 20], "carrier": ["AA", "UA"]})
 
@@ -50,6 +52,22 @@ def test_import_is_light() -> None:
     code = f"import sys, kubothek; dir(kubothek); kubothek.errors; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_program_that_uses_the_api_only_runs(tmp_path: Path) -> None:
+    imported = re.findall(r"(?m)^(?:import|from) (kubothek\S*)", inspect.getsource(api_sample))
+    assert imported == ["kubothek", "kubothek.errors"]
+    assert api_sample.main(str(tmp_path)) == [
+        "2 delayed flights",
+        "AA: 30.0",
+        "UA: -2.0",
+        "version 3",
+        "version 2",
+        "version 1",
+        f"there is no dataset 'fligths' in {tmp_path.as_uri()}",
+        "2 rows are left",
+        "id",
+    ]
 
 
 @pytest.mark.parametrize("form", ["file:new/lake", "new/lake", "./new/lake", "file://{}/new/lake", "{}/new/lake"])
