@@ -220,7 +220,7 @@ def test_manifests_settle_in_one_run_and_a_second_one_takes_what_is_new(kubothek
     )
     planned = kubothek("plan", "-f", "manifests").out
     assert "+ create    dataset/largest   creates its chain with 1 event\n" in planned
-    assert "> commit    dataset/largest   takes all that its inputs have\n" in planned
+    assert "> commit    dataset/largest   consumes all records of its inputs\n" in planned
     ran = kubothek("run", "-f", "manifests")
     assert ran.code == 0, ran.out + ran.err
     assert (ids(project, "large"), ids(project, "largest")) == ([1, 2], [2])

@@ -385,7 +385,7 @@ def test_lost_pods_have_a_budget_of_their_own(running: Fake) -> None:
     running.job_fails("january-11", INFRASTRUCTURE, "Evicted")
     running.settle(*KEY)
     assert running.condition(*KEY) == ("False", "RetryLimitReached")
-    assert "create the Commit anew" in running.message(*KEY)
+    assert "create the Commit again" in running.message(*KEY)
     running.edit(*KEY, retryLimit=20)
     running.settle(*KEY)
     assert names(running)[-1] == "january-11", "the limit is about other failures"

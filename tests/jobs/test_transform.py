@@ -176,7 +176,7 @@ def test_an_input_with_another_history_stops_it_or_all_is_made_anew(lake: Lake) 
     assert lake.rows("large") == {1: 180, 3: 150}
     result, code = lake.run("large", "planes", on_change="Reset")
     assert code == ExitCode.DONE, result
-    assert "made anew" in result.message
+    assert "rebuilt" in result.message
     assert lake.rows("large") == {1: 500}
 
 

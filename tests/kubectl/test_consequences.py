@@ -61,7 +61,7 @@ CHANGES: dict[str, tuple[Resource | None, Resource, list[tuple[str, str]]]] = {
     "skipping": (
         dataset(),
         dataset({"skipping": {"auto": True}}),
-        [("rebuild", f"the skipping metadata is made anew from every file{SIZE}")],
+        [("rebuild", f"the skipping metadata is rebuilt from every file{SIZE}")],
     ),
     "a dialect": (
         dataset(),
@@ -96,7 +96,7 @@ CHANGES: dict[str, tuple[Resource | None, Resource, list[tuple[str, str]]]] = {
     "other SQL, made anew": (
         derivative("Reset", "SELECT 1"),
         derivative("Reset", "SELECT 2"),
-        [("rewrite", "another transformation: all its data is made anew, under the same identity")],
+        [("rewrite", "another transformation: all its data is rebuilt under the same identity")],
     ),
     "other SQL, stopped": (
         derivative("Stop", "SELECT 1"),

@@ -57,7 +57,9 @@ class _Json(click.ParamType[EngineSpec | Sizes]):
 @click.option("--job-network-policy", is_flag=True, help="Create a NetworkPolicy where jobs run.")
 @click.option("--cluster-id", default="", help="First part of every claim on a dataset; default: uid of kube-system.")
 @click.option("--allowed-source-hosts", default="", callback=_words, help="Hosts that source URLs may name, by comma.")
-@click.option("--open-lineage-url", default="", help="Collector of OpenLineage that is told of runs of derivatives.")
+@click.option(
+    "--open-lineage-url", default="", help="OpenLineage collector that receives the runs of derivative datasets."
+)
 @click.option("--allowed-source-images", default="", callback=_words, help="Images that sources may run, by comma.")
 @click.option("--inspect-interval", default=600, type=click.IntRange(min=10), help="Seconds between looks at a store.")
 @click.option("--limit-jobs", default=0, type=click.IntRange(min=0), help="Jobs that read data at a time; 0 = any.")

@@ -104,7 +104,7 @@ class CubeLog:
             raise VersionNotFound(f"cube {self.prefix!r} has no version {as_of}: Kubothek never wrote to it")
         if as_of is None:
             raise DatasetNotFound(
-                f"there is no cube {self.prefix!r} in {self.store.url} yet: its first commit is on its way"
+                f"there is no cube {self.prefix!r} in {self.store.url} yet: its first commit is in progress"
             )
         record = self._at(seen.head, as_of)
         try:

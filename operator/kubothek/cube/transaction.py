@@ -180,7 +180,7 @@ class CubeTransaction:
             on = seen or SeenCube(CubeHead(self._new(spec)), None)
             if self.exists and on.head.members and on.head.spec != self.spec:
                 raise Conflict(
-                    f"cube {self.prefix!r} was built anew with other columns while this {operation} was on its way. "
+                    f"cube {self.prefix!r} was rebuilt with other columns while this {operation} ran. "
                     "Nothing was committed; run it again on the cube as it is now"
                 )
             require(on.head.spec if on.head.members else None, on.head.members)

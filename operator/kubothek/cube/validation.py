@@ -39,7 +39,7 @@ def check_extend(spec: CubeSpec, names: Collection[str], there: Collection[str],
     """Raise CubeInvalid or DatasetExists unless a cube can be extended by these datasets."""
     check_names(names)
     if spec.seed_dataset in names:
-        raise CubeInvalid(f"seed data ({spec.seed_dataset!r}) cannot be written during extension; build the cube anew")
+        raise CubeInvalid(f"seed data ({spec.seed_dataset!r}) cannot be written during extension; rebuild the cube")
     if (again := sorted(set(names) & set(there))) and not overwrite:
         raise DatasetExists(
             f"cube {spec.uuid_prefix!r} has the datasets {_list(again)} already; append to them, or overwrite them"

@@ -136,7 +136,7 @@ def read(store: Store, name: str) -> Kept:
         return Kept(index, info.etag)
     except (AttributeError, InputError, InvalidKey, *DAMAGED) as error:
         raise SkippingUnreadable(
-            f"{key} cannot be read: {error}; `kubothek skipping drop` lets it be made anew"
+            f"{key} cannot be read: {error}; delete it with `kubothek skipping drop`, then build it again"
         ) from error
 
 

@@ -91,7 +91,7 @@ class Gate:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._under_way >= self.limits.requests:
-            return refusal(503, "Busy", "the gateway has all that it can do", {"Retry-After": "1"})
+            return refusal(503, "Busy", "gateway overloaded; retry later", {"Retry-After": "1"})
         self._under_way += 1
         try:
             if wait := await self._wait(request):

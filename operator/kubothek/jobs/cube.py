@@ -147,7 +147,7 @@ def _copy(job: CubeJob, store: Store, cube: Cube) -> CubeCommitted:
         raise InputError("Copy needs a target, where the copy goes")
     there, can = open_store(translate.store_config(target.store)), target.store.conditional_writes
     if not (there.probe().conditional_writes if can is None else can):
-        raise InputError(f"{there.url} has no conditional writes, and nobody owns a copy: copy to another store")
+        raise InputError(f"{there.url} has no conditional writes, which a copy needs; copy to another store")
     names = list(job.members or cube.snapshot().members)
     # No Dataset claims the copy, so it must never replace data that a Dataset claims.
     free = Cube(store, CubeLog(store, job.cube.prefix, unowned_only=True, by=job.by))

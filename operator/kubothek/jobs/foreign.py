@@ -63,7 +63,7 @@ def running_image(
         if found:
             return _named(image, found)
         if time.monotonic() >= end:
-            raise EngineFailed(f"nobody says which image the engine {image!r} is, and the chain has to name it: {why}")
+            raise EngineFailed(f"cannot determine the image digest of engine {image!r}, which the chain records: {why}")
         time.sleep(_PAUSE_SECONDS)
 
 

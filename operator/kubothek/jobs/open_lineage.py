@@ -91,7 +91,7 @@ def _tell(
     try:
         _post(to.url, event_of(to.namespace, derivative, inputs, run, what, done=done, error=error))
     except (OSError, ValueError, LakeError) as why:
-        _log.warning("the run of %s was not told to %s: %s", derivative.uuid, to.url, why)
+        _log.warning("cannot report the run of %s to %s: %s", derivative.uuid, to.url, why)
 
 
 def _post(url: str, event: Json) -> None:

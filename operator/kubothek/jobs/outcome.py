@@ -157,7 +157,7 @@ def tell(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.
         key = Path(private, _RESULT_KEY).read_bytes()
         pod.annotate({_TOLD: signed.sign(ended.model_dump_json(exclude_defaults=True), key)})
     except (OSError, ValueError) as error:
-        log.warning("the operator was not told of the end: %s", error)
+        log.warning("cannot report the end of the job to the operator: %s", error)
 
 
 def keep(store: Store, uuid: str, job_uid: str, result: JobResult) -> None:

@@ -102,7 +102,7 @@ async def _retry(api: Api, namespace: str, resource: Named) -> str:
     if conditions["Failed"]["reason"] == "RetryLimitReached":
         limit = int(status.get("failures") or 0)
         if limit > _MOST_RETRIES:
-            raise ClusterProblem(f"{resource} was tried {limit} times, and no run is tried more often: create it anew")
+            raise ClusterProblem(f"{resource} was tried {limit} times, which is the limit; create it again")
         await api.merge_patch(resource.kind, namespace, resource.name, {"spec": {"retryLimit": limit}})
         return f"{resource} gets another attempt: spec.retryLimit is {limit}"
     await _anew(api, namespace, resource, there)

@@ -113,7 +113,7 @@ def _of_chain(old: Ledger, new: Ledger) -> Iterator[Consequence]:
     if before == after:
         yield Consequence(Effect.RUN, "events are added to its chain")
     elif new.following.on_change == "Reset":
-        yield Consequence(Effect.REWRITE, "another transformation: all its data is made anew, under the same identity")
+        yield Consequence(Effect.REWRITE, "another transformation: all its data is rebuilt under the same identity")
     elif new.following.on_change == "Continue":
         yield Consequence(Effect.RUN, "another transformation, from here on; what there is stays as it is")
     else:
@@ -131,7 +131,7 @@ def _of_table(old: Dataset, new: Dataset) -> Iterator[Consequence]:
         for column in sorted(had.keys() - wanted.keys()):
             yield Consequence(Effect.DELETE, f"the index on {column}; no rows")
     if after.skipping is not None and after.skipping != before.skipping:
-        yield Consequence(Effect.REBUILD, f"the skipping metadata is made anew from every file{size}")
+        yield Consequence(Effect.REBUILD, f"the skipping metadata is rebuilt from every file{size}")
     if after.dialect is not None and after.dialect != old.status.dialect:
         yield Consequence(Effect.REBUILD, f"the Kartothek indices are written in the dialect of {after.dialect}")
     changed = [name for name in _LAYOUT if getattr(after, name) != getattr(before, name)]
@@ -148,7 +148,7 @@ def _of_policy(old: GCPolicy | None, new: GCPolicy, there: Lookup) -> Iterator[C
     for dataset in sorted(filter(selects, there.list(Dataset, new.namespace)), key=lambda each: each.name):
         health = dataset.status.health
         if health is None:
-            told = f"of Dataset {dataset.name!r}: nobody has looked at it yet"
+            told = f"of Dataset {dataset.name!r}: it was not inspected yet"
         else:
             expires = new.spec.retention.versions is not None or new.spec.retention.age is not None
             free = health.garbage_bytes + (health.history_bytes if expires else 0)

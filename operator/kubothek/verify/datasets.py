@@ -210,5 +210,5 @@ def _stray(log: DatasetLog) -> tuple[Finding, ...]:
     if named is None:
         return ()
     key = keys.chain_ref(log.uuid)
-    message = f"it names block {named}, which is none of this chain: kubothek heal takes it in if it goes on from ours"
+    message = f"it names block {named}, which is not in this chain; kubothek heal adds it if it continues this chain"
     return (Finding(code="Diverged", message=message, object=key),)

@@ -21,7 +21,7 @@ from kubothek.table.untrusted_parquet import DAMAGED
 from kubothek.verify.finding import Finding
 from kubothek.verify.values import Values, added, values_by_label
 
-_ADVICE = "kubothek index --rebuild makes the index anew"
+_ADVICE = "kubothek index --rebuild rebuilds the index"
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,4 +192,4 @@ def test_req_04_what_cannot_be_told_says_why(store: Store) -> None:
     assert not found.exact
     assert "LATENESS leaves out records of input 'flights'" in (found.refused or "")
     assert (source.members, source.last) == (None, 2)
-    assert "cannot be told: LATENESS" in record_tree(found)
+    assert "cannot be determined: LATENESS" in record_tree(found)

@@ -237,7 +237,7 @@ def test_dat_08_what_was_deleted_is_made_again_to_the_same_bytes(store: Store, m
     assert not verified(store, made).sound
     push(store, {1: ("AA", 30), 4: ("CC", 12)})
     if made == "carriers":
-        with pytest.raises(InputMissing, match="restore makes it anew"):
+        with pytest.raises(InputMissing, match="restore rebuilds it"):
             pull(store, made)
     done = opened(store, made).restore(inputs_of(store))
     assert done.slices + done.checkpoints == len(before)

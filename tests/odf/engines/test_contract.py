@@ -127,7 +127,7 @@ def test_a_state_goes_from_one_engine_to_another_only_by_a_reset(store: Store, v
     opened(store).restart()
     assert pull(store, driven(address, volume)).done.records == 2
     push(store, {3: ("CC", 5)})
-    with pytest.raises(TransformChanged, match="no state of this engine"):
+    with pytest.raises(TransformChanged, match="not a state of this engine"):
         pull(store, OURS)
     opened(store).restart()
     assert pull(store, OURS).done.records == 3

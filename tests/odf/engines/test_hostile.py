@@ -163,7 +163,7 @@ def test_en_15_a_query_that_is_none_is_the_querys_fault(channel: grpc.Channel, r
     stranger.write_bytes(b"the state of another engine")
     answer = run(channel, replace(request_, prev_checkpoint_path=str(stranger)))
     assert isinstance(answer, TransformResponseInvalidQuery)
-    assert "no state of this engine" in answer.message
+    assert "not a state of this engine" in answer.message
 
 
 GROUPED = "SELECT max(event_time) AS event_time, x % 2 AS odd, count(*) AS n FROM flights GROUP BY odd"

@@ -159,7 +159,7 @@ def test_fe_05_variables_in_url_and_headers(web: Web) -> None:
 @pytest.mark.parametrize("text", ["${{ env.HOME }}", "${{ secrets.KEY }}", "${{ KEY }}", "${{ env.KEY + 1 }}", "${{}}"])
 def test_fe_05_nothing_but_what_was_given_is_seen(text: str) -> None:
     with pytest.raises(
-        InputError, match=r"needs variable 'HOME', which nobody gives it; there is KEY|is not understood"
+        InputError, match=r"needs variable 'HOME', which is not set; variables that are set: KEY|is not understood"
     ):
         polled(FetchStepUrl(url=f"http://127.0.0.1/{text}"), ctx=context(env={"KEY": "x"}))
 

@@ -190,7 +190,7 @@ def test_fe_03_containers_are_refused_unless_allowed() -> None:
     with pytest.raises(SourceRefused, match=r"image 'x': containers are not allowed here"):
         polled(FetchStepContainer(image="x"))
     step = FetchStepContainer(image="x", env=(EnvVar(name="HOME"),))
-    with pytest.raises(InputError, match=r"needs variable 'HOME', which nobody gives it; there is none"):
+    with pytest.raises(InputError, match=r"needs variable 'HOME', which is not set; variables that are set: none"):
         polled(step, ctx=context(run_container=Container()))
 
 

@@ -124,6 +124,6 @@ def test_a_checkpoint_of_another_query_or_of_nothing() -> None:
     left: list[bytes] = []
     run(sql(GROUPED.format("sum(delay)")), [stream], [{"flights": 1}], checkpoints=left)
     cuts = [{"flights": 1}]
-    for broken, message in ((left[0][:-3], "no state of this engine"), (b"", "empty"), (left[0], "another query")):
+    for broken, message in ((left[0][:-3], "not a state of this engine"), (b"", "empty"), (left[0], "another query")):
         with pytest.raises(FormatInvalid, match=message):
             run(sql(GROUPED.format("max(delay)")), [stream], cuts, first=broken)

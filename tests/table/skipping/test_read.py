@@ -286,7 +286,7 @@ def test_older_versions(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "message"), [(None, "version 0 .* build the index anew"), (0, "version 0"), (5, "newer Kubothek")]
+    ("version", "message"), [(None, "version 0 .* rebuild the index"), (0, "version 0"), (5, "newer Kubothek")]
 )
 def test_versions_that_nobody_reads(version: int | None, message: str) -> None:
     store = MemoryStore()

@@ -90,7 +90,7 @@ def _derived_step(key: Key, dataset: Dataset, there: Root | Derivative | None, n
         known = [name for name in dataset.spec.ledger.inputs if name in names or is_identity(name)]
         if absent := [name for name in dataset.spec.ledger.inputs if name not in known]:
             raise InputMissing(f"no manifest has the input {absent[0]!r}")
-        return Step(key, Verb.COMMIT, "takes all that its inputs have")
+        return Step(key, Verb.COMMIT, "consumes all records of its inputs")
     waiting = there.pending(inputs_of(there.store, names))
     for trouble in waiting.troubles:
         return Step(key, Verb.BLOCKED, f"{trouble.code}: {trouble.message.partition(chr(10))[0]}")

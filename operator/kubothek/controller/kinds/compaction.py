@@ -93,6 +93,6 @@ def _gate(compaction: Compaction, world: World) -> _Parts | Blocked:
         return engine
     other = ahead_of_compaction(compaction, dataset, store, world)
     if other is not None:
-        message = f"{other} of Dataset {dataset.name!r} comes first, or still runs: a compaction gives way to it"
+        message = f"{other} of Dataset {dataset.name!r} has priority or still runs; the compaction waits for it"
         return Blocked(waiting("Waiting", message), LOOK_AGAIN)
     return _Parts(dataset, store, engine)

@@ -167,7 +167,7 @@ class _Case:
             return Blocked(_SUSPENDED)
         unreadable = world.invalid(GCPolicy, policy.namespace)
         if unreadable:
-            why = f"GCPolicy {unreadable[0]!r} is not valid, so nobody knows what it keeps"
+            why = f"GCPolicy {unreadable[0]!r} is not valid, so the versions that it retains are unknown"
             todo = "nothing is collected in this namespace until it is corrected or deleted"
             return Blocked(stalled("PolicyInvalid", f"{why}: {todo}"), _LOOK_AGAIN)
         for other in world.list(GCPolicy, policy.namespace):

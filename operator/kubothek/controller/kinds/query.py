@@ -126,7 +126,9 @@ def _awaited(query: Query, world: World) -> Blocked | None:
         if commit is None:
             return missing("Commit", reference.name, query, world)
         if commit.status.holds("Failed"):
-            message = f"Commit {commit.name!r} of spec.dependsOn failed: create it anew under the same name"
+            message = (
+                f"Commit {commit.name!r} of spec.dependsOn failed; delete it and create it again under the same name"
+            )
             return Blocked(stalled("DependencyFailed", f"{message}, and this Query goes on"))
         if not commit.status.holds("Complete"):
             return Blocked(waiting("DependencyNotReady", f"Commit {commit.name!r} of spec.dependsOn is not complete"))

@@ -22,7 +22,7 @@ from kubothek.controller.references import Blocked, missing
 from kubothek.controller.run_index import unfinished
 from kubothek.controller.scheduling.attempts import job_name
 
-CIRCLE = "spec.dependsOn leads back to this Commit: create the Commits anew, without the circle"
+CIRCLE = "spec.dependsOn leads back to this Commit; create the Commits again without the cycle"
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -152,9 +152,7 @@ def turn(commit: Commit, world: World) -> Blocked | None:
         if other is None:
             return missing("Commit", name, commit, world)
         if other.status.holds("Failed"):
-            message = (
-                f"Commit {name!r} of spec.dependsOn failed: create it anew under the same name, and this one goes on"
-            )
+            message = f"Commit {name!r} of spec.dependsOn failed; create it again under the same name to continue"
             return Blocked(stalled("DependencyFailed", message))
         return Blocked(waiting("DependencyNotReady", f"Commit {name!r} of spec.dependsOn is not complete"))
     if not may_go(commit, world):

@@ -150,7 +150,7 @@ def _verdict(kind: str, end: GivenUp, step: Step[S]) -> State:
     if not end.exhausted:
         return failed(end.reason, end.message)
     lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE
-    advice = f"mend the cluster and create the {kind} anew" if lost else "raise spec.retryLimit to try again"
+    advice = f"repair the cluster and create the {kind} again" if lost else "raise spec.retryLimit to try again"
     return failed("RetryLimitReached", f"the last attempt failed ({end.reason}): {end.message}; {advice}")
 
 

@@ -63,7 +63,7 @@ ENV_DIRECTORY = "/var/run/kubothek/env"
 CREATING = progressing("Progressing", "a job creates the chain")
 
 AWAITING_CHAIN = waiting(
-    "AwaitingChain", "no Sync has pulled the chain yet, and nobody has pushed it: create a Sync with direction: Pull"
+    "AwaitingChain", "the chain was neither pulled by a Sync nor pushed; create a Sync with direction: Pull"
 )
 
 

@@ -58,7 +58,7 @@ def ledger_blocker(commit: Commit, dataset: Dataset) -> Blocked | None:
     """Return why the Dataset of a Commit can never accept it because of its ledger, or None."""
     ledger, source = dataset.spec.ledger, commit.spec.push_source
     if ledger is None:
-        why = None if source is None else "has no ledger: create the Commit anew without spec.pushSource"
+        why = None if source is None else "has no ledger; create the Commit again without spec.pushSource"
     elif ledger.kind == "Copy":
         why = "is a copy of another party's chain, to which nothing is appended here: append there"
     elif commit.spec.operation != "Append":

@@ -27,8 +27,8 @@ def layout_mismatch(dataset: Dataset, status: DatasetStatus) -> str | None:
     if there == spec.table.partition_on or (spec.adopt and not spec.table.partition_on):
         return None
     return (
-        f"the table in the store is partitioned on {', '.join(there) or 'nothing'}: create the Dataset anew with these "
-        "columns, or with another uuid; or replace the table by a Commit with Overwrite and allowSchemaChange"
+        f"the table in the store is partitioned on {', '.join(there) or 'nothing'}: create the Dataset again with "
+        "these columns, or with another uuid; or replace the table by a Commit with Overwrite and allowSchemaChange"
     )
 
 

@@ -182,7 +182,7 @@ def _require_free(uuid: str, state: ChainState, on_change: OnChange) -> None:
     if on_change is OnChange.REFUSE:
         raise TransformChanged(
             f"the transformation of {uuid!r} is another one than the one that made its data: say whether the data is "
-            "to be made anew (Reset), or whether the new transformation goes on from where the old one was (Continue)"
+            "to be rebuilt (Reset), or whether the new transformation continues where the old one ended (Continue)"
         )
     if state.checkpoint is not None:
         raise TransformChanged(

@@ -100,7 +100,7 @@ def _read(store: Store, source: Input, after: Multihash | None) -> list[Stored]:
             raise InputMissing(f"the chain of input {source.uuid!r} cannot be read: {error}") from error
         raise InputDiverged(
             f"input {source.uuid!r} has another chain than the one that was consumed up to block {after}: it was "
-            "compacted, moved back or replaced. Reset the derivative dataset to run anew on what is there now"
+            "compacted, moved back or replaced. Reset the derivative dataset to rebuild it from the present chain"
         ) from error
 
 

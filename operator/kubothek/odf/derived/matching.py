@@ -90,7 +90,7 @@ def _found(
         raise RecordMissing(
             f"{number} records of {snapshot.head.uuid!r} are taken back, but {there} of them are in its table. An "
             "input takes back what it never had (kubothek verify), or another transformation than this one made them: "
-            "reset the dataset to make its data anew"
+            "reset the dataset to rebuild its data"
         )
     return rows
 

@@ -114,7 +114,7 @@ def _carried_on(ground: Ground, task: Task, before: Path | None, engine: Engine)
 def _stuck(ground: Ground, why: str) -> TransformChanged:
     return TransformChanged(
         f"the transformation of {ground.uuid!r} cannot go on from its last state ({why}): another query, "
-        "columns of an input that changed, or another engine. Reset the dataset to make its data anew"
+        "columns of an input that changed, or another engine. Reset the dataset to rebuild its data"
     )
 
 
@@ -137,7 +137,7 @@ def _schema(chain: Chain, rows: pa.Schema) -> pa.Schema:
     except SchemaMismatch as error:
         raise SchemaMismatch(
             f"the transformation gives other columns than before: {error}. Give it a query that keeps them, or reset "
-            "the derivative dataset to begin anew with these"
+            "the derivative dataset to rebuild it with these"
         ) from error
 
 

@@ -65,8 +65,8 @@ class Past:
             return 0
         if (place := self.places.get(block)) is None:
             raise InputDiverged(
-                f"block {block} of input {alias!r}, which was consumed, is none of its chain any more: it was "
-                "compacted, moved back or replaced. Reset the derivative dataset to run anew on what is there now"
+                f"block {block} of input {alias!r}, which was consumed, is no longer in its chain: it was "
+                "compacted, moved back or replaced. Reset the derivative dataset to rebuild it from the present chain"
             )
         return place + 1
 

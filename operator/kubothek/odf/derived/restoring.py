@@ -93,7 +93,7 @@ def _require_same(recorded: Recorded, again: Again) -> None:
     what = "records" if again.logical != logical else "a state of the engine"
     raise ChainCorrupt(
         f"block {recorded.number} cannot be made again: its transformation gives other {what} than it says. Verify its "
-        "inputs, or reset the dataset to make all of it anew"
+        "inputs, or reset the dataset to rebuild all of it"
     )
 
 
@@ -116,5 +116,5 @@ def _store_slice(store: Store, layout: Layout, recorded: Recorded, again: Again)
     if made.data != data:
         raise ChainCorrupt(
             f"block {recorded.number}: its records were made again, but their file has other bytes than the one that "
-            "the chain names, as another version wrote it. Reset the dataset to make all of it anew"
+            "the chain names, as another version wrote it. Reset the dataset to rebuild all of it"
         )

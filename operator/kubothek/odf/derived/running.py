@@ -304,9 +304,9 @@ def fetch_checkpoint(store: Store, layout: Layout, physical: Multihash, path: Pa
                 hasher.update(chunk)
                 file.write(chunk)
     except ObjectNotFound:
-        raise InputMissing(f"there is no {key}: restore makes it anew from the inputs") from None
+        raise InputMissing(f"there is no {key}; restore rebuilds it from the inputs") from None
     if Multihash(Codec.SHA3_256, hasher.digest()) != physical:
-        raise InputMissing(f"checkpoint {key} is damaged: delete it, and restore makes it anew from the inputs")
+        raise InputMissing(f"checkpoint {key} is damaged: delete it, then restore rebuilds it from the inputs")
 
 
 def checkpoint_of(path: Path) -> Checkpoint:

@@ -30,7 +30,7 @@ class Ranges:
     @property
     def starts(self) -> tuple[int, ...]:
         """The number of the first row of each range, from 0, and the number of all rows."""
-        assert self.counts is not None, "somebody has counted"
+        assert self.counts is not None, "the records are counted"
         return tuple(accumulate(self.counts, initial=0))
 
     def counted(self, counts: Sequence[int]) -> Self:

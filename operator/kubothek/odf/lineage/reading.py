@@ -47,7 +47,7 @@ def stood_after(store: Store, runs: Sequence[Recorded], scratch: Scratch) -> lis
         if late and history is not None and history.retracting():
             raise TransformInvalid(
                 f"LATENESS leaves out records of input {last.alias!r} by the time at which they came, and that input "
-                "takes records back: which of them count cannot be told afterwards"
+                "takes records back: which of them count cannot be determined afterwards"
             )
         rows = None if history is None else partial(_standing, store, whole, history, scratch)
         found.append(Readable(given(store, whole), rows))

@@ -20,7 +20,7 @@ def record_tree(found: RecordLineage) -> str:
         f"made by block {found.number}, {found.block}",
     ]
     if found.refused is not None:
-        lines.append(f"of which records cannot be told: {found.refused}")
+        lines.append(f"the source records cannot be determined: {found.refused}")
     return "\n".join([*lines, *_branches(found.sources, "")])
 
 
@@ -52,7 +52,9 @@ def _arrows(sources: Sequence[Source], target: str) -> Iterator[str]:
 
 def _told(source: Source) -> str | None:
     """Return the line of a source; None if no record of the input is an origin."""
-    why = "" if source.refused is None else f"; of what these are made cannot be told: {source.refused}"
+    why = (
+        "" if source.refused is None else f"; the records that these are made of cannot be determined: {source.refused}"
+    )
     if source.record is not None:
         return f"{_name(source)}, record {source.offset}: {_said(source.record)}{why}"
     if source.members:

@@ -45,7 +45,7 @@ def decode_schema(data: bytes) -> pa.Schema:
         for field in schema:
             _read_texts(field)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise FormatInvalid(f"the schema of the event is none that Arrow reads: {error}") from None
+        raise FormatInvalid(f"Arrow cannot read the schema of the event: {error}") from None
     return schema
 
 

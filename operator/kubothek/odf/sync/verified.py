@@ -112,7 +112,7 @@ class Verified(io.BufferedIOBase):
             return self._arriving.named.size
         if whence == io.SEEK_SET and offset == self._arriving.position == 0:
             return 0
-        raise io.UnsupportedOperation("an object on its way is read once, from its start")
+        raise io.UnsupportedOperation("an object in transfer is read once, from its start")
 
     def read(self, size: int | None = -1, /) -> bytes:
         wanted = self._left if size is None or size < 0 else size

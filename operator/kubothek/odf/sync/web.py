@@ -84,7 +84,7 @@ class Web:
             case 401:
                 return InvalidCredentials(f"{what} needs a token that the server knows; see `kubothek login`")
             case 403:
-                return AccessDenied(f"{what} is not for this token; ask whoever runs the server")
+                return AccessDenied(f"{what} is not permitted for this token; ask the operators of the server")
             case 404 | 410:
                 return ObjectNotFound(key, self.url)
             case 429 | 500 | 502 | 503 | 504:
@@ -139,7 +139,7 @@ class WebRepository:
             with self.web.ask("GET", f"{self.url}/{key}", key) as answer:
                 data = answer.read(most + 1)
             if len(data) > most:
-                raise ChainCorrupt(f"{self.url}/{key} has more than {most:,} bytes, which is no such thing")
+                raise ChainCorrupt(f"{self.url}/{key} exceeds the {most:,}-byte limit for this object type")
             return data
 
         return self.web.patiently(get)

@@ -170,7 +170,7 @@ class State:
         if not self.here or self._reader is None or (stored := self._reader.tables.get(shape.name)) is None:
             return None
         if dict(stored.columns) != dict(shape.columns):
-            raise FormatInvalid("the checkpoint is of inputs with other columns: build the derivative anew")
+            raise FormatInvalid("the checkpoint is of inputs with other columns; reset the dataset to rebuild its data")
         return stored
 
     def _find(self, shape: Shape, stored: Stored, keys: str) -> list[int]:
@@ -272,7 +272,7 @@ def require_same(before: Reader | None, fingerprint: str) -> None:
 def require_query(before: object, fingerprint: str) -> None:
     """Raise FormatInvalid unless ``before``, the fingerprint in a checkpoint, is that of the query."""
     if before != fingerprint:
-        raise FormatInvalid("the checkpoint is of another query: a derivative with a new query is built anew")
+        raise FormatInvalid("the checkpoint is of another query; reset the dataset to rebuild its data")
 
 
 def by_segment(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -152,4 +152,4 @@ def _array(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 def unreadable(column: str, why: str) -> IndexStale:
     """Return the error for an index that exists but is unusable."""
-    return IndexStale(f"index on {column!r}: {why}; build it anew: kubothek index --rebuild")
+    return IndexStale(f"index on {column!r}: {why}; rebuild it: kubothek index --rebuild")

@@ -81,7 +81,7 @@ class OpenedFile:
             with self._reading:
                 return read()
         except DAMAGED as error:
-            raise IndexStale(f"{self.key}: {error}; build the index anew: kubothek index --rebuild") from error
+            raise IndexStale(f"{self.key}: {error}; rebuild the index: kubothek index --rebuild") from error
 
 
 class Opened:

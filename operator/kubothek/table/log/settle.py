@@ -121,7 +121,7 @@ def look(journal: Journal, observe: Callable[[], Observed | None] | None = None)
         return seen  # it was created during the listing
     raise HeadMissing(
         f"dataset {journal.uuid!r} in {journal.store.url} has commits, but its head {keys.head(journal.uuid)!r} is "
-        "gone; it is not created anew. Restore the head from a backup, or use another uuid"
+        "gone; it is not created again. Restore the head from a backup, or use another uuid"
     )
 
 

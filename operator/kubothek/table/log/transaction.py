@@ -238,7 +238,7 @@ class Transaction:
         before, now = live_head(self._journal, self._seen), live_head(self._journal, seen)
         if self._seen is not None and before.epoch != now.epoch:
             raise DatasetDeleted(
-                f"dataset {self._journal.uuid!r} was deleted or restored while this commit was on its way; run it "
+                f"dataset {self._journal.uuid!r} was deleted or restored while this commit ran; run it "
                 "again if it is still wanted"
             )
 

@@ -218,7 +218,7 @@ def split(checkpoint: BinaryIO, state: Path) -> tuple[Marks, Path | None]:
         return marks, None
     checkpoint.seek(0)
     if checkpoint.read(len(MAGIC)) != MAGIC:
-        raise FormatInvalid("the checkpoint is no state of this engine: derive the dataset anew")
+        raise FormatInvalid("the checkpoint is not a state of this engine; reset the dataset to rebuild its data")
     checkpoint.seek(0)
     with state.open("wb") as file:
         copyfileobj(checkpoint, file)

@@ -29,7 +29,7 @@ class Templates:
         """Return the value of a variable. Raises InputError."""
         if name not in self._env:
             known = ", ".join(sorted(self._env)) or "none"
-            raise InputError(f"the source needs variable {name!r}, which nobody gives it; there is {known}")
+            raise InputError(f"the source needs variable {name!r}, which is not set; variables that are set: {known}")
         self._used[name] = self._env[name]
         return self._env[name]
 

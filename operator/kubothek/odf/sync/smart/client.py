@@ -189,7 +189,7 @@ def _not_upgraded(url: str, status: int) -> Exception:
         case 401:
             return InvalidCredentials(f"{url} needs a token that the server knows; see `kubothek login`")
         case 403:
-            return AccessDenied(f"{url} is not for this token; ask whoever runs the server")
+            return AccessDenied(f"{url} is not permitted for this token; ask the operators of the server")
         case 404:
             return DatasetNotFound(f"there is no dataset at {url}")
         case 429 | 500 | 502 | 503 | 504:

@@ -112,7 +112,7 @@ def named_of(found: Any) -> Named:
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatInvalid(f"no reference to an object: {error!r}") from None
     if not isinstance(text, str) or not isinstance(size, int) or size < 0:
-        raise FormatInvalid("no reference to an object: its hash or its size is none")
+        raise FormatInvalid("not a reference to an object: its hash or its size is missing or invalid")
     hashed = Multihash.parse(text)
     if hashed.codec != Codec.SHA3_256:
         raise FormatInvalid(f"objects are named by SHA3-256, not by {hashed.codec.name}")

@@ -332,7 +332,7 @@ class Head:
     def anew(self) -> Head:
         """Return the start of a new incarnation: an empty table on top of this tombstone."""
         tombstone = self.tombstone
-        assert tombstone is not None, "only a deleted dataset can start anew"
+        assert tombstone is not None, "only a deleted dataset can start again"
         fenced = [*self.fenced, tombstone.incarnation][-_FENCED_LIMIT:]
         metadata = {SINCE: self.version, FENCED: fenced}
         kept = (VERSION, COMMIT, HORIZON)

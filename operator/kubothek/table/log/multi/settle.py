@@ -212,7 +212,7 @@ def _require_whole(
         _check(cube, spec, members, heads)
     except CubeInvalid as error:
         raise CubeBroken(
-            f"another program changed cube {cube.prefix!r} so that it is none any more: {error}. Readers see it as it "
+            f"cube {cube.prefix!r} is no longer valid after a change of another program: {error}. Readers see it as it "
             "was before; repair it with that program, or take its changes back: kubothek cube discard "
             f"{quote(cube.prefix)}"
         ) from error

@@ -202,7 +202,7 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
         found = tuple(f"the label {label!r} is in the table already" for label in taken)
     if found:
         raise Conflict(
-            f"dataset {live.uuid!r} changed while this {change.operation} was on its way: {summary(found)}. "
+            f"dataset {live.uuid!r} changed while this {change.operation} ran: {summary(found)}. "
             "Nothing was committed; run it again on the table as it is now"
         )
 

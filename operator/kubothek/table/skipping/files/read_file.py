@@ -81,15 +81,13 @@ class MetadataFile:
         try:
             base = None if root is None else root.decode()
         except UnicodeDecodeError as error:
-            raise SkippingUnreadable(f"{where}: the root of its keys is not UTF-8; build the index anew") from error
+            raise SkippingUnreadable(f"{where}: the root of its keys is not UTF-8; rebuild the index") from error
         if version not in _VERSIONS:
-            remedy = "build the index anew" if version == 0 else "it needs a newer Kubothek"
+            remedy = "rebuild the index" if version == 0 else "it needs a newer Kubothek"
             raise SkippingUnreadable(f"{where}: version {version!r} of Xskipper's metadata: {remedy}")
         columns = [field for field in self._file.schema_arrow if field.name in self._spark]
         if not any(field.name == OBJ_NAME and pa.types.is_string(field.type) for field in columns):
-            raise SkippingUnreadable(
-                f"{where}: its column {OBJ_NAME} is missing, or not of strings; build the index anew"
-            )
+            raise SkippingUnreadable(f"{where}: its column {OBJ_NAME} is missing, or not of strings; rebuild the index")
         found = {field.name: _definition(self._spark[field.name]["metadata"], field.type) for field in columns}
         self.schema = FileSchema(
             version,

@@ -43,7 +43,7 @@ def load(store: Store, part: Part, *, columns: Collection[IndexDefinition] | Non
     for key in reversed(part.keys):  # the own file first: it has the exact form of what is in both
         file = MetadataFile(_source(store, key, part.bytes), key, keys)
         if file.schema.root is None:
-            raise SkippingUnreadable(f"{key}: not written by Kubothek; build the skipping metadata anew")
+            raise SkippingUnreadable(f"{key}: not written by Kubothek; rebuild the skipping metadata")
         present = {n: d.column for n, d in file.schema.definitions.items() if wanted is None or d.column in wanted}
         have = () if found is None else found.column_names
         missing = [n for n, column in present.items() if column not in have]
@@ -54,7 +54,7 @@ def load(store: Store, part: Part, *, columns: Collection[IndexDefinition] | Non
         if found is None:
             found = _keyed(table, file.schema.identifier, file.schema.root)
         elif table.num_rows != found.num_rows:
-            raise SkippingUnreadable(f"{key}: not of the same files as {part.own}; build the skipping metadata anew")
+            raise SkippingUnreadable(f"{key}: not of the same files as {part.own}; rebuild the skipping metadata")
         for name in table.column_names[1:]:
             found = found.append_column(name, table.column(name)) if name not in found.column_names else found
     assert found is not None, "a part has an object"
@@ -153,4 +153,4 @@ def _source(store: Store, key: str, size: int = 0) -> pa.NativeFile:
             return pa.PythonFile(store.open(key), mode="r")
         return pa.BufferReader(store.get(key))
     except ObjectNotFound as error:
-        raise SkippingUnreadable(f"{key}: the skipping metadata is gone; build it anew") from error
+        raise SkippingUnreadable(f"{key}: the skipping metadata is gone; rebuild it") from error
