@@ -50,7 +50,7 @@ class Reader:
         data, tail = self._data, _LENGTH.size + len(MAGIC)
         ending = bytes(data.read(max(0, data.size - tail), tail))
         if bytes(data.read(0, len(MAGIC))) != MAGIC or not ending.endswith(MAGIC) or len(ending) < tail:
-            raise FormatInvalid("the checkpoint is no state of this engine; rebuild the derivative")
+            raise FormatInvalid("the checkpoint is not a state of this engine; rebuild the derivative")
         (length,) = _LENGTH.unpack(ending[: _LENGTH.size])
         try:
             footer = orjson.loads(self._part(data.size - tail - length, length))
