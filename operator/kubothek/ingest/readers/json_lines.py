@@ -24,8 +24,9 @@ from kubothek.table.time_zones import expected_zones, zoned
 
 BLOCK_BYTES: Final = 4 << 20
 _ROW_LIMIT_BYTES: Final = 64 << 20
-_NULL_ROW: Final = re.compile(rb"(?:^(?:\xef\xbb\xbf)?|\n)[ \t\r]*null")
-"""A row that is null, not an object: Arrow's reader crashes on one at the start of a block, and accepts later ones."""
+_FIRST_NULL: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*null")
+_LATER_NULL: Final = re.compile(rb"\n[ \t\r]*null")
+"""Begins with a literal: one pattern for both takes four times as long as Arrow's parser, these two a seventh."""
 _LARGEST_INTEGER: Final = 2**64 - 1
 """No column holds a larger one, and Python needs gigabytes and minutes for the integer ``3e2147483647``."""
 _NO_VALUE: Final = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
@@ -81,17 +82,25 @@ def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
 
 def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
     """Return the rows of a block. Raise ArrowException or ValueError."""
-    if _NULL_ROW.search(block):
-        raise ValueError("a row is null")
     wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f) else f.type) for f in schema])
     parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore" if other_keys else "error")
-    table = pajson.read_json(io.BytesIO(block), parse_options=parsing).combine_chunks()
+    table = _read_json(block, parsing).combine_chunks()
     table.validate(full=True)  # Arrow's JSON reader does not check UTF-8
     columns = [
         parse_column(column, f) if _is_text(f) else column
         for f, column in ((f, table.column(f.name).combine_chunks()) for f in schema)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _read_json(block: bytes, parsing: pajson.ParseOptions, reading: pajson.ReadOptions | None = None) -> pa.Table:
+    """Parse a block by Arrow. Raise ArrowInvalid for a row that is null.
+
+    Arrow's reader crashes on one at the start of a block, and accepts later ones as rows of nulls.
+    """
+    if _FIRST_NULL.match(block) or _LATER_NULL.search(block):
+        raise pa.ArrowInvalid("a row is null")
+    return pajson.read_json(io.BytesIO(block), reading, parsing)
 
 
 def _is_text(field: pa.Field[Any]) -> bool:
@@ -194,8 +203,6 @@ def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
         return pa.schema([])
     require_shallow(name, sample)
     sample.decode()  # Arrow's JSON reader does not check UTF-8, in keys neither
-    if _NULL_ROW.search(sample):
-        list(_rows(name, sample, 1))  # names the row
     try:
         found = _infer(sample).schema
         times = pa.schema([field for field in found if pa.types.is_timestamp(field.type)])
@@ -210,7 +217,7 @@ def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
 
 def _infer(sample: bytes, known: pa.Schema | None = None) -> pa.Table:
     reading = pajson.ReadOptions(block_size=max(len(sample), 1))
-    return pajson.read_json(io.BytesIO(sample), reading, pajson.ParseOptions(explicit_schema=known))
+    return _read_json(sample, pajson.ParseOptions(explicit_schema=known), reading)
 
 
 def _explain(name: str, sample: bytes) -> DataTypeMismatch | None:
