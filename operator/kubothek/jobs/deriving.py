@@ -38,8 +38,8 @@ class Derived:
     def __str__(self) -> str:
         if self.version is None:
             return "its inputs have nothing new"
-        anew = ", all of it rebuilt" if self.restarted else ""
-        return f"version {self.version}: {count(self.records, 'record')} of {self.consumed:,} that were new{anew}"
+        rebuilt = ", all of it rebuilt" if self.restarted else ""
+        return f"version {self.version}: {count(self.records, 'record')} of {self.consumed:,} that were new{rebuilt}"
 
 
 def derive(

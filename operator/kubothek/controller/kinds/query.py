@@ -127,9 +127,9 @@ def _awaited(query: Query, world: World) -> Blocked | None:
             return missing("Commit", reference.name, query, world)
         if commit.status.holds("Failed"):
             message = (
-                f"Commit {commit.name!r} of spec.dependsOn failed; delete it and create it again under the same name"
+                f"Commit {commit.name!r} of spec.dependsOn failed; create it again under the same name to continue"
             )
-            return Blocked(stalled("DependencyFailed", f"{message}, and this Query goes on"))
+            return Blocked(stalled("DependencyFailed", message))
         if not commit.status.holds("Complete"):
             return Blocked(waiting("DependencyNotReady", f"Commit {commit.name!r} of spec.dependsOn is not complete"))
     return None

@@ -52,9 +52,7 @@ def _arrows(sources: Sequence[Source], target: str) -> Iterator[str]:
 
 def _told(source: Source) -> str | None:
     """Return the line of a source; None if no record of the input is an origin."""
-    why = (
-        "" if source.refused is None else f"; the records that these are made of cannot be determined: {source.refused}"
-    )
+    why = "" if source.refused is None else f"; the source records cannot be determined: {source.refused}"
     if source.record is not None:
         return f"{_name(source)}, record {source.offset}: {_said(source.record)}{why}"
     if source.members:
