@@ -24,7 +24,7 @@ from kubothek.catalog import Lake
 from kubothek.errors import LakeError, QueryInvalid
 from kubothek.odf.time_axes import happened_until
 from kubothek.sandbox import limited
-from kubothek.sandbox.arrow_stream import as_arrow, from_arrow
+from kubothek.sandbox.arrow import as_arrow, from_arrow
 from kubothek.sandbox.limited import Ask, Cause, Work
 from kubothek.sql import Limits, Look, Query, Restrict, prepare
 from kubothek.sql.query import UNLOCKED, memory_bytes, new_database

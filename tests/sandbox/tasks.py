@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset
+
 from kubothek.errors import ObjectNotFound, QueryInvalid
 from kubothek.sandbox.limited import Ask
 
@@ -83,3 +86,7 @@ def asking(ask: Ask, questions: Any) -> Iterator[bytes]:
             yield repr(ask(each)).encode()
         except QueryInvalid as error:
             yield f"refused: {error}".encode()
+
+
+def rows_of_files(ask: Ask, directory: str) -> Iterator[bytes]:
+    yield str(pa.dataset.dataset(directory).to_table().num_rows).encode()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kubothek.odf.dataset import Root
-from kubothek.sandbox.arrow_stream import as_arrow
+from kubothek.sandbox.arrow import as_arrow
 from kubothek.sandbox.limited import Ask
 from kubothek.sql.lines import json_lines
 from kubothek.storage import Store

@@ -40,7 +40,7 @@ from kubothek.odf.transform import ENGINE_VERSION, TransformInput, TransformRequ
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view import History, Part
 from kubothek.sandbox import limited
-from kubothek.sandbox.arrow_stream import as_arrow, from_arrow
+from kubothek.sandbox.arrow import as_arrow, from_arrow
 from kubothek.sandbox.limited import Ask, Cause, Work
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.storage.hashed import hashed
