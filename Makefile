@@ -10,7 +10,7 @@ export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages pictures docs lock clean
+.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages pictures docs lock lock-images clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -94,11 +94,23 @@ pages: install ## write what in docs/ is made from the code: fields of the kinds
 docs: install ## docs/ as a site in site/, with every link checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --site-dir site
 
-lock: ## renew operator/constraints.txt from a fresh environment
+lock: ## renew operator/constraints.txt from a fresh environment, and with it the images' requirements and their hashes
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,engine,spark,tracing,demo,test,bench]'
 	@{ head -n 1 operator/constraints.txt; $(VENV)-lock/bin/pip freeze --exclude-editable; } > $(VENV)-lock/constraints.txt
 	@mv $(VENV)-lock/constraints.txt operator/constraints.txt && rm -rf $(VENV)-lock
+	@$(MAKE) --no-print-directory lock-images
+
+# The images have Debian's Python 3.11. The base image lists only what its parent lacks.
+UV_COMPILE = $(VENV)-uv/bin/uv pip compile --quiet --no-annotate --generate-hashes --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28 --custom-compile-command 'make lock-images' --constraint operator/constraints.txt
+lock-images: ## renew the images' requirements and their hashes at the versions of operator/constraints.txt
+	@$(PYTHON) -m venv $(VENV)-uv && $(VENV)-uv/bin/pip install --quiet uv
+	@$(UV_COMPILE) operator/pyproject.toml --extra operator --extra engine --extra tracing -o spark-images/python/requirements.txt
+	@$(UV_COMPILE) operator/pyproject.toml --extra spark -o spark-images/base/requirements.txt \
+		$$(sed -n 's/^\([^ ]*\)==.*/--no-emit-package \1/p' spark-images/python/requirements.txt)
+	@printf 'setuptools\nwheel\n' | $(UV_COMPILE) - -o spark-images/base/build-requirements.txt
+	@rm -rf $(VENV)-uv
 
 clean: ## remove what the demo made and the environment; caches outside the checkout stay
 	@rm -rf .demo $(VENV)

@@ -33,7 +33,7 @@ class Buildah:
             if not self.has(DEBIAN):
                 with step("debootstrap"):
                     self._bootstrap_debian()
-            arguments = {**build.parents, **self._lent_arguments()}
+            arguments = {"DEBIAN_IMAGE": f"docker.io/{DEBIAN}", **build.parents, **self._lent_arguments()}
             command = [*self._buildah(), "bud", "--isolation", "chroot", "--pull-never", "--quiet"]
             command += [f"--volume={source}:{target}" for source, target in self._lent_files().items()]
             command += [f"--build-arg={name}={value}" for name, value in arguments.items()]

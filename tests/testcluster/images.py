@@ -5,9 +5,7 @@ wheel, so that a change of code costs seconds. An image is tagged with the hash 
 its tag is up to date.
 """
 
-import json
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,8 +57,8 @@ class HeavyBuilds:
 
 def heavy_builds() -> HeavyBuilds:
     """Python with all dependencies, and Spark over it."""
-    python_key = content_key(SOURCES / "python", PROJECT / "constraints.txt", requirements("operator", "engine"))
-    base_key = content_key(python_key, SOURCES / "base", requirements("spark"))
+    python_key = content_key(SOURCES / "python")
+    base_key = content_key(python_key, SOURCES / "base")
     python = Build(f"{PYTHON}:{python_key}", SOURCES / "python" / "Dockerfile", CHECKOUT)
     base = Build(f"{BASE}:{base_key}", SOURCES / "base" / "Dockerfile", CHECKOUT, {"PYTHON_IMAGE": python.tag})
     return HeavyBuilds(python, base)
@@ -73,12 +71,6 @@ def project_builds(heavy: HeavyBuilds, wheel: Path) -> dict[str, Build]:
         OPERATOR_IMAGE: _project_build(OPERATOR_IMAGE, "PYTHON_IMAGE", heavy.python, wheel),
         ENGINE_IMAGE: _project_build(ENGINE_IMAGE, "PYTHON_IMAGE", heavy.python, wheel),
     }
-
-
-def requirements(*extras: str) -> str:
-    """The requirements of the project and of extras: the part of pyproject.toml that an image depends on."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    return json.dumps([project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)])
 
 
 def build_images(engine: Engine, wheel: Path) -> dict[str, Build]:

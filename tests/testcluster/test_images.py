@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from tests.testcluster.images import (
     ENGINE_IMAGE,
     JOB_IMAGE,
     OPERATOR_IMAGE,
+    PROJECT,
+    SOURCES,
     Build,
     build_images,
     heavy_builds,
@@ -78,6 +82,45 @@ def test_every_dockerfile_takes_the_parent_it_is_given(wheel: Path) -> None:
     for build in (heavy.base, *project_builds(heavy, wheel).values()):
         (argument,) = build.parents
         assert f"FROM ${{{argument}}}" in build.dockerfile.read_text()
+
+
+def test_every_image_from_a_registry_is_pinned_by_its_digest() -> None:
+    for dockerfile in SOURCES.glob("*/Dockerfile"):
+        text = dockerfile.read_text()
+        arguments = dict(re.findall(r"^ARG (\w+)=(.+)$", text, re.MULTILINE))
+        for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
+            found = arguments[image.strip("${}")] if image.startswith("$") else image
+            assert found.startswith("kubothek/") or re.fullmatch(r"[\w/:.-]+@sha256:[0-9a-f]{64}", found), dockerfile
+
+
+def test_every_package_of_an_image_has_a_hash() -> None:
+    for dockerfile in SOURCES.glob("*/Dockerfile"):
+        for options in re.findall(r"pip install (.+)", dockerfile.read_text()):
+            assert "--no-deps" in options
+            assert "--require-hashes" in options or "--no-index" in options, "of this checkout's own wheel only"
+
+
+def test_images_have_the_tested_version_of_every_requirement() -> None:
+    tested = _pins(PROJECT / "constraints.txt")
+    python = _pins(SOURCES / "python" / "requirements.txt")
+    base = _pins(SOURCES / "base" / "requirements.txt")
+    assert (python | base).items() <= tested.items()
+    assert not python.keys() & base.keys()
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    of_python = [*project["dependencies"], *extras["operator"], *extras["engine"], *extras["tracing"]]
+    assert _names(of_python) <= python.keys(), "run `make lock-images`"
+    assert _names(extras["spark"]) <= (python | base).keys(), "run `make lock-images`"
+
+
+def _pins(requirements: Path) -> dict[str, str]:
+    found = re.findall(r"^([\w.-]+)==(\S+)", requirements.read_text(), re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in found}
+
+
+def _names(requirements: list[str]) -> set[str]:
+    found = (re.match(r"[\w.-]+", each) for each in requirements)
+    return {name[0].lower().replace("_", "-") for name in found if name}
 
 
 def test_an_archive_leaves_out_what_the_reader_has(tmp_path: Path) -> None:
