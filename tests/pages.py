@@ -66,7 +66,7 @@ _AT: Final = {
     "ObjectStore": "at the next inspection",
     "Engine": "at the next job",
     "GCPolicy": "at the next job",
-    "SkippingIndex": "at the next look",
+    "SkippingIndex": "at the next inspection",
 }
 """When an edit takes effect, where the fields do not say it themselves."""
 

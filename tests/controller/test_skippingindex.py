@@ -97,7 +97,7 @@ def test_an_edit_and_a_request_each_start_another_job(world: Fake) -> None:
 def test_a_schedule_refreshes_at_its_slots(world: Fake) -> None:
     begin(world, schedule={"cron": "30 * * * *"})
     ends(world)
-    assert world.message(*KEY).endswith("next look at 2026-11-21T12:30:00Z")
+    assert world.message(*KEY).endswith("next inspection at 2026-11-21T12:30:00Z")
     world.pass_time(timedelta(minutes=20))
     assert world.settle(*KEY).requeue_after == timedelta(minutes=10)
     assert jobs(world) == ["trips-skip-1"]

@@ -65,7 +65,7 @@ class CubeDataset(Strict):
     table: MemberTable = MemberTable()
     """Its file layout; see each field for when an edit takes effect."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=4), UniqueBy("name")] = ()
-    """Takes effect at the next look. Sources whose files the operator appends automatically. The dataset must exist:
+    """Takes effect at the next inspection. Sources whose files the operator appends automatically. The dataset must exist:
     the first Commit builds it."""
 
 
@@ -136,7 +136,7 @@ class CubeSpec(Strict):
     """The datasets of the cube, existing or planned. Each appears as a Dataset, and only changes of the cube write it.
     With `adopt`, those in the store belong to it as well, listed or not."""
     maintenance: Maintenance = Maintenance()
-    """Takes effect at the next look. Automatic maintenance of each dataset. Its Datasets have the labels of the Cube,
+    """Takes effect at the next inspection. Automatic maintenance of each dataset. Its Datasets have the labels of the Cube,
     so that a GCPolicy can select them."""
     adopt: bool = False
     """Takes effect at the next inspection. True: adopt an existing kartothek cube of this prefix as it is, with its

@@ -155,9 +155,9 @@ class DatasetSpec(Strict):
     another program as it is, with its columns, partitions and indices; table.partitionOn is then optional. Convert a
     dataset with several tables, or without a list of its partitions, first: `kubothek adopt --convert`."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=16), UniqueBy("name")] = ()
-    """Takes effect at the next look. Sources whose files the operator commits automatically."""
+    """Takes effect at the next inspection. Sources whose files the operator commits automatically."""
     maintenance: Maintenance = Maintenance()
-    """Takes effect at the next look, if its field does not say otherwise. Automatic maintenance of the table."""
+    """Takes effect at the next inspection, if its field does not say otherwise. Automatic maintenance of the table."""
     run_history: RunHistory = RunHistory()
     """Takes effect at the end of the next run. Retention of runs that have ended; older ones are deleted with their
     pods. Runs that Argo CD, Flux or Helm applied do not count, and stay."""

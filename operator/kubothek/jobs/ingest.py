@@ -140,7 +140,7 @@ def _wanted(
 
 def _require_versions(plan: SourcePlan, versions: Mapping[str, str]) -> None:
     if other := [file.name for file in plan.files if versions.get(file.name, file.fingerprint) != file.fingerprint]:
-        raise SourceChanged(f"{other[0]!r} was replaced since it was listed; the next look finds the new one")
+        raise SourceChanged(f"{other[0]!r} was replaced since it was listed; the next inspection finds the new one")
 
 
 def _write(

@@ -170,7 +170,7 @@ class _Case:
             return self._conclude(problem_state(last.problem), status, again=again)
         if self.index.spec.suspend:
             return self._conclude(_SUSPENDED, status)
-        then = "" if following is None else f"; next look at {render_time(following)}"
+        then = "" if following is None else f"; next inspection at {render_time(following)}"
         return self._conclude(_described(status, then), status, again=again)
 
     def _due(self, status: SkippingIndexStatus) -> datetime | None:

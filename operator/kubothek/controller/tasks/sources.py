@@ -101,7 +101,7 @@ def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
         return None
     transient, name, problem = min(problems)
     if transient:
-        return waiting("SourceRetrying", f"source {name!r} is looked at again soon: {problem}")
+        return waiting("SourceRetrying", f"source {name!r} is inspected again soon: {problem}")
     return stalled("SourceStalled", f"source {name!r} has stopped: {problem}; Commits go on")
 
 
