@@ -22,12 +22,13 @@ import pyarrow as pa
 
 from kubothek.catalog import Lake
 from kubothek.errors import LakeError, QueryInvalid
+from kubothek.in_memory_database import in_memory_database
 from kubothek.odf.time_axes import happened_until
 from kubothek.sandbox import limited
 from kubothek.sandbox.arrow import as_arrow, from_arrow
 from kubothek.sandbox.limited import Ask, Cause, Work
 from kubothek.sql import Limits, Look, Query, Restrict, prepare
-from kubothek.sql.query import UNLOCKED, memory_bytes, new_database
+from kubothek.sql.query import memory_bytes, new_database
 from kubothek.sql.read import Read
 from kubothek.sql.statement import impure_functions
 from kubothek.storage import Store
@@ -194,7 +195,7 @@ class Pieces:
 
 def warm() -> None:
     """Create a database in advance, which takes as long as a small query."""
-    database = duckdb.connect(":memory:", config=UNLOCKED)
+    database = in_memory_database()
     database.execute("SELECT json_serialize_sql('SELECT 1')").fetchall()
     _DATABASES.append(database)
 

@@ -31,10 +31,10 @@ def _wrong_sql(text: str) -> str | None:
     import duckdb
 
     from kubothek.errors import QueryInvalid
-    from kubothek.sql.query import LOCKED
+    from kubothek.in_memory_database import in_memory_database
     from kubothek.sql.statement import parse
 
-    with duckdb.connect(":memory:", config=LOCKED | {"threads": 1}) as database:
+    with in_memory_database(threads=1) as database:
         try:
             parse(database, text)
         except (duckdb.Error, QueryInvalid) as error:

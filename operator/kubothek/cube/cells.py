@@ -14,13 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from kubothek.errors import CubeInvalid, SchemaMismatch, SourceEmpty
-from kubothek.table.expressions.text import quoted
+from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.table.operations import Rows
 from kubothek.table.operations.rows import pieces_of
 
@@ -165,12 +164,7 @@ def _twice(rows: pa.Table, columns: Sequence[str]) -> tuple[Any, ...] | None:
 
 def _twice_on_disk(rows: ds.Dataset, columns: Sequence[str], directory: str) -> tuple[Any, ...] | None:
     names = ", ".join(map(quoted, columns))
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": _MEMORY,
-        "temp_directory": directory,
-        "python_enable_replacements": False,
-    }
-    with duckdb.connect(config=config) as connection:
+    with in_memory_database(memory_limit=_MEMORY, temp_directory=directory) as connection:
         connection.register("cells", rows)
         found: tuple[Any, ...] | None = connection.execute(
             f"SELECT {names} FROM cells GROUP BY {names} HAVING count(*) > 1 LIMIT 1"  # noqa: S608  # quoted names

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pyarrow as pa
 
-from kubothek.table.expressions.text import quoted
+from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.table.schema import require_distinct
 
 _SCHEMA = pa.schema([("line", pa.string())])
@@ -34,7 +34,7 @@ def json_lines(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _lines(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    with duckdb.connect(":memory:", config={"enable_external_access": False}) as database:
+    with in_memory_database() as database:
         for batch in reader:
             table = as_json(database.from_arrow(pa.Table.from_batches([batch]))).to_arrow_table()
             yield from table.cast(_SCHEMA).to_batches()

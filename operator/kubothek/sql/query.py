@@ -16,13 +16,13 @@ import pyarrow.dataset as ds
 
 from kubothek.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.external.location import PlainLocation, PlainPlan, open_location
+from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.sql.filters import needed_rows
 from kubothek.sql.lines import as_json
 from kubothek.sql.read import Read
 from kubothek.sql.statement import Reference, Statement, parse
 from kubothek.storage.base import Store
 from kubothek.table.expressions import Predicate
-from kubothek.table.expressions.text import quoted
 from kubothek.table.log import Snapshot, Version
 from kubothek.table.log.multi.spec import SEPARATOR
 from kubothek.table.scan.plan import Plan, Step, plan
@@ -38,17 +38,6 @@ VersionNotFound."""
 Restrict: TypeAlias = Callable[[Snapshot], Predicate]
 """Function from a snapshot to the rows that a query may see, in columns of its stored schema; raises QueryInvalid."""
 
-LOCKED: Final[dict[str, str | bool]] = {
-    "enable_external_access": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "allow_community_extensions": False,
-    "python_enable_replacements": False,
-    "temp_directory": "",
-    "lock_configuration": True,
-}
-UNLOCKED: Final = {name: value for name, value in LOCKED.items() if name != "lock_configuration"}
-"""Settings of a database that gets its limits later."""
 _BATCH_ROWS: Final = 65_536
 _MOST_NAMES: Final = 10
 _READ_FAILED: Final = "reading the stream registered as"
@@ -155,8 +144,8 @@ class Query:
 
     def _show_moments(self, table: str, stored: str, columns: Sequence[str]) -> None:
         """Make a view with these columns, naive UTC in files, as TIMESTAMPTZ."""
-        moments = ", ".join(f"{quoted} AT TIME ZONE 'UTC' AS {quoted}" for quoted in map(_quoted, columns))
-        self._database.table(_quoted(stored)).project(f"* REPLACE ({moments})").create_view(table)
+        moments = ", ".join(f"{column} AT TIME ZONE 'UTC' AS {column}" for column in map(quoted, columns))
+        self._database.table(quoted(stored)).project(f"* REPLACE ({moments})").create_view(table)
 
     @property
     def reads(self) -> tuple[Read, ...]:
@@ -267,10 +256,10 @@ def _message(error: Exception, limits: Limits) -> str:
 def new_database(memory: str, database: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
     """Return an isolated in-memory database with this memory limit.
 
-    ``database``  one with the settings of ``UNLOCKED``, which is locked and returned
+    ``database``  an unlocked one, which is locked and returned
     """
     if database is None:
-        database = duckdb.connect(":memory:", config=UNLOCKED)
+        database = in_memory_database()
     # A fixed time zone instead of the machine's: answers are the same everywhere.
     database.execute("SET TimeZone = 'UTC'")
     database.execute(f"SET memory_limit = '{memory_bytes(memory)}B'")
@@ -318,11 +307,6 @@ def _location(stores: Callable[[str], Store], name: str) -> PlainLocation | None
         return open_location(stores(name), name)
     except DatasetNotFound:
         return None
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
 
 
 def _schema(snapshot: Snapshot) -> pa.Schema:

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
 import orjson
 
 from kubothek.errors import QueryInvalid
+from kubothek.in_memory_database import functions
 from kubothek.table.log import Version
 from kubothek.table.log.model.record import utc
 
@@ -276,19 +276,13 @@ def _require_harmless(function: str) -> None:
         )
 
 
-@lru_cache(maxsize=1)
 def impure_functions() -> frozenset[str]:
     """Return the functions that DuckDB's catalogue does not call pure, except harmless ones.
 
     These are settings, sequences, variables, the log, and imitations of PostgreSQL's catalogue.
     """
-    with duckdb.connect(":memory:") as catalogue:
-        found = catalogue.execute(
-            "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
-            "WHERE stability <> 'CONSISTENT' OR has_side_effects "
-            "OR (function_type = 'macro' AND schema_name <> 'main')"
-        ).fetchall()
-    return frozenset(name for (name,) in found) - _IMPURE_BUT_FINE
+    impure = "stability <> 'CONSISTENT' OR has_side_effects OR (function_type = 'macro' AND schema_name <> 'main')"
+    return functions(impure) - _IMPURE_BUT_FINE
 
 
 def _require_distinct(tables: Mapping[str, Reference]) -> None:

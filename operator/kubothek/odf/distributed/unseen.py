@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 
+from kubothek.in_memory_database import in_memory_database
 from kubothek.odf.dataset.ingesting import history_of
 from kubothek.odf.merge import Scratch
 from kubothek.odf.merge.batch import Rows
@@ -34,7 +34,7 @@ class Buckets:
         self._carrier = Carrier(pa.schema([schema.field(column) for column in key]))
         self._key = list(key)
         self._query = f"SELECT hash({', '.join(self._carrier.inside.names)}) % {count} AS {_BUCKET} FROM rows"  # noqa: S608
-        self._database = duckdb.connect(":memory:", config={"enable_external_access": False, "threads": 1})
+        self._database = in_memory_database(threads=1)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of each bucket, in their present order."""

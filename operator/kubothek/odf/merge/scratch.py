@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kubothek.errors import MergeTooLarge
+from kubothek.in_memory_database import in_memory_database
 
 MIB: Final = 1 << 20
 ROW: Final = "n"
@@ -119,16 +120,10 @@ class Scratch:
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         if self._database is None:
-            self._database = duckdb.connect(
-                ":memory:",
-                config={
-                    "memory_limit": self._memory,
-                    "temp_directory": str(Path(self._room.name) / "database"),
-                    "preserve_insertion_order": False,  # it would need memory; ``n`` has the order
-                    "python_enable_replacements": False,
-                    "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False,
-                },
+            self._database = in_memory_database(
+                memory_limit=self._memory,
+                temp_directory=str(Path(self._room.name) / "database"),
+                preserve_insertion_order=False,  # it would need memory; ``n`` has the order
             )
         return self._database
 

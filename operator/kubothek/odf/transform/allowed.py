@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import lru_cache
-from typing import Any, Final
-
-import duckdb
+from typing import Final
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import functions
 from kubothek.odf.transform.trees import column_names
 from kubothek.sql.statement import Node
 
@@ -91,21 +89,10 @@ def require_columns(tree: object, columns: Collection[str], where: str) -> None:
             raise TransformInvalid(f"{where}: {name} is not decided by the inputs alone; use a column of the inputs")
 
 
-@lru_cache(maxsize=1)
 def _unstable() -> frozenset[str]:
-    with duckdb.connect(":memory:") as catalogue:
-        found = catalogue.execute(
-            "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
-            "WHERE stability <> 'CONSISTENT' OR has_side_effects"
-        ).fetchall()
-    return frozenset(name for (name,) in found)
+    return functions("stability <> 'CONSISTENT' OR has_side_effects")
 
 
-@lru_cache(maxsize=1)
 def aggregates() -> frozenset[str]:
     """Return the names of all aggregate functions."""
-    with duckdb.connect(":memory:") as catalogue:
-        found: list[tuple[Any]] = catalogue.execute(
-            "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type = 'aggregate'"
-        ).fetchall()
-    return frozenset(name for (name,) in found)
+    return functions("function_type = 'aggregate'")

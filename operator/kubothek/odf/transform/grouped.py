@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.aggregates import Aggregate, aggregate, arguments_of
 from kubothek.odf.transform.allowed import aggregates, function_of, own_nodes
 from kubothek.odf.transform.delta import Delta
@@ -17,7 +18,7 @@ from kubothek.odf.transform.grouping import Grouping
 from kubothek.odf.transform.keyed import Closing, Recompute
 from kubothek.odf.transform.lateness import Lateness
 from kubothek.odf.transform.scan import KEY, WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import ID, State
 from kubothek.odf.transform.trees import canon, column_names, rewrite

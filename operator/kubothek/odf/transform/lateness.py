@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.keyed import Closing
 from kubothek.odf.transform.late import Horizon
 from kubothek.odf.transform.scan import HORIZON, INPUT, RECORD, WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sides import horizon_of, replace_rows
 from kubothek.odf.transform.sources import From
 

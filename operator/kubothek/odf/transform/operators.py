@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.exchange import Exchange, Inflow, straight
 from kubothek.odf.transform.grouped import GroupedSelect
@@ -14,7 +15,7 @@ from kubothek.odf.transform.joining import Joined, understood
 from kubothek.odf.transform.lateness import Lateness
 from kubothek.odf.transform.ranking import RankedSelect
 from kubothek.odf.transform.scan import KEY
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sides import prepare
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import State

@@ -8,10 +8,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.errors import InputError, TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.sources.readers.coerce import uuids_of
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.scan import INPUT, KEY, RECORD, WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.state import sort_key
 from kubothek.odf.validation.columns import column_problems
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.allowed import function_of, own_nodes
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.ends import end_of, length_of
@@ -15,7 +16,7 @@ from kubothek.odf.transform.exchange import Exchange, Inflow, straight
 from kubothek.odf.transform.keyed import Closing, Recompute
 from kubothek.odf.transform.lateness import Lateness
 from kubothek.odf.transform.scan import WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import ID, State
 from kubothek.odf.transform.trees import canon, column_names

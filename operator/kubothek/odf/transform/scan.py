@@ -8,10 +8,11 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.duckdb_rows import cast, for_duckdb
 from kubothek.odf.transform.allowed import HIDDEN
 from kubothek.odf.transform.contract import Records
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO
 from kubothek.odf.validation.state import Vocabulary
 

@@ -12,8 +12,8 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import QueryInvalid, TransformInvalid, TransformTooLarge
+from kubothek.in_memory_database import in_memory_database
 from kubothek.odf.transform.dialect import respelled
-from kubothek.sql.query import LOCKED
 from kubothek.sql.statement import Node, Statement, parse
 
 ENGINES: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
@@ -23,26 +23,21 @@ _SELECT: Final = "SELECT "
 _FROM: Final = "SELECT * FROM "
 
 
-def quoted(name: str) -> str:
-    """Quote a name for SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 class Session:
     """A database of one run. Close it when its rows are read."""
 
     def __init__(self, engine: str, scratch: Path | None, memory: str, threads: int | None = None) -> None:
-        config: dict[str, Any] = LOCKED | {
-            "memory_limit": memory,
-            "temp_directory": "" if scratch is None else str(scratch / "duckdb"),
-            "integer_division": ENGINES[engine],
-        }
-        if threads is not None:
-            config["threads"] = threads
+        settings = {} if threads is None else {"threads": threads}
         self.memory = memory
         self._numbers = count()
         self._problem: Exception | None = None
-        self._database = duckdb.connect(":memory:", config=config)
+        self._database = in_memory_database(
+            lock_configuration=True,
+            memory_limit=memory,
+            temp_directory="" if scratch is None else str(scratch / "duckdb"),
+            integer_division=ENGINES[engine],
+            **settings,
+        )
 
     def close(self) -> None:
         """Close the database; nothing can be read afterwards."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.exchange import Exchange, Inflow
 from kubothek.odf.transform.keyed import COPIES, both
 from kubothek.odf.transform.scan import HORIZON, WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sources import From, Leaf
 from kubothek.odf.transform.state import ID, Shape, State, same
 from kubothek.sql.statement import Node

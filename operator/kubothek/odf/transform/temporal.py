@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.exchange import Exchange, straight
 from kubothek.odf.transform.join_terms import Terms, require_key
 from kubothek.odf.transform.lateness import Lateness
 from kubothek.odf.transform.scan import KEY, WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sides import Remembered, come_together, compared, weight_of
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import State, same, sort_key

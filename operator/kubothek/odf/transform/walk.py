@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.allowed import aggregates, function_of, own_nodes, require_allowed, require_columns
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.lateness import Lateness
 from kubothek.odf.transform.scan import INPUT, KEY, RECORD, WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sources import From, has_unnest, joins, read_from
 from kubothek.odf.transform.state import sort_key
 from kubothek.sql.statement import Node

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.sources import MergeStrategyLedger, MergeStrategySnapshot
@@ -65,8 +65,8 @@ def _hashes(layout: Layout, key: tuple[str, ...], store: Store, expected: Expect
     """Return the hash of each record's key, and its operation."""
     op = expected.vocabulary.op
     hashes, operations = [np.zeros(0, np.uint64)], [np.zeros(0, np.int8)]
-    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in key)
-    with duckdb.connect(config={"threads": 1}) as connection:
+    columns = ", ".join(map(quoted, key))
+    with in_memory_database(threads=1) as connection:
         for batch in read_batches(store, layout, expected, [*dict.fromkeys((*key, op))]):
             connection.register("records", pa.Table.from_batches([batch]))
             found = connection.execute(f"SELECT hash({columns}) AS h FROM records").fetchnumpy()  # noqa: S608 - quoted

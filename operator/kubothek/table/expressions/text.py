@@ -12,6 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
 
+from kubothek.in_memory_database import quoted
 from kubothek.table.expressions.terms import NULL_TESTS, PATTERNS, SETS, Literal, Term
 
 KEYWORDS: Final = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
@@ -34,11 +35,6 @@ def identifier(name: str) -> str:
     if _PLAIN.fullmatch(name) and name.upper() not in KEYWORDS:
         return name
     return quoted(name)
-
-
-def quoted(name: str) -> str:
-    """Return the column name in quotes, for other SQL dialects, which have more keywords."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def literal(value: Literal | None) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.table.expressions.text import quoted
+from kubothek.in_memory_database import in_memory_database, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,15 +27,6 @@ FEWEST: Final = 8
 """Minimum number of files for which a query pays."""
 _BATCH_ROWS: Final = 1 << 16
 _PATTERN: Final = re.compile(r"[*?\[\]{}\\]")
-_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "threads": 1,  # the caller decodes a bundle on each core
-    "async_threads": 0,  # a fork would leave any other thread behind
-    "temp_directory": "",
-    "enable_external_file_cache": False,
-    "python_enable_replacements": False,
-    "autoload_known_extensions": False,
-    "autoinstall_known_extensions": False,
-}
 _making = Lock()
 
 
@@ -107,9 +98,12 @@ def _rows(paths: Sequence[str], schema: pa.Schema) -> int | None:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    return duckdb.connect(":memory:", config=_CONFIG)
+    return in_memory_database(
+        enable_external_access=True,  # to the data files
+        enable_external_file_cache=False,
+        threads=1,  # the caller decodes a bundle on each core
+        async_threads=0,  # a fork would leave any other thread behind
+    )
 
 
 def _cursor() -> duckdb.DuckDBPyConnection:

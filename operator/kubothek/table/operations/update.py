@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from kubothek.errors import FilterInvalid, InputError, PartitionInvalid, RowLevelNeeded
+from kubothek.in_memory_database import quoted
 from kubothek.storage import Store
 from kubothek.table.expressions import Op, Predicate, Term, parse
-from kubothek.table.expressions.text import quoted
 from kubothek.table.indexes import IndexChange
 from kubothek.table.layout import Layout
 from kubothek.table.log import Change, Operation, Snapshot

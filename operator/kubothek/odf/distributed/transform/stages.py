@@ -7,8 +7,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from kubothek.in_memory_database import quoted
 from kubothek.odf.transform.exchange import Inflow
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.state import State, sort_key
 
 SORT: Final = "__sort"

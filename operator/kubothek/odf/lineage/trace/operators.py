@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from kubothek.in_memory_database import quoted
 from kubothek.odf.lineage.trace.bounds import bounding
 from kubothek.odf.transform.allowed import function_of
 from kubothek.odf.transform.delta import Delta
@@ -15,7 +16,7 @@ from kubothek.odf.transform.joining import understood
 from kubothek.odf.transform.operators import Operators, is_temporal
 from kubothek.odf.transform.ranking import Ranked, RankedSelect
 from kubothek.odf.transform.scan import HORIZON, INPUT, KEY, RECORD, WEIGHT
-from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.session import Session, listed
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import ID, same, sort_key
 from kubothek.odf.transform.temporal import Temporal

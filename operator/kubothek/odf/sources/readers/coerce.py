@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kubothek.in_memory_database import in_memory_database
 from kubothek.ingest.readers.values import Failure, check_required, convert_column, parse_text
 from kubothek.odf.sources.readers.formats import RFC3339, strftime_of
 
@@ -90,7 +91,7 @@ class Coercion:
     def _spelled(self, texts: _Array, form: str) -> _Array:
         """Return texts of this format as naive UTC. Raises one of ``Failure``."""
         if self._database is None:
-            self._database = duckdb.connect(":memory:", config={"enable_external_access": False, "threads": 1})
+            self._database = in_memory_database(threads=1)
         self._database.register("texts", pa.table({"x": texts}))
         try:
             found = self._database.sql(

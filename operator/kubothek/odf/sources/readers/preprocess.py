@@ -15,11 +15,11 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import InputError, LakeError, QueryInvalid
+from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.odf.duckdb_rows import cast, for_duckdb
 from kubothek.odf.sources.readers.coerce import uuids_of
 from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.sql import Limits
-from kubothek.sql.query import LOCKED
 from kubothek.sql.statement import Statement, base_tables, parse
 
 INPUT: Final = "input"
@@ -81,12 +81,14 @@ class _Run:
         self._problem: LakeError | None = None  # raised by the input rows; DuckDB would keep only its text
         spill = TemporaryDirectory(prefix="kubothek-preprocess-", ignore_cleanup_errors=True)
         self._spill = Path(self._stack.enter_context(spill))
-        config = LOCKED | {
-            "memory_limit": limits.memory,
-            "temp_directory": str(self._spill / "duckdb"),
-            "integer_division": _INTEGER_DIVISION[engine],
-        }
-        self._database = self._stack.enter_context(duckdb.connect(":memory:", config=config))
+        self._database = self._stack.enter_context(
+            in_memory_database(
+                lock_configuration=True,
+                memory_limit=limits.memory,
+                temp_directory=str(self._spill / "duckdb"),
+                integer_division=_INTEGER_DIVISION[engine],
+            )
+        )
 
     def start(self, steps: Sequence[SqlQueryStep], rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """Check all queries, then run them. Raises QueryInvalid, what the rows raise, and OSError on a full disk."""
@@ -128,7 +130,7 @@ class _Run:
 
     def _define(self, steps: Sequence[SqlQueryStep], parsed: Sequence[Statement]) -> None:
         for step, statement in zip(steps[:-1], parsed, strict=False):
-            name = '"' + (step.alias or "").replace('"', '""') + '"'
+            name = quoted(step.alias or "")
             self._database.execute(f"CREATE TEMP VIEW {name} AS {statement.text}")
 
     def _parsed(self, steps: Sequence[SqlQueryStep]) -> list[Statement]:
@@ -225,6 +227,6 @@ def _plain_integers(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelatio
         return relation
     columns = []
     for name, kind in zip(relation.columns, kinds, strict=True):
-        quoted = '"' + name.replace('"', '""') + '"'
-        columns.append(f"CAST({quoted} AS BIGINT) AS {quoted}" if kind == "HUGEINT" else quoted)
+        column = quoted(name)
+        columns.append(f"CAST({column} AS BIGINT) AS {column}" if kind == "HUGEINT" else column)
     return relation.project(", ".join(columns))

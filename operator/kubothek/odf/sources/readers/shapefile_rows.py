@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import LakeError, SchemaMismatch, SourceCorrupt, SourceRefused
+from kubothek.in_memory_database import quoted
 from kubothek.ingest.model import UNPACKING
 from kubothek.odf.sources.readers import shapes
 from kubothek.odf.sources.readers.archives import members, opened_member, the_one
@@ -137,10 +138,9 @@ def _names(name: str, fields: Sequence[Sequence[Any]]) -> list[str]:
 
 def _ddl(fields: Sequence[Sequence[Any]], names: list[str]) -> Iterator[str]:
     for name, (_, kind, size, decimals) in zip(names, fields, strict=True):
-        quoted = '"' + name.replace('"', '""') + '"'
         whole = kind == "N" and not decimals and size <= 18  # more digits do not fit into BIGINT
         number = "BIGINT" if whole else "DOUBLE"
-        yield f"{quoted} {number if kind in 'NF' else _TYPES.get(kind, 'STRING')}"
+        yield f"{quoted(name)} {number if kind in 'NF' else _TYPES.get(kind, 'STRING')}"
 
 
 _TYPES: Final = {"D": "DATE", "L": "BOOLEAN"}
