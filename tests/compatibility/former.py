@@ -17,14 +17,19 @@ COMMIT = "b765f9b3d4e7868685e17da5a44e5092d6696d2e"
 PRESENT = CHECKOUT / "operator"
 
 
-def extract_former(directory: Path) -> Path:
-    """Extract that commit's ``operator/`` from the history into a directory; return it.
+def extract_former(directory: Path, *paths: str) -> None:
+    """Extract paths of that commit from the history into a directory.
 
     A shallow clone lacks the commit: ``git fetch --unshallow`` brings it.
     """
-    archive = subprocess.run(["git", "archive", COMMIT, "operator"], cwd=CHECKOUT, check=True, capture_output=True)
+    archive = subprocess.run(["git", "archive", COMMIT, *paths], cwd=CHECKOUT, check=True, capture_output=True)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(directory, filter="data")
+
+
+def former_code(directory: Path) -> Path:
+    """Extract that commit's code, compile its C, and return the directory for PYTHONPATH."""
+    extract_former(directory, "operator")
     code = directory / "operator"
     lanes = code / "kubothek" / "lake" / "lanes.c"
     subprocess.run(["cc", "-O2", "-fPIC", "-shared", "-o", lanes.with_name("liblanes.so"), lanes], check=True)

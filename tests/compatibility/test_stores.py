@@ -13,7 +13,7 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from tests.compatibility.former import PRESENT, extract_former, run_steps
+from tests.compatibility.former import PRESENT, former_code, run_steps
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ class Made:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     directory = tmp_path_factory.mktemp("compatibility")
-    found = Made(extract_former(directory / "code"), directory / "former" / "lake", directory / "present" / "lake")
+    found = Made(former_code(directory), directory / "former" / "lake", directory / "present" / "lake")
     for code, lake in ((found.former, found.by_former), (PRESENT, found.by_present)):
         lake.mkdir(parents=True)
         run_steps(code, lake, "make")

@@ -18,6 +18,7 @@ from tests.e2e import beside
 from tests.e2e.chaos import Stage
 from tests.e2e.demo import Demo
 from tests.e2e.exchanging import GIVERS, TAKERS, Exchange
+from tests.e2e.former import FormerOperator
 from tests.e2e.gateways import Gateway
 from tests.e2e.helm import helm
 from tests.e2e.kubectl import Kubectl
@@ -49,6 +50,8 @@ WATCHED = (
 """The namespaces of the operator."""
 CHAOS = "chaos"
 """Of an operator that is killed now and then."""
+UPGRADED = "upgraded"
+"""Of an operator of an earlier commit."""
 OTHER = "other-cluster"
 WATCHED_BY_ANOTHER = (OTHER, TAKERS)
 """Those of another operator, with another cluster id."""
@@ -59,6 +62,7 @@ LONGEST_FIRST = (
     "test_chaos.py",
     "test_soak.py",
     "test_exchange.py",
+    "test_upgrade.py",
     "test_exactly_once.py",
     "test_tables.py",
     "test_cubes.py",
@@ -122,7 +126,7 @@ def demo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _clear(cluster: Cluster, kubectl: Kubectl) -> None:
     """Take away what an earlier run left in a cluster that is still up: everything but the operator."""
-    kubectl.delete("namespace", *WATCHED, *WATCHED_BY_ANOTHER, CHAOS)
+    kubectl.delete("namespace", *WATCHED, *WATCHED_BY_ANOTHER, CHAOS, UPGRADED)
     client = cluster.s3_client()
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=cluster.s3_bucket):
         for found in page.get("Contents", []):
@@ -237,6 +241,19 @@ def chaos(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Sta
         operator.install(replicas=2)
         yield Stage(workspace(CHAOS), operator, proxy, random.Random(seed))
         operator.uninstall()
+
+
+@pytest.fixture(scope="session")
+def upgraded(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace(UPGRADED)
+
+
+@pytest.fixture(scope="session")
+def former(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """The operator of an earlier commit, not installed."""
+    operator = FormerOperator(cluster, "kubothek-upgraded", UPGRADED, tmp_path_factory.mktemp("former"))
+    yield operator
+    operator.uninstall()
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,8 @@ SHARE = "50m"
 class Operator:
     """A release of the chart, in a namespace of its own, that serves ``namespace``."""
 
-    def __init__(self, cluster: Cluster, name: str, namespace: str, tag: str = "dev") -> None:
-        self.name, self.namespace, self.tag = name, namespace, tag
+    def __init__(self, cluster: Cluster, name: str, namespace: str, *, tag: str = "dev", chart: Path = CHART) -> None:
+        self.name, self.namespace, self.tag, self.chart = name, namespace, tag, chart
         self.system = f"{namespace}-system"
         self.kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, self.system)
         self._cluster = cluster
@@ -42,12 +42,27 @@ class Operator:
             "resources.requests.cpu": SHARE,
         }
         sets = [f"--set={name}={value}" for name, value in values.items()]
-        helm(self._cluster, self.system, "upgrade", "--install", self.name, CHART, *sets)
+        helm(self._cluster, self.system, "upgrade", "--install", self.name, self.chart, *sets)
         # Pods of which a test can set the clock.
         self.kubectl.apply(*clocks.config_maps())
         template = json.dumps({"spec": {"template": clocks.template(CONTAINER)}})
         self.kubectl("patch", "deployment", self.name, "--type=strategic", "-p", template)
         self.kubectl("scale", f"deployment/{self.name}", f"--replicas={replicas}")
+
+    def upgrade(self) -> None:
+        """Upgrade the release to the chart and the images of this checkout; return when its pod is ready."""
+        tags = [f"--set={image}.tag=dev" for image in ("image", "jobImage")]
+        helm(
+            self._cluster,
+            self.system,
+            "upgrade",
+            self.name,
+            CHART,
+            "--reset-then-reuse-values",
+            *tags,
+            "--set=replicas=1",
+        )
+        self.kubectl("rollout", "status", f"deployment/{self.name}")
 
     def uninstall(self) -> None:
         """All of it, and what it served."""

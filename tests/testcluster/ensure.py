@@ -31,7 +31,7 @@ def ensure_cluster(*, images: bool = False) -> Cluster:
     if not images:
         cluster.up()
         return cluster
-    engine = _engine(cluster)
+    engine = image_engine(cluster)
     # Building the cluster's tools keeps the processors busy, building images the network.
     with ThreadPoolExecutor(1) as background, tempfile.TemporaryDirectory() as directory:
         running = background.submit(cluster.up)
@@ -41,7 +41,8 @@ def ensure_cluster(*, images: bool = False) -> Cluster:
     return cluster
 
 
-def _engine(cluster: Cluster) -> Engine:
+def image_engine(cluster: Cluster) -> Engine:
+    """What builds images on this machine, and brings them to its cluster."""
     if isinstance(cluster, NativeCluster):
         install_packages()
         return Buildah(cluster.containerd)

@@ -64,12 +64,12 @@ def heavy_builds() -> HeavyBuilds:
     return HeavyBuilds(python, base)
 
 
-def project_builds(heavy: HeavyBuilds, wheel: Path) -> dict[str, Build]:
+def project_builds(heavy: HeavyBuilds, wheel: Path, sources: Path = SOURCES) -> dict[str, Build]:
     """The images with the project's wheel (which is alone in its directory), by their name in the cluster."""
     return {
-        JOB_IMAGE: _project_build(JOB_IMAGE, "BASE_IMAGE", heavy.base, wheel),
-        OPERATOR_IMAGE: _project_build(OPERATOR_IMAGE, "PYTHON_IMAGE", heavy.python, wheel),
-        ENGINE_IMAGE: _project_build(ENGINE_IMAGE, "PYTHON_IMAGE", heavy.python, wheel),
+        JOB_IMAGE: _project_build(JOB_IMAGE, "BASE_IMAGE", heavy.base, wheel, sources),
+        OPERATOR_IMAGE: _project_build(OPERATOR_IMAGE, "PYTHON_IMAGE", heavy.python, wheel, sources),
+        ENGINE_IMAGE: _project_build(ENGINE_IMAGE, "PYTHON_IMAGE", heavy.python, wheel, sources),
     }
 
 
@@ -78,10 +78,15 @@ def build_images(engine: Engine, wheel: Path) -> dict[str, Build]:
     heavy = heavy_builds()
     project = project_builds(heavy, wheel)
     for build in (heavy.python, heavy.base, *project.values()):
-        if not engine.has(build.tag):
-            with step(f"build {build.tag}"):
-                engine.build(build)
+        ensure_built(engine, build)
     return project
+
+
+def ensure_built(engine: Engine, build: Build) -> None:
+    """Build an image whose parents are built, unless it is up to date."""
+    if not engine.has(build.tag):
+        with step(f"build {build.tag}"):
+            engine.build(build)
 
 
 def publish_images(engine: Engine, builds: Mapping[str, Build]) -> None:
@@ -92,15 +97,15 @@ def publish_images(engine: Engine, builds: Mapping[str, Build]) -> None:
                 report(f"{image} is up to date")
 
 
-def build_wheel(directory: Path) -> Path:
+def build_wheel(directory: Path, project: Path = PROJECT) -> Path:
     """Build the project's wheel into an empty directory. The same sources give the same bytes."""
-    run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory], cwd=PROJECT)
+    run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory], cwd=project)
     (wheel,) = directory.glob("*.whl")
     return wheel
 
 
-def _project_build(image: str, argument: str, parent: Build, wheel: Path) -> Build:
+def _project_build(image: str, argument: str, parent: Build, wheel: Path, sources: Path) -> Build:
     name = image.partition(":")[0]
-    dockerfile = SOURCES / name.rpartition("/")[2] / "Dockerfile"
+    dockerfile = sources / name.rpartition("/")[2] / "Dockerfile"
     key = content_key(parent.tag, dockerfile, wheel)
     return Build(f"{name}:{key}", dockerfile, wheel.parent, {argument: parent.tag})

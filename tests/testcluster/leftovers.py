@@ -1,7 +1,8 @@
 """Removing every trace of a node that is no longer wanted, whether it was stopped or killed.
 
-A killed node leaves containers in cgroups, mounts below its run directory, rules in the machine's NAT and an address.
-Each function here removes one kind, does nothing if there is nothing, and touches only what is recognisably ours.
+A killed node leaves containers in cgroups, mounts below its run directory, links to pods, rules in the machine's NAT,
+and an address. Each function here removes one kind, does nothing if there is nothing, and touches only what is
+recognisably ours.
 """
 
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.testcluster.layout import CNI_NETWORK, NODE_IP, S3_DATA, Layout
+from tests.testcluster.layout import CNI_NETWORK, NODE_IP, POD_GATEWAY, S3_DATA, Layout
 from tests.testcluster.steps import run
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -37,6 +38,7 @@ def clean(layout: Layout) -> None:
     kill_processes(layout)
     unmount_below(layout.run)
     remove_cgroups()
+    remove_pod_links()
     remove_nat_rules()
     subprocess.run(["ip", "address", "delete", f"{NODE_IP}/32", "dev", "lo"], capture_output=True, check=False)
     for result in CNI_RESULTS.glob(f"{CNI_NETWORK}-*"):
@@ -81,6 +83,14 @@ def remove_cgroups() -> None:
             except OSError:
                 # Its last process is still on its way out; an empty cgroup harms nobody.
                 continue
+
+
+def remove_pod_links() -> None:
+    """Delete the host's ends of links to pods: one left behind takes the packets of a later pod with its address."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == POD_GATEWAY for address in addresses):
+            # The network of one pod may hold several, which go together.
+            subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
 
 
 def remove_nat_rules() -> None:

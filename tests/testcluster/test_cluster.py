@@ -1,11 +1,14 @@
 """The cluster itself: everything that the operator's tests rely on works before they start."""
 
+import sys
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.testcluster import Cluster
+from tests.testcluster.paths import CHECKOUT
+from tests.testcluster.steps import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -40,3 +43,19 @@ def test_the_control_plane_comes_back(cluster: Cluster, component: str) -> None:
     assert not cluster.api_ready()
     cluster.start(component)
     assert cluster.api_ready()
+
+
+def test_links_of_killed_pods_are_removed() -> None:
+    """In a network namespace of its own: the cluster's pods keep theirs."""
+    program = """
+import subprocess
+from tests.testcluster.layout import POD_GATEWAY
+from tests.testcluster.leftovers import remove_pod_links
+for command in ("link add host type veth peer name pod", f"address add {POD_GATEWAY}/32 dev host",
+                "link add other type veth peer name peer", "address add 10.9.9.9/32 dev other"):
+    subprocess.run(["ip", *command.split()], check=True)
+remove_pod_links()
+print(subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout)
+"""
+    left = run(["unshare", "--net", sys.executable, "-c", program], cwd=CHECKOUT)
+    assert {line.partition("@")[0].split()[0] for line in left.splitlines() if "@" in line} == {"other", "peer"}
