@@ -581,8 +581,8 @@ CASES = [
     Case("a source above its store", "Dataset", sources(prefix="in/../../"), "prefix or glob has a '..'"),
     Case("a glob above its store", "Dataset", sources(prefix=None, glob="../*"), "prefix or glob has a '..'"),
     Case("a source at an absolute path", "Dataset", sources(prefix="/in"), "spec.sources[0].prefix"),
-    Case("a source in Kubothek's own files", "Dataset", sources(prefix=".kubothek/x"), ".kubothek/ is Kubothek's own"),
-    Case("a glob over Kubothek's own files", "Dataset", sources(prefix=None, glob=".kubothek*"), ".kubothek/ is Kubo"),
+    Case("a source in Kubothek's own files", "Dataset", sources(prefix=".kubothek/x"), ".kubothek/ belongs to Kubothek"),
+    Case("a glob over Kubothek's own files", "Dataset", sources(prefix=None, glob=".kubothek*"), ".kubothek/ belongs to Kubo"),
     Case(
         "a source with CSV options for something else",
         "Dataset",
@@ -840,7 +840,7 @@ CASES = [
     Case("an index of a cube twice", "Cube", cube(indexColumns=["i", "i"]), "indexColumns names a column twice"),
     Case("an index on a dimension", "Cube", cube(indexColumns=["x"]), "indexColumns and dimensionColumns share"),
     Case("an index on a partition column of a cube", "Cube", cube(indexColumns=["p"]), "indexColumns and partition"),
-    Case("no index on what is no dimension", "Cube", cube(suppressIndexOn=["v"]), "is none of dimensionColumns"),
+    Case("no index on what is no dimension", "Cube", cube(suppressIndexOn=["v"]), "is not one of dimensionColumns"),
     Case("two datasets of a name", "Cube", cube({"name": "a"}, {"name": "a"}), "spec.datasets[2]"),
     Case(
         "two names that are the same for a Dataset", "Cube", cube({"name": "A_b"}, {"name": "a-b"}), "of the same name"
@@ -1214,12 +1214,12 @@ CASES = [
     Case("a copy", "Dataset", COPY),
     Case("a copy that says how it lies", "Dataset", COPY | {"table": {"partitionOn": ["a"]}}),
     Case("a copy without a table", "Dataset", dataset(ledger={"kind": "Copy", "view": "None"})),
-    Case("a copy with events", "Dataset", ledger(PUSHED, kind="Copy"), "is another party's, and comes as it is"),
+    Case("a copy with events", "Dataset", ledger(PUSHED, kind="Copy"), "belongs to another party"),
     Case(
         "a copy with a key",
         "Dataset",
         dataset(ledger={"kind": "Copy", "identitySecretRef": {"name": "k"}}),
-        "is another party's, and comes as it is",
+        "belongs to another party",
     ),
     *(
         Case(f"the repository {url}", "Repository", repository(url))
@@ -1306,7 +1306,7 @@ CASES = [
     Case("plain files without anything to keep", "SkippingIndex", plain(skipping={}), "neither indices nor auto"),
     Case("plain files outside", "SkippingIndex", plain({"prefix": "a/../b"}), "prefix or glob has a '.' or '..'"),
     Case("a glob that leads outside", "SkippingIndex", plain({"glob": "../*"}), "prefix or glob has a '.' or '..'"),
-    Case("plain files of ours", "SkippingIndex", plain({"prefix": ".kubothek/x"}), "Kubothek's own"),
+    Case("plain files of ours", "SkippingIndex", plain({"prefix": ".kubothek/x"}), "belongs to Kubothek"),
     Case("an absolute prefix", "SkippingIndex", plain({"prefix": "/landing"}), "spec.location.prefix"),
 ]
 

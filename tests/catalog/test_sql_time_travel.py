@@ -91,9 +91,9 @@ def test_a_with_clause_of_the_same_name_has_no_versions(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("statement", "complaint"),
     [
-        ("SELECT * FROM flights f AS OF VERSION 3", "right after the name"),
-        ("SELECT n AS OF VERSION 3 FROM flights", "right after the name"),
-        ("SELECT * FROM f AS OF VERSION 2, flights f AS OF VERSION 2", "right after the name"),
+        ("SELECT * FROM flights f AS OF VERSION 3", "directly after the name"),
+        ("SELECT n AS OF VERSION 3 FROM flights", "directly after the name"),
+        ("SELECT * FROM f AS OF VERSION 2, flights f AS OF VERSION 2", "directly after the name"),
         ("SELECT * FROM (SELECT 1) AS OF VERSION 3", "syntax error"),
         ("SELECT * FROM range(3) AS OF VERSION 3", "syntax error"),
         ("SELECT * FROM main.flights AS OF VERSION 3", "plain names"),
@@ -102,7 +102,7 @@ def test_a_with_clause_of_the_same_name_has_no_versions(lake: Lake) -> None:
         ("SELECT * FROM flights AS OF TIMESTAMP 'soon'", "is no timestamp"),
         ("SELECT * FROM flights AS OF TAG audit", "syntax error"),
         ("SELECT * FROM flights AS OF TAG 3", "syntax error"),
-        ("SELECT * FROM flights f AS OF TAG 'audit'", "right after the name"),
+        ("SELECT * FROM flights f AS OF TAG 'audit'", "directly after the name"),
         ("SELECT * FROM flights AT (VERSION => (SELECT 3))", "must be a literal"),
         ("SELECT * FROM flights AT (TIMESTAMP => now())", "must be a literal"),
         ("SELECT * FROM flights AT (SNAPSHOT => 3)", "SNAPSHOT"),

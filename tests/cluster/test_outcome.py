@@ -88,7 +88,7 @@ ROWS = {
         pod(phase="Running", state=running(), deleted=True), JobPhase.RUNNING, "NodeLost", says="delete the Node n1"
     ),
     "asked to stop before it ran, and nobody answers": pending(
-        pod(state=waiting("ContainerCreating"), deleted=True), "NodeLost", "bring the node back"
+        pod(state=waiting("ContainerCreating"), deleted=True), "NodeLost", "restart the node"
     ),
     "evicted for what it may not have": failed(
         pod(

@@ -403,7 +403,7 @@ def test_a_lost_pod_is_told_of_while_the_next_one_works(running: Fake) -> None:
     running.job_fails("january-1", INFRASTRUCTURE, "Disrupted", "EvictionByEvictionAPI: evicting")
     (event,) = running.reconcile(*KEY).events
     assert (event.type, event.reason) == ("Warning", "Disrupted")
-    assert "EvictionByEvictionAPI: evicting; another attempt follows at once" in event.message
+    assert "EvictionByEvictionAPI: evicting; another attempt follows immediately" in event.message
     running.job_runs("january-2")
     running.settle(*KEY)
     assert "the attempt before ended: Disrupted: EvictionByEvictionAPI: evicting" in running.message(*KEY)
@@ -411,7 +411,7 @@ def test_a_lost_pod_is_told_of_while_the_next_one_works(running: Fake) -> None:
 
 
 def test_a_job_on_a_node_that_fell_silent_is_waited_for_and_told_of(running: Fake) -> None:
-    running.job_is("january-1", JobPhase.RUNNING, "NodeLost", "the node n1 does not tell that the pod has ended")
+    running.job_is("january-1", JobPhase.RUNNING, "NodeLost", "the node n1 does not report that the pod has ended")
     running.settle(*KEY)
     assert running.condition(*KEY) == ("False", "NodeLost")
     assert "the node n1" in running.message(*KEY)

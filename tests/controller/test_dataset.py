@@ -322,7 +322,7 @@ def test_a_refused_deletion_is_tried_until_it_works(doomed: Fake) -> None:
     doomed.job_fails("flights-delete-1", FailureClass.REPORT, "AccessDenied", "no right to write")
     outcome = doomed.settle(*KEY)
     assert doomed.condition(*KEY) == ("False", "AccessDenied")
-    assert "no right to write; mend it" in doomed.message(*KEY)
+    assert "no right to write; correct it" in doomed.message(*KEY)
     assert outcome.requeue_after == timedelta(seconds=2)
     doomed.pass_time(timedelta(seconds=2))
     doomed.reconcile(*KEY)
@@ -413,7 +413,7 @@ def tombstone(world: Fake) -> Fake:
 
 def test_a_deleted_dataset_is_ready_for_a_new_table_and_says_what_else_can_be_done(tombstone: Fake) -> None:
     assert tombstone.condition(*KEY) == ("True", "Succeeded")
-    assert "spec.restore brings the deleted one back" in tombstone.message(*KEY)
+    assert "spec.restore restores the deleted one" in tombstone.message(*KEY)
     assert tombstone.dataset.status.deleted
 
 

@@ -50,7 +50,7 @@ def test_a_pull_is_a_conversation_and_its_objects(store: Store, other: Store) ->
         assert table(store) == table(other) == {1: "A", 2: "B", 3: "C"}
         sound(store)
         opened(store).push(planes({9: "mine"}))
-        with pytest.raises(Diverged, match="ours goes on"):
+        with pytest.raises(Diverged, match="our chain continues"):
             pulled(store, gateway)
         push(other, {4: "D"})
         with pytest.raises(Diverged, match="neither"):

@@ -138,7 +138,7 @@ def test_an_event_that_may_not_follow_leaves_the_chain_as_it_was(here: Here, ide
 
 def test_without_a_chain_an_edit_says_so(here: Here) -> None:
     result, code = define(here, INFO)
-    assert (code, "has no chain any more" in result.message) == (ExitCode.INVALID, True)
+    assert (code, "no longer has a chain" in result.message) == (ExitCode.INVALID, True)
 
 
 def test_each_change_of_the_source_is_a_commit_and_corrections_reach_the_table(

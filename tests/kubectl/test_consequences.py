@@ -71,7 +71,7 @@ CHANGES: dict[str, tuple[Resource | None, Resource, list[tuple[str, str]]]] = {
     "another layout": (
         dataset(),
         dataset({"sortBy": ["a"], "compression": "SNAPPY"}),
-        [("note", f"files that are there{SIZE} stay as they are until a compaction rewrites them")],
+        [("note", f"files that are there{SIZE} do not change until a compaction rewrites them")],
     ),
     "compaction": (
         dataset(),
@@ -111,7 +111,7 @@ CHANGES: dict[str, tuple[Resource | None, Resource, list[tuple[str, str]]]] = {
     "other SQL, from here on": (
         derivative("Stop", "SELECT 1"),
         derivative("Continue", "SELECT 2"),
-        [("run", "another transformation, from here on; what there is stays as it is")],
+        [("run", "another transformation, from now on; existing data does not change")],
     ),
     "the same SQL, at other times": (derivative("Stop", "SELECT 1"), derivative("Continue", "SELECT 1"), []),
     "another event": (

@@ -94,7 +94,7 @@ def test_yaml_that_does_not_parse_is_told_beside_the_documents_before_it(tmp_pat
     ("content", "told"),
     [
         (b"\xff\xfe", "m.yaml: not UTF-8 text: invalid start byte at byte 0"),
-        (b"a: 1\nb: 2\na: 3\n", "m.yaml:3: the field 'a' is there twice"),
+        (b"a: 1\nb: 2\na: 3\n", "m.yaml:3: the field 'a' occurs twice"),
         (b"a: !!python/object:os.path {}\n", "m.yaml:1: not YAML: could not determine a constructor for the tag"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_date_is_text_as_in_the_kubernetes_api(tmp_path: Path) -> None:
 def test_a_resource_that_is_there_twice_is_refused_with_both_places(tmp_path: Path) -> None:
     text = dataset("flights") + dataset("flights")
     assert problems(tmp_path, text) == [
-        f"m.yaml:11: dataset/flights is there twice; the other is at {tmp_path}/m.yaml:2"
+        f"m.yaml:11: dataset/flights occurs twice; the other one is at {tmp_path}/m.yaml:2"
     ]
 
 

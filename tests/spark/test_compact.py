@@ -57,7 +57,7 @@ def test_spark_puts_rows_in_order(session: SparkSession, store: Store) -> None:
 def test_what_a_task_finds_wrong_is_said(session: SparkSession, store: Store) -> None:
     table = filled(Lake(store))
     store.delete([next(key for label, key in labels(table).items() if label.startswith("month=2"))])
-    with pytest.raises(VersionIncomplete, match="a file that the version needs is gone"):
+    with pytest.raises(VersionIncomplete, match="a file that the version needs no longer exists"):
         compact(
             store,
             DatasetLog(store, "flights"),

@@ -283,7 +283,7 @@ def test_a_comparison_without_meaning_is_refused(store: Store, flights: Snapshot
 
 def test_a_file_that_is_gone_is_named(store: Store, flights: Snapshot) -> None:
     store.delete(["ds/table/0.parquet"])
-    with pytest.raises(VersionIncomplete, match=r"is gone from file:.*ds/table/0\.parquet"):
+    with pytest.raises(VersionIncomplete, match=r"no longer exists in file:.*ds/table/0\.parquet"):
         scan(store, flights).read_all()
 
 

@@ -65,8 +65,8 @@ class CubeDataset(Strict):
     table: MemberTable = MemberTable()
     """Its file layout; see each field for when an edit takes effect."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=4), UniqueBy("name")] = ()
-    """Takes effect at the next inspection. Sources whose files the operator appends automatically. The dataset must exist:
-    the first Commit builds it."""
+    """Takes effect at the next inspection. Sources whose files the operator appends automatically. The dataset must
+    exist: the first Commit builds it."""
 
 
 class CubeSpec(Strict):
@@ -82,8 +82,8 @@ class CubeSpec(Strict):
         Rule(
             cel="!has(self.suppressIndexOn) || self.adopt || (has(self.dimensionColumns) && "
             "self.suppressIndexOn.all(name, name in self.dimensionColumns))",
-            message="suppressIndexOn names a column that is none of dimensionColumns: only those have an index by "
-            "themselves",
+            message="suppressIndexOn names a column that is not one of dimensionColumns: only those have an "
+            "index by default",
             holds=lambda spec: spec.adopt or set(spec.suppress_index_on) <= set(spec.dimension_columns or ()),
         ),
         Rule(
@@ -136,8 +136,8 @@ class CubeSpec(Strict):
     """The datasets of the cube, existing or planned. Each appears as a Dataset, and only changes of the cube write it.
     With `adopt`, those in the store belong to it as well, listed or not."""
     maintenance: Maintenance = Maintenance()
-    """Takes effect at the next inspection. Automatic maintenance of each dataset. Its Datasets have the labels of the Cube,
-    so that a GCPolicy can select them."""
+    """Takes effect at the next inspection. Automatic maintenance of each dataset. Its Datasets have the labels of the
+    Cube, so that a GCPolicy can select them."""
     adopt: bool = False
     """Takes effect at the next inspection. True: adopt an existing kartothek cube of this prefix as it is, with its
     datasets, columns and indices. The adoption writes only claims."""

@@ -61,7 +61,7 @@ class Scratch(Strict):
         ),
         Rule(
             cel="!has(self.storageClassName) || (has(self.medium) && self.medium == 'EphemeralPVC')",
-            message="scratch.storageClassName goes with medium: EphemeralPVC, remove it or say so",
+            message="scratch.storageClassName goes with medium: EphemeralPVC, remove it, or set this medium",
             holds=lambda self: self.storage_class_name is None or self.medium == "EphemeralPVC",
         ),
     )

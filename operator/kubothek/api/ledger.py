@@ -58,7 +58,7 @@ class Ledger(Strict):
         Rule(
             cel="self.kind != 'Copy' || !(has(self.metadata) && self.metadata.size() > 0 || has(self.schedule) || "
             "has(self.envSecretRef) || has(self.identitySecretRef))",
-            message="the chain of a ledger of kind Copy is another party's, and comes as it is: remove metadata, "
+            message="the chain of a ledger of kind Copy belongs to another party: remove metadata, "
             "schedule, envSecretRef and identitySecretRef",
             holds=lambda self: (
                 self.kind != "Copy"
@@ -90,7 +90,7 @@ class Ledger(Strict):
         Rule(
             cel=f"self.kind != 'Derivative' || {_cel(('SetPollingSource', 'AddPushSource'))}.size() == 0",
             message="ledger.kind is Derivative, and ledger.metadata has a source, which only a Root has: a derivative "
-            "is made of its inputs alone, remove the source",
+            "has only inputs: remove the source",
             holds=lambda self: self.kind != "Derivative" or not _of_kind(self, "SetPollingSource", "AddPushSource"),
         ),
         Rule(
@@ -141,7 +141,7 @@ class Ledger(Strict):
     uint8, as in the specification."""
     view: Annotated[
         Literal["Table", "None"],
-        Immutable("ledger.view cannot change, as the chain's state lies by it: create another Dataset"),
+        Immutable("ledger.view cannot change: it is the layout of the existing table; create another Dataset"),
     ] = "Table"
     """Immutable. Table: the current state is kept as a table with the layout of spec.table. None: there is only the
     chain, and each query of the state reads all of it."""

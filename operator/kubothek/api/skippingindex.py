@@ -33,7 +33,7 @@ class PlainLocation(Strict):
         ),
         Rule(
             cel="!self.prefix.startsWith('.kubothek')",
-            message=".kubothek/ is Kubothek's own: name a place where files lie",
+            message=".kubothek/ belongs to Kubothek: name the location of data files",
             holds=lambda self: not self.prefix.startswith(".kubothek"),
         ),
     )

@@ -56,13 +56,13 @@ class StandingSource(Strict):
         Rule(
             cel="(!has(self.prefix) || !self.prefix.startsWith('.kubothek')) && "
             "(!has(self.glob) || !self.glob.startsWith('.kubothek'))",
-            message=".kubothek/ is Kubothek's own: let files land elsewhere",
+            message=".kubothek/ belongs to Kubothek: let files land elsewhere",
             holds=lambda self: not (self.prefix or self.glob or "").startswith(".kubothek"),
         ),
         *file_rules(),
         Rule(
             cel="duration(self.interval) >= duration('10s')",
-            message="interval is shorter than 10s: a look at a source starts a pod, so choose a longer one",
+            message="interval is shorter than 10s: each inspection of a source starts a pod; choose a longer one",
             holds=lambda self: parse_duration(self.interval) >= LEAST_INTERVAL,
         ),
     )

@@ -29,7 +29,7 @@ class Sources(Stores):
             home = Key("ObjectStore", key.namespace, reference.name)
             landed_in = self._open(home)
             if source.suspend or dataset.spec.suspend:
-                yield Step(key, Verb.SUSPENDED, f"source {source.name!r} is not looked at")
+                yield Step(key, Verb.SUSPENDED, f"source {source.name!r} is not inspected")
             elif landed_in is None or isinstance(landed_in, LakeError):
                 yield Step(key, Verb.BLOCKED, f"source {source.name!r} needs {home}, {wrong(landed_in)}")
             elif isinstance(store, Store):

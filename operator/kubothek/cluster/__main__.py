@@ -61,7 +61,9 @@ class _Json(click.ParamType[EngineSpec | Sizes]):
     "--open-lineage-url", default="", help="OpenLineage collector that receives the runs of derivative datasets."
 )
 @click.option("--allowed-source-images", default="", callback=_words, help="Images that sources may run, by comma.")
-@click.option("--inspect-interval", default=600, type=click.IntRange(min=10), help="Seconds between looks at a store.")
+@click.option(
+    "--inspect-interval", default=600, type=click.IntRange(min=10), help="Seconds between inspections of a store."
+)
 @click.option("--limit-jobs", default=0, type=click.IntRange(min=0), help="Jobs that read data at a time; 0 = any.")
 @click.option("--limit-jobs-per-namespace", default=0, type=click.IntRange(min=0), help="The same of one namespace.")
 @click.option("--limit-jobs-per-store", default=0, type=click.IntRange(min=0), help="The same on one ObjectStore.")

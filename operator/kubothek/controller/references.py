@@ -114,7 +114,7 @@ def refuse_member(dataset: Dataset, advice: str) -> Blocked | None:
 
 def _usable(resource: K, *, suspended: bool, fit: bool) -> K | Blocked:
     if resource.deleting:
-        message = f"{resource.kind} {resource.name!r} is being deleted: wait until it is gone and create it again"
+        message = f"{resource.kind} {resource.name!r} is being deleted: wait until that has ended, then create it again"
         return Blocked(waiting("DependencyNotReady", message))
     if suspended:
         message = f"{resource.kind} {resource.name!r} is suspended: set its spec.suspend to false"

@@ -117,7 +117,7 @@ class Settling:
         if seen is not None and not seen.version and not journal.was_committed():
             raise NotAdopted(
                 f"dataset {journal.uuid!r} in {self.store.url} was made by another program: set spec.adopt to true to "
-                "take it over as it is, or choose another prefix"
+                "adopt it, or choose another prefix"
             )
 
     def discard(self, name: str, target: MemberVersion | None, patience: CommitBackoff) -> None:

@@ -181,7 +181,7 @@ class CubeTransaction:
             if self.exists and on.head.members and on.head.spec != self.spec:
                 raise Conflict(
                     f"cube {self.prefix!r} was rebuilt with other columns while this {operation} ran. "
-                    "Nothing was committed; run it again on the cube as it is now"
+                    "Nothing was committed; run it again on the present cube"
                 )
             require(on.head.spec if on.head.members else None, on.head.members)
             steps = self._steps(changes, dropped, heads)
@@ -230,5 +230,5 @@ class CubeTransaction:
 
     def _new(self, spec: CubeSpec | None) -> CubeSpec:
         if spec is None:
-            raise CommitError(f"there is no cube {self._log.journal.prefix!r}, and nothing says what it is to be")
+            raise CommitError(f"there is no cube {self._log.journal.prefix!r}, and it has no definition")
         return spec

@@ -91,7 +91,7 @@ def versions_of(store: Store, part: PlainPart) -> pa.Table:
     try:
         table: pa.Table = pq.read_table(io.BytesIO(store.get(part.sidecar)), schema=VERSIONS)
     except ObjectNotFound as error:
-        raise SkippingUnreadable(f"{part.sidecar} is gone: refresh the metadata") from error
+        raise SkippingUnreadable(f"{part.sidecar} no longer exists: refresh the metadata") from error
     except (pa.ArrowException, OSError) as error:
         raise SkippingUnreadable(f"{part.sidecar}: {error}") from error
     if table.num_rows != part.rows:

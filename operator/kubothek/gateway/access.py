@@ -80,7 +80,7 @@ class Tokens:
             if unknown:
                 raise InputError(f"token {name!r}: unknown field {min(unknown)!r}; rights are {', '.join(Verb)}")
             if name in self._rights or _digest(token) in self._principals:
-                raise InputError(f"token {name!r}: its name or its token is there twice")
+                raise InputError(f"token {name!r}: its name or its token occurs twice")
             self._principals[_digest(token)] = Principal(name)
             self._rights[name] = {verb: _names(name, verb, entry.get(verb)) for verb in Verb if verb in entry}
 

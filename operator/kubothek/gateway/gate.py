@@ -114,7 +114,7 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - a client must not see internals
             _LOG.exception("%s %s", request.method, request.rel_url.raw_path)
             request[NOTE]["error"] = type(error).__name__
-            return _broken_off(request, refusal(500, "Internal", "this is a fault of the gateway; its log tells more"))
+            return _broken_off(request, refusal(500, "Internal", "this is a fault of the gateway; see its log"))
         finally:
             self._under_way -= 1
 

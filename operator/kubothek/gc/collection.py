@@ -143,8 +143,8 @@ def collect(
             except _MovedError:
                 continue
     raise Contended(
-        f"dataset {log.uuid!r} in {store.url}: its head was changed {_TRIES} times in a way that starts the "
-        "collection anew; try again when other programs write less"
+        f"dataset {log.uuid!r} in {store.url}: changes of its head restarted the collection {_TRIES} times; "
+        "try again when other programs write less"
     )
 
 
@@ -207,7 +207,7 @@ class _Run:
             raise TooManyDeletes(
                 f"dataset {self._log.uuid!r}: {self._found.objects} objects are garbage, more than the {max_deletes} "
                 f"that may be deleted at once; nothing was deleted. See {self._name}-*.parquet in "
-                f"{self._store.url}, and raise the limit if they are what is meant to go"
+                f"{self._store.url}, and raise the limit if all of them may be deleted"
             )
         aborted = self._abort_uploads()
         if not self._found.objects:

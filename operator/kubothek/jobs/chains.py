@@ -103,7 +103,7 @@ def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
         identity = str(chain.seed.dataset_id) if chain.seed is not None else None
         inputs = tuple(_read_inputs(chain))
     except LakeError as error:
-        _logger.warning("the chain of %s was not looked into: %s", log.uuid, error)
+        _logger.warning("the chain of %s was not inspected: %s", log.uuid, error)
     return LedgerState(
         id=identity,
         head=note.head,

@@ -48,7 +48,9 @@ def run(job: LedgerJob, store: Store, reporter: Reporter) -> JobResult:
 
 def _created(job: LedgerJob, store: Store, log: DatasetLog, wanted: Sequence[MetadataEvent]) -> Root | Derivative:
     if job.identity_dir is None:
-        raise InputError(f"dataset {job.dataset.uuid!r} has no chain any more: request a look at its ObjectStore")
+        raise InputError(
+            f"dataset {job.dataset.uuid!r} no longer has a chain: request an inspection of its ObjectStore"
+        )
     snapshot = DatasetSnapshot(name=job.dataset.uuid, kind=DatasetKind(job.kind), metadata=tuple(wanted))
     key = owner_key(job.identity_dir)
     table = table_of(job.dataset, view=job.view)

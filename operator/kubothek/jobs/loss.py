@@ -25,7 +25,7 @@ def looked_into(store: Store, dataset: DatasetRef, failed: JobResult) -> JobResu
             return failed
         state = translate.dataset_state(own.inspect()).model_copy(update={"corrupt": str(lost)})
     except LakeError as error:
-        log.warning("what is lost was not looked for: %s", error)
+        log.warning("the search for lost files failed: %s", error)
         return failed
     message = outcome.shortened(f"{failed.message}; {lost}")
     return failed.model_copy(update={"message": message, "dataset": state})

@@ -71,7 +71,7 @@ def of_deletion(old: Resource, there: Lookup) -> Iterator[Consequence]:
     """Yield the consequences of deleting a resource."""
     if isinstance(old, Dataset):
         if old.spec.deletion_policy == "Delete" and not old.spec.suspend:
-            told = f"its data{_size(old)}; within the grace period a new Dataset with spec.restore brings it back"
+            told = f"its data{_size(old)}; within the grace period a new Dataset with spec.restore restores it"
             yield Consequence(Effect.DELETE, told)
         else:
             yield Consequence(Effect.NOTE, f"its data stays in the store{_size(old)}")
@@ -103,7 +103,7 @@ def _of_dataset(old: Dataset | None, new: Dataset) -> Iterator[Consequence]:
     if old.spec.ledger is not None and new.spec.ledger is not None:
         yield from _of_chain(old.spec.ledger, new.spec.ledger)
     if new.spec.restore and not old.spec.restore and old.status.deleted:
-        yield Consequence(Effect.RUN, "its data, which was deleted, is brought back")
+        yield Consequence(Effect.RUN, "its data, which was deleted, is restored")
 
 
 def _of_chain(old: Ledger, new: Ledger) -> Iterator[Consequence]:
@@ -115,7 +115,7 @@ def _of_chain(old: Ledger, new: Ledger) -> Iterator[Consequence]:
     elif new.following.on_change == "Reset":
         yield Consequence(Effect.REWRITE, "another transformation: all its data is rebuilt under the same identity")
     elif new.following.on_change == "Continue":
-        yield Consequence(Effect.RUN, "another transformation, from here on; what there is stays as it is")
+        yield Consequence(Effect.RUN, "another transformation, from now on; existing data does not change")
     else:
         told = "another transformation: it stops, with TransformChanged, until ledger.transform.onChange says more"
         yield Consequence(Effect.NOTE, told)
@@ -136,7 +136,7 @@ def _of_table(old: Dataset, new: Dataset) -> Iterator[Consequence]:
         yield Consequence(Effect.REBUILD, f"the Kartothek indices are written in the dialect of {after.dialect}")
     changed = [name for name in _LAYOUT if getattr(after, name) != getattr(before, name)]
     if changed and old.status.files:
-        yield Consequence(Effect.NOTE, f"files that are there{size} stay as they are until a compaction rewrites them")
+        yield Consequence(Effect.NOTE, f"files that are there{size} do not change until a compaction rewrites them")
 
 
 def _of_policy(old: GCPolicy | None, new: GCPolicy, there: Lookup) -> Iterator[Consequence]:

@@ -186,7 +186,7 @@ def _aliases(text: str) -> Iterator[Any]:
 
 def _document(loader: _Loader, file: Path, node: yaml.Node, alias: yaml.Mark | None) -> Document:
     faults = [
-        Problem(f"{file}:{key.start_mark.line + 1}", f"the field {key.value!r} is there twice")
+        Problem(f"{file}:{key.start_mark.line + 1}", f"the field {key.value!r} occurs twice")
         for key in _duplicate_keys(node)
     ]
     if alias is not None:

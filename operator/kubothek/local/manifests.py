@@ -106,7 +106,7 @@ def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, lis
                 continue
             key = key_of(resource)
             if key in documents:
-                twice = f"{key} is there twice; the other is at {documents[key].where()}"
+                twice = f"{key} occurs twice; the other one is at {documents[key].where()}"
                 problems.append(Problem(document.where(("metadata", "name")), twice))
             documents[key] = document
             resources[key] = resource

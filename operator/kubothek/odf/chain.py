@@ -37,7 +37,7 @@ _REMEMBERED: Final = 1024
 _SMALL: Final = 4096
 """Blocks of at most this many bytes, nearly all, are cached once decoded."""
 
-ADVICE: Final = "put it back from a copy: whatever has the bytes that the hash names is it"
+ADVICE: Final = "restore it from a copy: any object with the bytes that the hash names"
 """The remedy for a missing or damaged object."""
 
 

@@ -109,5 +109,6 @@ def _singleton(package: Any, name: str) -> Any:
 def _require_all(found: int, wanted: int) -> None:
     if found != wanted:
         raise VersionIncomplete(
-            f"{wanted - found} of {wanted} files that the version needs are gone; read a newer version, or restore them"
+            f"{wanted - found} of {wanted} files that the version needs no longer exist; read a newer version, or "
+            "restore them"
         )

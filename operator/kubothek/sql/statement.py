@@ -103,7 +103,7 @@ def parse(database: duckdb.DuckDBPyConnection, text: str) -> Statement:
             node["qualified_name"] = {"path": [str(reference)]}
         tables[node["table_name"]] = reference
     if travelled < marks:
-        raise QueryInvalid("AS OF stands right after the name of a dataset, before its alias")
+        raise QueryInvalid("AS OF belongs directly after the name of a dataset, before its alias")
     _require_distinct(tables)
     if any(reference.as_of is not None for reference in tables.values()):
         ((marked,),) = database.execute("SELECT json_deserialize_sql(?)", [orjson.dumps(tree).decode()]).fetchall()
@@ -256,22 +256,22 @@ def _require_allowed(tree: Node) -> None:
     for node in nodes(tree):
         kind = str(node.get("type", ""))
         if kind.endswith("_NODE") and kind not in _QUERY_NODES:
-            raise QueryInvalid(f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} cannot stand in a query")
+            raise QueryInvalid(f"{kind.removesuffix('_NODE').removesuffix('_QUERY')} is not allowed in a query")
         if "sample" in node and kind not in _QUERY_NODES | _TABLE_NODES:
             what = "SHOW, DESCRIBE and SUMMARIZE" if kind == "SHOW_REF" else kind
-            raise QueryInvalid(f"{what} cannot stand in a query; `kubothek describe` shows a dataset")
+            raise QueryInvalid(f"{what} is not allowed in a query; `kubothek describe` shows a dataset")
         if kind == "TABLE_FUNCTION":
             _require_harmless(node["function"]["function_name"])
         elif node.get("class") in ("FUNCTION", "WINDOW") and node["function_name"].casefold() in impure:
             raise QueryInvalid(
-                f"function {node['function_name']!r} tells or changes something outside of the query: not allowed"
+                f"function {node['function_name']!r} reads or changes something outside of the query: not allowed"
             )
 
 
 def _require_harmless(function: str) -> None:
     if function.casefold() not in _TABLE_FUNCTIONS:
         raise QueryInvalid(
-            f"function {function!r} cannot stand in FROM; rows come from datasets, or from "
+            f"function {function!r} is not allowed in FROM; rows come from datasets, or from "
             + ", ".join(sorted(_TABLE_FUNCTIONS))
         )
 

@@ -53,8 +53,8 @@ def check_new_columns(before: pa.Schema, schema: pa.Schema) -> None:
             continue
         if "/" in name:
             raise SchemaMismatch(
-                f"column {name!r}: a secondary index lies under its column's name, which therefore must not contain "
-                "'/'; rename the column"
+                f"column {name!r}: the key of a secondary index has its column's name, which therefore must not "
+                "contain '/'; rename the column"
             )
         if name == "partition" or name.startswith("__"):
             raise SchemaMismatch(

@@ -81,7 +81,7 @@ def read_index(store: Store, index: Index) -> dict[str, Values] | str:
         streams = [stream(store, files, index.stored) for files in chains(index.manifest.files)]
         return added(values_by_label(piece) for piece in merge(streams))
     except ObjectNotFound as error:
-        return f"a file of it is gone: {error}"
+        return f"one of its files no longer exists: {error}"
     except (IndexStale, *DAMAGED) as error:
         return str(error)
 

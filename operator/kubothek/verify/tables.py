@@ -138,5 +138,5 @@ def _adds_up(log: DatasetLog, record: Record) -> Iterable[Finding]:
 def _history(why: str) -> Finding:
     return Finding(
         code="HistoryBroken",
-        message=f"{why}; put the object back from a copy; kubothek heal makes a checkpoint of what is there",
+        message=f"{why}; restore the object from a copy; kubothek heal makes a checkpoint of the present head",
     )

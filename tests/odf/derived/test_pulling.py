@@ -199,14 +199,14 @@ def test_evo_03_another_query_does_not_go_on_from_the_state_of_the_old_one(
     another = transform(PER_CARRIER.replace("sum(delay)", "max(delay)"))
     with pytest.raises(TransformChanged, match="Reset"):
         carriers.set_transform(another, inputs_of(store))
-    with pytest.raises(TransformChanged, match="cannot go on from the state"):
+    with pytest.raises(TransformChanged, match="cannot continue from the state"):
         carriers.set_transform(another, inputs_of(store), on_change=OnChange.CONTINUE)
     push(store, {2: ("AA", 30)}, tail=pa.array(["N1"]))  # a column that the query does not look at
     settle(store, "carriers")
     push(store, {3: ("BB", 1)}, tail=pa.array(["N2"]))
     monkeypatch.setattr(checkpoint, "MAGIC", b"KUBOTHEK-STATE-9")  # another engine's
     monkeypatch.setattr(limited, "available", lambda: False)  # workers have their own MAGIC
-    with pytest.raises(TransformChanged, match="cannot go on from its last state"):
+    with pytest.raises(TransformChanged, match="cannot continue from its last state"):
         pull(store, "carriers")
     carriers.restart()
     settle(store, "carriers")
@@ -227,7 +227,7 @@ def test_continue_from_a_stateless_query_to_a_stateful_one_is_refused(store: Sto
         PER_CARRIER,
         f"SELECT f.event_time, f.id, f.carrier, f.delay FROM ({LATE}) f JOIN flights g ON f.id = g.id",
     ):
-        with pytest.raises(TransformChanged, match="keeps a state, and cannot go on"):
+        with pytest.raises(TransformChanged, match="keeps a state, and cannot continue"):
             late.set_transform(transform(kept), inputs_of(store), on_change=OnChange.CONTINUE)
     late.set_transform(transform(PER_CARRIER), inputs_of(store), on_change=OnChange.RESET)
     push(store, {2: ("AA", 30)})

@@ -310,7 +310,7 @@ def test_et_10_and_et_11_event_times_from_paths(
     ("given", "problem"),
     [
         (EventTimeSourceFromMetadata(), "FromMetadata is for URLs"),
-        (EventTimeSourceFromPath(pattern="(x)z$"), r"has no time as fetch.eventTime.pattern '\(x\)z\$' looks for"),
+        (EventTimeSourceFromPath(pattern="(x)z$"), r"has no time that fetch.eventTime.pattern '\(x\)z\$' matches"),
         (EventTimeSourceFromPath(pattern="x"), "has no group"),
         (EventTimeSourceFromPath(pattern="("), "is no regular expression"),
         (EventTimeSourceFromPath(pattern="(x)"), "'x' is no time of the format '%Y-%m-%d'"),

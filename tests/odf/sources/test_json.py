@@ -59,7 +59,7 @@ def test_rd_03_every_option() -> None:
         (None, '[, {"a": 2}]', SourceCorrupt, "1 of them, 1 commas"),
         (None, '[{"a": 1}, ]', SourceCorrupt, "1 of them, 1 commas"),
         (None, '[{"a": 1}}', SourceCorrupt, "the array ends with '}'"),
-        (None, '[{"a": 1}] {"a": 2}', SourceCorrupt, "goes on after its array"),
+        (None, '[{"a": 1}] {"a": 2}', SourceCorrupt, "continues after its array"),
         (None, '[{"a": 1}, 2]', SourceCorrupt, "1 of them, 1 commas"),
         (None, '[{"a": 1} {"a": 2}]', SourceCorrupt, "2 of them, 0 commas"),
         ("a.b", '{"a": {"c": []}}', SchemaMismatch, "has no 'a.b'; correct read.subPath"),

@@ -85,13 +85,13 @@ def test_pp_01_integers_are_divided_as_the_engine_does(engine: str, half: float)
     ("query", "problem"),
     [
         ("SELECT * FROM '/etc/passwd'", "there is no table"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "'read_csv' cannot stand in FROM"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "'read_csv' is not allowed in FROM"),
         ("SELECT * FROM input; DROP TABLE input", "expected exactly one SELECT"),
         ("COPY input TO '/tmp/x'", "expected exactly one SELECT, found COPY"),
         ("INSTALL httpfs", "expected exactly one SELECT"),
         ("SELECT getenv('HOME')", "getenv"),
         ("SELECT current_setting('temp_directory')", "current_setting"),
-        ("SELECT * FROM duckdb_settings()", "cannot stand in FROM"),
+        ("SELECT * FROM duckdb_settings()", "is not allowed in FROM"),
         ("SELECT * FROM information_schema.tables", "plain names|no table"),
         ("SELECT * FROM rows", "there is no table 'rows'; there is input"),
         ("SELECT * FROM input AS OF VERSION 3", "no earlier versions"),
@@ -131,7 +131,7 @@ def test_pp_01_limits_and_definitions() -> None:
         run("SELECT 1", engine="pandas")
     with pytest.raises(QueryInvalid, match=r"needs an alias"):
         run("SELECT 1", "SELECT 2")
-    with pytest.raises(QueryInvalid, match=r"alias 'INPUT' is there already"):
+    with pytest.raises(QueryInvalid, match=r"alias 'INPUT' exists already"):
         run(("INPUT", "SELECT 1"), "SELECT 2")
     with pytest.raises(QueryInvalid, match=r"has no query"):
         run()

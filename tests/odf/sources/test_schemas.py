@@ -64,14 +64,14 @@ def test_sl_20_not_null_and_quoted_names() -> None:
         (["x TIMESTAMP(10)"], "at most 9 digits"),
         (["x INT NOT"], "NOT is followed by NULL"),
         (["x INT DEFAULT 3"], "'DEFAULT' is not understood"),
-        (["x-y INT"], "'-' cannot stand here; names with other characters are quoted"),
+        (["x-y INT"], "'-' is not allowed here; names with other characters are quoted"),
         (["x DECIMAL(3"], "a bracket is never closed"),
         (["x DECIMAL(a)"], "'a' is no number"),
         (['"" INT'], "a column's name is empty"),
         ([""], "a name is missing"),
         ([], "no columns"),
         (["x INT", "x DATE"], "'x' more than once"),
-        (['"x INT'], "cannot stand here"),
+        (['"x INT'], "is not allowed here"),
     ],
 )
 def test_sl_20_what_is_no_schema_is_refused(columns: list[str], problem: str) -> None:

@@ -275,7 +275,7 @@ def test_sh_03_who_is_ahead_or_has_diverged_is_not_overwritten_but_by_force(
 ) -> None:
     pulled(store, web)
     opened(store).push(planes({7: "mine"}))
-    with pytest.raises(Diverged, match="ours goes on from theirs"):
+    with pytest.raises(Diverged, match="our chain continues theirs"):
         pulled(store, web)
     push(other, {8: "yours"})
     push(other, {9: "yours"})

@@ -92,7 +92,7 @@ def test_engines_steps_and_keys() -> None:
         checked(sql("SELECT * FROM flights", engine="oracle"))
     with pytest.raises(TransformInvalid, match="needs an alias"):
         checked(sql("SELECT * FROM flights", "SELECT * FROM flights"))
-    with pytest.raises(TransformInvalid, match="is there already"):
+    with pytest.raises(TransformInvalid, match="exists already"):
         checked(sql(("Flights", "SELECT * FROM flights"), "SELECT * FROM flights"))
     query = "SELECT f.* FROM flights f JOIN weather FOR SYSTEM_TIME AS OF f.event_time AS w ON f.carrier = w.carrier"
     key = TemporalTable(name="weather", primary_key=("carrier", "wind"))

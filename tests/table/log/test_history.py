@@ -142,7 +142,7 @@ def test_version_whose_record_is_gone_is_incomplete(log: DatasetLog, store: Stor
         append(log, store, str(n))
     keys = keys_below(store, f".kubothek/{UUID}/commits/")
     store.delete([keys[1]])
-    with pytest.raises(VersionIncomplete, match="record is gone"):
+    with pytest.raises(VersionIncomplete, match="record no longer exists"):
         log.snapshot(3)
     assert len(present(store)) == 4
 

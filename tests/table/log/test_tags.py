@@ -138,7 +138,7 @@ def test_version_that_is_not_whole_is_refused(store: MemoryStore) -> None:
     old = [transaction.snapshot.head.file(label) for label in removed]
     transaction.commit(Change(operation=Operation.DELETE, removed=removed, reads=Everything()))
     store.delete(old[:1])
-    with pytest.raises(VersionIncomplete, match="1 of its files are gone"):
+    with pytest.raises(VersionIncomplete, match="1 of its files no longer exist"):
         log_of(store).tag("audit", 3)
     assert log_of(store).tags() == {}
 

@@ -221,7 +221,7 @@ def test_a_value_that_changed_on_the_way_is_noticed(
 def test_a_file_that_is_gone_is_not_papered_over(table: Dataset, store: Store) -> None:
     lost = next(key for label, key in labels(table).items() if label.startswith("month=2"))
     store.delete([lost])
-    with pytest.raises(VersionIncomplete, match="a file that the version needs is gone"):
+    with pytest.raises(VersionIncomplete, match="a file that the version needs no longer exists"):
         table.compact()
     assert table.version == 5
     assert table.compact(where="month = 1").version == 6

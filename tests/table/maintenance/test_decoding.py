@@ -203,7 +203,7 @@ def test_a_compaction_decodes_at_once_what_it_can_and_the_rest_as_before(
 def test_a_file_that_is_gone_is_not_papered_over_among_many(store: Store) -> None:
     table = grown(Lake(store), 12)
     store.delete([list(labels(table).values())[9]])
-    with pytest.raises(VersionIncomplete, match="a file that the version needs is gone"):
+    with pytest.raises(VersionIncomplete, match="a file that the version needs no longer exists"):
         table.compact()
 
 

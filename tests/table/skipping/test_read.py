@@ -298,7 +298,7 @@ def test_versions_that_nobody_reads(version: int | None, message: str) -> None:
 
 def test_what_is_no_metadata() -> None:
     store = MemoryStore()
-    with pytest.raises(SkippingUnreadable, match="holds no metadata"):
+    with pytest.raises(SkippingUnreadable, match="has no metadata"):
         load_location(store, "md/")
     for data, message in ((b"not parquet", "not a Parquet file"), (None, "not written by Xskipper")):
         sink = pa.BufferOutputStream()

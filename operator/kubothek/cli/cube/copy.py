@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 @click.option("--tgt-store", metavar="URL", help="The store to copy to, reached as this one; default: this one.")
 @click.option("--tgt-prefix", metavar="PREFIX", help="The prefix of the copy; default: the same.")
 @click.option("--rename", type=Pair(), metavar="OLD=NEW", multiple=True, help="Another name for a dataset; repeatable.")
-@click.option("--overwrite/--no-overwrite", default=False, help="Take the place of what is there.")
+@click.option("--overwrite/--no-overwrite", default=False, help="Replace existing datasets.")
 @click.option(
     "--cleanup/--no-cleanup",
     default=True,
-    help="With --overwrite: delete datasets that are there and not copied first.",
+    help="With --overwrite: first delete existing datasets that are not copied.",
 )
 @choice_options
 @dry_run_option

@@ -30,7 +30,7 @@ _NONE: tuple[str, ...] = ()
 
 def _new_datasets(command: F) -> F:
     for option in (
-        click.option("--overwrite/--no-overwrite", default=False, help="Take the place of datasets that are there."),
+        click.option("--overwrite/--no-overwrite", default=False, help="Replace existing datasets."),
         click.option(
             "--partition-on",
             type=Pair(),
@@ -47,7 +47,7 @@ def _new_datasets(command: F) -> F:
 @store_options
 @click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @_data
-@click.option("--dimension-columns", type=Names(), required=True, help="What tells one cell from another.")
+@click.option("--dimension-columns", type=Names(), required=True, help="The columns that identify a cell.")
 @click.option("--partition-columns", type=Names(), required=True, help="What names directories.")
 @click.option("--seed-dataset", default="seed", show_default=True, help="Which dataset says which cells there are.")
 @click.option("--index-columns", type=Names(), default=_NONE, help="Other columns with an index.")

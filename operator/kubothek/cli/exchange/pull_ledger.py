@@ -34,7 +34,7 @@ def remote_options(command: Any) -> Any:
     options = (
         click.option("--as", "name", metavar="NAME", help="Of a URL: what it is called here; default: its last part."),
         click.option("--no-alias", is_flag=True, help="Of a URL: do not remember it for this dataset."),
-        click.option("--force", is_flag=True, help="Of a URL: give up blocks that are only here."),
+        click.option("--force", is_flag=True, help="Of a URL: discard blocks that exist only here."),
         click.option(
             "--verify", "rows", is_flag=True, help="Of a URL: verify the records even without a table of them."
         ),

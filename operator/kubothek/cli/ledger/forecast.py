@@ -28,7 +28,7 @@ def ledger_steps(
     if ledger is None or ledger.kind == "Copy" or not isinstance(store, Store | BucketNotFound):
         return
     if dataset.spec.suspend:
-        yield Step(key, Verb.SUSPENDED, "its chain is left as it is")
+        yield Step(key, Verb.SUSPENDED, "its chain does not change")
         return
     names = dict(_inputs(key, dataset, resources))
     try:

@@ -96,7 +96,7 @@ _ADVICE: Mapping[str, str] = {
     "OutOfMemory": "raise driver.memory of its Engine",
     "SandboxFailed": "the node has a fault (network plug-in, container runtime): cordon it, and delete the pod",
     "Unschedulable": "add a node, or ask for less in its Engine",
-    "VolumeMountFailed": "create what is missing, and the pod goes on",
+    "VolumeMountFailed": "create what is missing; then the pod continues",
 }
 """What a user can do about a failed or pending attempt, by reason. Other reasons pass, or the job gives advice."""
 

@@ -70,15 +70,13 @@ def too_late(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None
 def stuck(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
     """Return the attempt of a pod that will not start without help, or whose node does not answer; else None."""
     if pod["status"].get("phase") == "Unknown":
-        return view_of(
-            pod, JobPhase.RUNNING, "NodeLost", "the node does not answer; waiting for the pod to be given up"
-        )
+        return view_of(pod, JobPhase.RUNNING, "NodeLost", "the node does not answer; waiting until the pod is deleted")
     if (left := _node_silent_in(pod, now)) is not None and left <= timedelta(0):
         phase = JobPhase.RUNNING if (driver_of(pod).get("state") or {}).get("running") else JobPhase.PENDING
         node = pod.get("spec", {}).get("nodeName") or "of the pod"
         message = (
-            f"the node {node} does not tell that the pod has ended; another attempt starts when it does: bring the "
-            f"node back, or, if it is gone for good, delete the Node {node}"
+            f"the node {node} does not report that the pod has ended; another attempt starts when it does: restart "
+            f"the node, or, if it no longer exists, delete the Node {node}"
         )
         return view_of(pod, phase, "NodeLost", message)
     scheduled = condition_of(pod, "PodScheduled")

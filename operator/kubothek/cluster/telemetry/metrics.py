@@ -67,7 +67,7 @@ class Metrics:
         self._watched = Counter("kubothek_watch_events", "What the watches delivered.", ["resource"], registry=registry)
         self._corrected = Counter(
             "kubothek_resync_corrections",
-            "What a listing told that no watch had told before.",
+            "Changes that a listing reported and no watch had reported.",
             ["resource"],
             registry=registry,
         )

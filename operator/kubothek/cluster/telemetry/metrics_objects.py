@@ -31,7 +31,7 @@ _OF_DATASETS: Final = {
 }
 _TIMES: Final = {
     "last_commit": ("lastCommitTime", "When the current version was committed."),
-    "inspected": ("inspectedTime", "When the inspection began that last told something new of it."),
+    "inspected": ("inspectedTime", "Start time of the last inspection that found a change."),
 }
 _OF_SOURCES: Final = {
     "lag_files": "Files that landed and are not taken.",
@@ -49,7 +49,7 @@ class StoreGauges:
         self._datasets: Counter[tuple[str, str]] = Counter()
         self._corrupt: Counter[tuple[str, str]] = Counter()
         self._sums: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-        self._inspected = _family("kubothek_store_inspected_timestamp_seconds", "When it was last looked at.", "store")
+        self._inspected = _family("kubothek_store_inspected_timestamp_seconds", "Time of the last inspection.", "store")
 
     def add(self, dataset: Json) -> None:
         """Add a Dataset. If its ObjectStore does not exist, the label of the store is empty."""

@@ -86,7 +86,7 @@ def _jobs(state: ClusterState) -> Iterator[Metric]:
             waiting[pod["metadata"]["namespace"], phase_of(pod)] += 1
         elif phase in ("Pending", "Running"):
             counts[pod["metadata"]["namespace"], verb_of(pod), phase] += 1
-    jobs = GaugeMetricFamily("kubothek_jobs", "Jobs whose pods are there.", labels=["namespace", "verb", "phase"])
+    jobs = GaugeMetricFamily("kubothek_jobs", "Jobs whose pods exist.", labels=["namespace", "verb", "phase"])
     for labels, count in counts.items():
         jobs.add_metric(labels, count)
     yield jobs

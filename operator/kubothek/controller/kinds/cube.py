@@ -20,7 +20,7 @@ from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import Blocked, find_engine, find_store, usable_store
 from kubothek.controller.status_merge import project_cube
 
-_LOOKING = progressing("Progressing", "an inspection of the store looks for the cube")
+_LOOKING = progressing("Progressing", "an inspection of the store searches for the cube")
 
 
 def reconcile(cube: Cube, world: World) -> Outcome:

@@ -54,10 +54,10 @@ from kubothek.controller.validation.layout import layout_mismatch
 _FOR_EVER = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
 """Deletion ends at its deadline, and restoration when the store answers; neither has a retry limit."""
 
-_LOOKING = progressing("Progressing", "an inspection of the store looks for the dataset")
-_RESTORING = progressing("Restoring", "a job brings the deleted data back")
+_LOOKING = progressing("Progressing", "an inspection of the store searches for the dataset")
+_RESTORING = progressing("Restoring", "a job restores the deleted data")
 _DELETING = progressing("Deleting", "a job deletes the data")
-_DELETED = "the data is deleted; a new Dataset with spec.restore brings it back within the store's grace period"
+_DELETED = "the data is deleted; a new Dataset with spec.restore restores it within the store's grace period"
 
 
 def reconcile(dataset: Dataset, world: World) -> Outcome:
@@ -111,8 +111,8 @@ def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
     if status.deleted:
         return ready(
             "Succeeded",
-            "ready for commits, which start a new table; spec.restore brings the deleted one back within the store's "
-            "grace period, but not once something is committed",
+            "ready for commits, which start a new table; spec.restore restores the deleted one within the store's "
+            "grace period, until something is committed",
         )
     if dataset.spec.ledger is not None and dataset.spec.ledger.kind == "Derivative":
         return ready("Succeeded", "follows its inputs")
@@ -238,7 +238,7 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: O
             return _kept(dataset, reason, message)
         case GivenUp(reason, message):
             # A user may resolve it before the deadline: retry, and show the failure.
-            state = stalled(reason, f"{message}; mend it, or set spec.deletionPolicy to Retain to keep the data")
+            state = stalled(reason, f"{message}; correct it, or set spec.deletionPolicy to Retain to keep the data")
             wait = _FOR_EVER.delay(deed.failures + 1)
             deed = OneShot(
                 attempt=deed.attempt + 1,

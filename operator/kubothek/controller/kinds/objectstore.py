@@ -50,7 +50,7 @@ ASKED_LIMIT = 500
 FIRST_RETRY = timedelta(seconds=10)
 """Wait after one failed inspection; it doubles up to the interval."""
 
-_LOOKING = progressing("Progressing", "an inspection job looks whether the store can be used")
+_LOOKING = progressing("Progressing", "an inspection job checks whether the store can be used")
 _READY = ready("Succeeded", "the store can be used")
 _ALONE = ready(
     "Succeeded",

@@ -38,7 +38,7 @@ from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
 
 _REMOVAL = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
 """Deletion ends at its deadline; it has no retry limit."""
-_LOOKING = progressing("Describing", "a job looks at the files and describes what is new")
+_LOOKING = progressing("Describing", "a job inspects the files and describes new ones")
 _DELETING = progressing("Deleting", "a job deletes the metadata")
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 

@@ -214,7 +214,7 @@ class _Case:
         then = "" if following is None else f"; next sync at {render_time(following)}"
         if self._is_absent(status):
             again = again or self._absent_since(status) + _LOOK_THERE_AGAIN - self.world.now
-            message = f"there is no dataset at {status.url} yet; it is looked for again{then or ' every ten minutes'}"
+            message = f"there is no dataset at {status.url} yet; it is searched for again{then or ' every ten minutes'}"
             return self._conclude(waiting("AwaitingRemote", message), status, again=again)
         if last is not None and last.problem is not None:
             state = problem_state(last.problem)

@@ -105,7 +105,9 @@ def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budg
         due = _due(attempts, budget, world.now)
         return Step(attempts, Start(due, _leftover(attempts, prefix, owner, world)))
     if view is None:
-        lost = Setback(FailureClass.INFRASTRUCTURE, "JobLost", "the job's pod was deleted or its node is gone")
+        lost = Setback(
+            FailureClass.INFRASTRUCTURE, "JobLost", "the job's pod was deleted, or its node no longer exists"
+        )
         return _after(lost, attempts, budget, world.now, cancel=(name,))
     attempts = attempts.model_copy(update={"observed_attempt": attempts.attempt, "next_attempt_time": None})
     moved = attempts.engine_digest not in (None, engine_digest)

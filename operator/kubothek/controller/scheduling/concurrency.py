@@ -148,4 +148,4 @@ def _told(scope: _Scope, place: Place, limits: Limits) -> str:
 
 
 def _blocked(why: str) -> Blocked:
-    return Blocked(waiting("ConcurrencyLimit", f"{why}: this one starts by itself when it is its turn"), LOOK_AGAIN)
+    return Blocked(waiting("ConcurrencyLimit", f"{why}: this one starts automatically when it is its turn"), LOOK_AGAIN)

@@ -61,7 +61,9 @@ def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_d
         return Move(full.state, step.attempts, (*actions, wait), full.again)
     events: tuple[Event, ...] = ()
     if step.setback is not None:
-        events = (Event("Warning", step.setback.reason, f"{step.setback.message}; another attempt follows at once"),)
+        events = (
+            Event("Warning", step.setback.reason, f"{step.setback.message}; another attempt follows immediately"),
+        )
     announced = step.attempts.model_copy(update={"engine_digest": engine_digest, "next_attempt_time": None})
     blocked = refused(launch.job.job, owner, world)
     if blocked is not None:  # retry all the same: only another try shows that the refusal is over

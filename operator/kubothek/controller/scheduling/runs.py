@@ -146,7 +146,7 @@ def _launched(
 
 def _verdict(kind: str, end: GivenUp, step: Step[S]) -> State:
     if end.reason in ENGINE_FAULTS:
-        return stalled(end.reason, f"{end.message}; when the Engine is mended, the {kind} goes on by itself")
+        return stalled(end.reason, f"{end.message}; when the Engine is corrected, the {kind} continues automatically")
     if not end.exhausted:
         return failed(end.reason, end.message)
     lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE

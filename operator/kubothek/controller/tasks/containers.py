@@ -41,13 +41,13 @@ def refused_container(ledger: Ledger, settings: Settings) -> State | None:
         return stalled(
             "ImageNotAllowed",
             f"the polling source is a container of image {image!r}, which this operator does not allow (it allows: "
-            f"{listed}): name another, or have it added to allowedSourceImages of the chart; Commits go on",
+            f"{listed}): name another, or have it added to allowedSourceImages of the chart; Commits continue",
         )
     if not fetch.get("command"):
         return stalled(
             "SourceStalled",
             f"the polling source is a container of image {image!r} without a command: add fetch.command, as only the "
-            "image knows what it begins with; Commits go on",
+            "image knows its entry point; Commits continue",
         )
     return None
 

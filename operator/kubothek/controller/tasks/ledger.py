@@ -277,7 +277,7 @@ def _next_slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> timede
 def _faulty(dataset: Dataset) -> State | None:
     ledger = dataset.spec.ledger
     mistake = fault(ledger.schedule) if ledger is not None and ledger.schedule is not None else None
-    return None if mistake is None else stalled("InvalidSchedule", f"ledger.schedule: {mistake}; Commits go on")
+    return None if mistake is None else stalled("InvalidSchedule", f"ledger.schedule: {mistake}; Commits continue")
 
 
 def _poll_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> PollJob:

@@ -102,7 +102,7 @@ def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
     transient, name, problem = min(problems)
     if transient:
         return waiting("SourceRetrying", f"source {name!r} is inspected again soon: {problem}")
-    return stalled("SourceStalled", f"source {name!r} has stopped: {problem}; Commits go on")
+    return stalled("SourceStalled", f"source {name!r} has stopped: {problem}; Commits continue")
 
 
 def reading_of(dataset: Dataset, source: StandingSource) -> str:

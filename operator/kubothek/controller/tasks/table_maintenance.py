@@ -100,7 +100,7 @@ def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
     schedule = _schedule(dataset)
     mistake = fault(schedule) if schedule is not None else None
     if mistake is not None:
-        return stalled("InvalidSchedule", f"maintenance.compaction.schedule: {mistake}; Commits go on")
+        return stalled("InvalidSchedule", f"maintenance.compaction.schedule: {mistake}; Commits continue")
     return next((blocker for task_type in TASK_TYPES if (blocker := blocker_of(task_type, status)) is not None), None)
 
 

@@ -233,7 +233,7 @@ def _source(member: Member, where: Predicate, needed: set[str], dimensions: tupl
     if payload and not {*member.dimensions} <= {*dimensions}:
         raise QueryInvalid(
             f"cannot project dataset {member.name!r} with the dimensions {_list(member.dimensions)} to "
-            f"{_list(dimensions)} and keep its payload {_list(payload)}: a row would stand for several values"
+            f"{_list(dimensions)} and keep its payload {_list(payload)}: one row would have several values"
         )
     if member.is_seed:
         keys = tuple(name for name in member.dimensions if payload or name in needed)

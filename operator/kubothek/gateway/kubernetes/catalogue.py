@@ -143,7 +143,7 @@ class NamespaceCatalogue:
         if found is None:
             raise DatasetNotFound(f"there is no dataset {name!r}")
         if (store := self._stores.open.get(found.store)) is None:
-            raise StoreUnavailable(f"the ObjectStore {found.store!r} of {name!r} is not there, or cannot be used")
+            raise StoreUnavailable(f"the ObjectStore {found.store!r} of {name!r} does not exist, or cannot be used")
         return Place(store[1], found.uuid, found.claim)
 
     def public(self, name: str) -> bool:

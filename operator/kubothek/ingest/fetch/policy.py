@@ -72,8 +72,7 @@ class UrlPolicy:
             )
         if port not in (None, _PORTS[parts.scheme]) and not self.allow_local and not self.allows_host(host, port):
             raise SourceRefused(
-                f"{url!r}: port {port} is not on the operator's list of source hosts; it would stand there as "
-                f"'{host}:{port}'"
+                f"{url!r}: port {port} is not on the operator's list of source hosts; add '{host}:{port}'"
             )
         return parts
 

@@ -116,8 +116,8 @@ class Ledger:
             return Page.parse(key, self._store.get(key))
         except ObjectNotFound as error:
             raise VersionIncomplete(
-                f"{key}: what the source has taken is gone; restore the object, or create the source under a new name, "
-                "which takes everything that is there once more"
+                f"{key}: the list of ingested files no longer exists; restore the object, or create the source under a "
+                "new name, which ingests all files again"
             ) from error
 
     def known(self, page: Page, pieces: Iterator[pa.Table], reading: str) -> Iterator[tuple[pa.Table, Known]]:

@@ -202,4 +202,4 @@ def _copy(source: Store, theirs: Layout, target: Store, ours: Layout, named: Nam
         with source.open(key) as stream:
             target.upload(named.key(ours), stream)
     except ObjectNotFound as error:
-        raise ChainCorrupt(f"the chain names {key}, which is not there") from error
+        raise ChainCorrupt(f"the chain names {key}, which does not exist") from error

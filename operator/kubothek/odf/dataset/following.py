@@ -57,7 +57,7 @@ def followed(ground: Ground, came: Came, *, force: bool) -> Made | None:
     if not force:
         raise Diverged(
             f"the chain of {ground.uuid!r} ends with {state.head}, which is not below {came.head}: with force, the "
-            "blocks that are only here are given up"
+            "blocks that exist only here are discarded"
         )
     chain = fold(ground.store, ground.layout, replace(ground.chain.note, head=str(came.head)))
     return Made(change=moved(ground, chain, tuple(came.blocks)), extension=Extension(chain, ground.now))

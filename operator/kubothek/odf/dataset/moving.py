@@ -160,6 +160,6 @@ def _folded(store: Store, uuid: str, note: ChainNote, head: Multihash) -> Chain:
 
 def _diverged(uuid: str, why: str) -> Diverged:
     return Diverged(
-        f"refs/head of the ledger {uuid!r} was moved by another program, and not to a block that goes on from the "
-        f"chain: {why}. Look at both; `kubothek heal {uuid} --keep-own` makes it name the last block of this dataset"
+        f"refs/head of the ledger {uuid!r} was moved by another program, and not to a block that continues the "
+        f"chain: {why}. Compare both; `kubothek heal {uuid} --keep-own` makes it name the last block of this dataset"
     )

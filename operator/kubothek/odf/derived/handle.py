@@ -141,8 +141,8 @@ class Derivative(Ledger):
                 and remembers(stored, all_located(inputs, stored.inputs), state.vocabulary)
             ):
                 raise TransformChanged(
-                    f"the new transformation of {self.uuid!r} keeps a state, and cannot go on from one that kept none, "
-                    "as it does not know the records before: Reset makes the data anew"
+                    f"the new transformation of {self.uuid!r} keeps a state, and cannot continue from one that kept "
+                    "none, as it does not know the earlier records: Reset rebuilds the data"
                 )
             extension = Extension(ground.chain, ground.now)
             extension.add(stored)
@@ -181,13 +181,12 @@ def _require_free(uuid: str, state: ChainState, on_change: OnChange) -> None:
         return
     if on_change is OnChange.REFUSE:
         raise TransformChanged(
-            f"the transformation of {uuid!r} is another one than the one that made its data: say whether the data is "
+            f"the transformation of {uuid!r} is not the one that made its data: decide whether the data is "
             "to be rebuilt (Reset), or whether the new transformation continues where the old one ended (Continue)"
         )
     if state.checkpoint is not None:
         raise TransformChanged(
-            f"the new transformation of {uuid!r} cannot go on from the state that the old one left: Reset makes the "
-            "data anew"
+            f"the new transformation of {uuid!r} cannot continue from the state of the old one: Reset rebuilds the data"
         )
 
 

@@ -107,7 +107,7 @@ def located(inputs: Inputs, wanted: TransformInput) -> Input:
         if found is not None and found.id == wanted_id:
             return found
     raise InputMissing(
-        f"input {wanted.alias!r} of the transformation, {wanted.dataset_ref}, is not there: "
+        f"input {wanted.alias!r} of the transformation, {wanted.dataset_ref}, does not exist: "
         "create or copy it, or give the derivative dataset another transformation"
     )
 

@@ -113,7 +113,7 @@ def _carried_on(ground: Ground, task: Task, before: Path | None, engine: Engine)
 
 def _stuck(ground: Ground, why: str) -> TransformChanged:
     return TransformChanged(
-        f"the transformation of {ground.uuid!r} cannot go on from its last state ({why}): another query, "
+        f"the transformation of {ground.uuid!r} cannot continue from its last state ({why}): another query, "
         "columns of an input that changed, or another engine. Reset the dataset to rebuild its data"
     )
 

@@ -162,8 +162,8 @@ class Lineage:
         """
         if is_foreign(recorded):
             raise TransformInvalid(
-                f"block {recorded.number} cannot be made again: {_not_here(recorded)}; fetch what is gone from a copy "
-                "of the dataset"
+                f"block {recorded.number} cannot be reproduced: {_not_here(recorded)}; restore the missing objects "
+                "from a copy of the dataset"
             )
         if not self._begun and recorded.before is not None:
             self._state = self._room / "before"

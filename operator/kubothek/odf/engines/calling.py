@@ -64,7 +64,7 @@ def transformed(
             grpc.channel_ready_future(channel).result(timeout=patience)
         except grpc.FutureTimeoutError:
             raise EngineFailed(
-                f"no engine listens on {address} after {patience:g} s: look at the log of its container, and whether "
+                f"no engine listens on {address} after {patience:g} s: see the log of its container, and check that "
                 "this is its port"
             ) from None
         method: Any = channel.unary_stream(f"/{SERVICE}/{EXECUTE_TRANSFORM}")
@@ -95,7 +95,7 @@ def _answer(answers: Iterable[bytes], told: Callable[[], None]) -> TransformResp
                 raise EngineFailed(f"the engine failed: {_cut(value.message)}")
             case _:
                 raise EngineMisbehaved("the engine answers in terms of a later version of Open Data Fabric")
-    raise EngineFailed("the engine ended without an answer: look at the log of its container")
+    raise EngineFailed("the engine ended without an answer: see the log of its container")
 
 
 def _failure(error: grpc.RpcError, timeout: float) -> EngineFailed | EngineMisbehaved:
@@ -104,7 +104,7 @@ def _failure(error: grpc.RpcError, timeout: float) -> EngineFailed | EngineMisbe
         return EngineMisbehaved(f"the engine does not keep the contract: {_MISBEHAVED[code]}: {details}")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return EngineFailed(f"the engine did not answer within {timeout:g} s")
-    return EngineFailed(f"the engine broke off ({code.name}): {details}; look at the log of its container")
+    return EngineFailed(f"the engine broke off ({code.name}): {details}; see the log of its container")
 
 
 def _cut(text: str) -> str:

@@ -56,7 +56,7 @@ class Volume:
             with store.open(key) as source, path.open("wb") as file:
                 _copied(source.read, file, hasher.update)
         except ObjectNotFound:
-            raise InputMissing(f"a slice of an input is gone: {key}; {ADVICE}") from None
+            raise InputMissing(f"a slice of an input no longer exists: {key}; {ADVICE}") from None
         if str(Multihash(Codec.SHA3_256, hasher.digest())) != path.name:
             raise InputMissing(f"a slice of an input is damaged: {key}; {ADVICE}")
         return str(path)

@@ -77,7 +77,7 @@ def poll_source(
             return polled
         root.refresh()
         if root.state.source_states.get(SOURCE_NAME) == before:
-            raise InputError(f"the polling source has more after {found.name!r}, and no state to go on from")
+            raise InputError(f"the polling source has more after {found.name!r}, and no state to continue from")
         if once:
             return replace(polled, has_more=True)
 

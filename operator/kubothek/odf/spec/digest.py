@@ -65,7 +65,9 @@ class LogicalHash:
     def update(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Add the next rows. Raises InputError if they have other columns."""
         if not rows.schema.equals(self._fitting) and not self._fits(rows.schema):
-            raise InputError(f"rows with the columns {rows.schema.names} do not go on those with {self._schema.names}")
+            raise InputError(
+                f"rows with the columns {rows.schema.names} do not continue those with {self._schema.names}"
+            )
         step = max(_LEAST_ROWS, rows.num_rows * _SHARE * len(self._columns) // max(1, rows.nbytes))
         for start in range(0, rows.num_rows, step):
             work = list(zip(self._columns, rows.slice(start, step).columns, strict=True))

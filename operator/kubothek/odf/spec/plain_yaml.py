@@ -76,7 +76,7 @@ def _joined(text: str, node: Any) -> str:
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        problem = "the text has a lone surrogate: an escape \\ud800 … \\udfff stands for a character in pairs only"
+        problem = "the text has a lone surrogate: an escape \\ud800 … \\udfff is a character in pairs only"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 

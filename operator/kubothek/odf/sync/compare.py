@@ -123,7 +123,7 @@ class _Own:
             try:
                 data = self._store.get(self._layout.block(self._block))
             except ObjectNotFound as error:
-                raise ChainCorrupt(f"our own block {self._block} is gone; {ADVICE}") from error
+                raise ChainCorrupt(f"our own block {self._block} no longer exists; {ADVICE}") from error
             _, self._block = checked(data, place)
             self._number -= 1
         return self._block if self._number == number else None

@@ -32,8 +32,8 @@ from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 
 _REFUSED: Final = {
-    Relation.BEHIND: "ours goes on from theirs",
-    Relation.DIVERGED: "neither goes on from the other",
+    Relation.BEHIND: "our chain continues theirs",
+    Relation.DIVERGED: "neither continues the other",
 }
 _NOTHING = Brought(objects=0, bytes=0, fetched_objects=0, fetched_bytes=0)
 
@@ -205,7 +205,7 @@ class _Step:
         if difference.relation in _REFUSED and not self._force:
             raise Diverged(
                 f"{self.theirs.url} ends with {difference.head}, our chain with {state.head}, and "
-                f"{_REFUSED[difference.relation]}. With force, the blocks that are only here are given up"
+                f"{_REFUSED[difference.relation]}. With force, the blocks that exist only here are discarded"
             )
         blocks = difference.blocks
         if not blocks:

@@ -64,8 +64,8 @@ def push_remote(
             raise
         if not force:
             raise Diverged(
-                f"{place.url} ends with {theirs}, which is not below our {head}: pull, or look at both; with force, "
-                "the blocks that are only there are given up"
+                f"{place.url} ends with {theirs}, which is not below our {head}: pull, or compare both; with force, "
+                "the blocks that exist only there are discarded"
             ) from error
         relation, blocks = Relation.DIVERGED, read_chain(root.store, root.layout, head)
     if isinstance(remote, WebRepository):

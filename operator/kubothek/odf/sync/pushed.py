@@ -23,7 +23,7 @@ class PushedRepository:
     def __init__(self, blocks: Sequence[Stored], store: Store, layout: Layout) -> None:
         """Raises ChainCorrupt without blocks."""
         if not blocks:
-            raise ChainCorrupt("a push brings at least one block")
+            raise ChainCorrupt("a push has at least one block")
         self._head = blocks[-1].hash
         self._blocks = {block.hash: block.data for block in blocks}
         self._store = store

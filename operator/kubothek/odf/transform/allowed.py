@@ -75,7 +75,7 @@ def _require_allowed(node: Node, where: str) -> None:
     if name and (name in _TELLS_THE_MACHINE or name in _unstable()):
         instead = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
         raise TransformInvalid(
-            f"{where}: {name}() is not decided by the inputs alone, so that nobody could prove its result{instead}"
+            f"{where}: {name}() is not decided by the inputs alone, so that its result could not be verified{instead}"
         )
     if name in _ORDER_OF_ROWS or name.startswith(("approx_", "reservoir_")):
         instead = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""

@@ -87,6 +87,6 @@ def _last(walk: Walk, steps: Sequence[SqlQueryStep], statements: Sequence[Statem
         found = walk.query(statement.tree["statements"][0]["node"], scope)
         if step.alias is not None:
             if step.alias.casefold() in scope:
-                raise TransformInvalid(f"{walk.where}: the alias {step.alias!r} is there already")
+                raise TransformInvalid(f"{walk.where}: the alias {step.alias!r} exists already")
             scope[step.alias.casefold()] = found
     return found

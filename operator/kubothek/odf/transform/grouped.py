@@ -90,7 +90,7 @@ class GroupedSelect:
         items = [self._item(item, parts, there) for item in select_list]
         names = [item.rpartition(" AS ")[2].casefold() for item in items]
         if alike := [name for name in names if names.count(name) > 1]:
-            raise TransformInvalid(f"{self._where}: column {alike[0]} is there twice; name one otherwise with AS")
+            raise TransformInvalid(f"{self._where}: column {alike[0]} occurs twice; rename one with AS")
         condition = ""
         if having is not None:
             condition = f" WHERE {self._text_after(having, parts, there, self._aliases(select_list))}"

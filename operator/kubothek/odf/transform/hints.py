@@ -89,7 +89,7 @@ def _read(comment: str) -> dict[str, str]:
             )
         name = match.group(1).upper()
         if name in said:
-            raise TransformInvalid(f"the hint {name} is there twice")
+            raise TransformInvalid(f"the hint {name} occurs twice")
         said[name] = match.group(2) if match.group(2) is not None else match.group(3).upper()
         position = match.end()
     return said

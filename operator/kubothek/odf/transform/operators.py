@@ -108,5 +108,5 @@ class Operators:
 def is_temporal(where: str, source: From) -> bool:
     """Return whether a join of two takes the version of the right that is valid at a time. Raises TransformInvalid."""
     if source.leaves[0].moment:
-        raise TransformInvalid(f"{where}: FOR SYSTEM_TIME AS OF stands at the right side of a join")
+        raise TransformInvalid(f"{where}: FOR SYSTEM_TIME AS OF belongs to the right side of a join")
     return bool(source.leaves[1].moment) or source.tree["ref_type"] == "ASOF"

@@ -22,7 +22,7 @@ def hints_of(transform: TransformSql) -> Hints:
     """Return the hints of the last query; no other may have any. Raises TransformInvalid."""
     *before, last = steps_of(transform)
     if any(read_hints(step.query) != Hints() for step in before):
-        raise TransformInvalid("hints on late records stand in the last query, for all")
+        raise TransformInvalid("hints on late records belong to the last query, for all")
     return read_hints(last.query)
 
 

@@ -108,7 +108,7 @@ class Session:
         """Raise TransformInvalid for two columns of one name; in a relation, DuckDB would rename one."""
         names = [name.casefold() for name in self.relation(query).columns]
         if alike := [name for name in names if names.count(name) > 1]:
-            raise TransformInvalid(f"{where}: column {alike[0]!r} is there twice; name one otherwise with AS")
+            raise TransformInvalid(f"{where}: column {alike[0]!r} occurs twice; rename one with AS")
 
     def columns(self, relation: str) -> dict[str, str]:
         """Return the names of a relation's columns, and their types as DuckDB writes them."""

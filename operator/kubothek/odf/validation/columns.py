@@ -33,7 +33,7 @@ def column_problems(schema: pa.Schema, vocabulary: Vocabulary) -> tuple[Problem,
 def _problems(schema: pa.Schema, vocabulary: Vocabulary) -> Iterator[Problem]:
     for name, count in Counter(schema.names).items():
         if count > 1:
-            yield Problem("DataColumns", "SL-11", f"the name stands for {count} columns", column=name)
+            yield Problem("DataColumns", "SL-11", f"the name matches {count} columns", column=name)
     for (rule, types), name in zip(_TYPES.items(), vocabulary.names, strict=True):
         if name not in schema.names:
             yield Problem("DataColumns", "SL-11", "the common column is missing", column=name)

@@ -50,7 +50,7 @@ def first_unmatched(
     return Problem(
         "DataRetract",
         "OP-02",
-        "it takes back a record that is not there",
+        "it retracts a record that does not exist",
         block=where.block,
         number=where.number,
         object=f"slice {where.data.physical_hash.short}",

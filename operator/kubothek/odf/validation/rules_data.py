@@ -21,9 +21,9 @@ def add_data(state: ChainState, event: AddData) -> Iterator[Problem]:
         yield from _source_state(known)
     carried = [event.new_data, event.new_checkpoint, event.new_watermark, known]
     if all(each is None for each in carried):
-        yield Problem("EmptyEvent", "AD-09", "AddData brings nothing at all", Severity.REFUSED)
+        yield Problem("EmptyEvent", "AD-09", "AddData has no content", Severity.REFUSED)
     elif _same(state, event) and (known is None or state.source_states.get(known.source_name) == known):
-        yield Problem("NoOpEvent", "AD-10", "AddData brings nothing new", Severity.REFUSED)
+        yield Problem("NoOpEvent", "AD-10", "AddData changes nothing", Severity.REFUSED)
 
 
 def execute_transform(state: ChainState, event: ExecuteTransform) -> Iterator[Problem]:
@@ -34,7 +34,7 @@ def execute_transform(state: ChainState, event: ExecuteTransform) -> Iterator[Pr
         consumed = any(each.new_block_hash for each in event.query_inputs)
         # the later reference accepts a run that only consumed inputs
         severity = Severity.NOTE if consumed else Severity.REFUSED
-        yield Problem("NoOpEvent", "ET-06", "ExecuteTransform brings nothing new", severity)
+        yield Problem("NoOpEvent", "ET-06", "ExecuteTransform changes nothing", severity)
 
 
 def _same(state: ChainState, event: AddData | ExecuteTransform) -> bool:
@@ -55,7 +55,7 @@ def _data(state: ChainState, event: AddData | ExecuteTransform) -> Iterator[Prob
         yield Problem("Watermark", "AD-06", message)
     if event.new_data:
         if state.schema is None:
-            yield Problem("NoSchema", "AD-11", "it brings data before SetDataSchema says of which columns")
+            yield Problem("NoSchema", "AD-11", "it has data before SetDataSchema defines the columns")
         yield from _slice(state, event.new_data)
     if event.new_checkpoint and event.new_checkpoint.physical_hash.codec != Codec.SHA3_256:
         yield Problem("HashForm", "DS-02", f"a checkpoint hashed by {event.new_checkpoint.physical_hash.codec.name}")
@@ -99,7 +99,7 @@ def _inputs(state: ChainState, event: ExecuteTransform) -> Iterator[Problem]:
 def _input(before: Consumed, each: ExecuteTransformInput) -> Iterator[Problem]:
     name = f"input {each.dataset_id}: "
     if (each.prev_block_hash, each.prev_offset) != (before.block, before.offset):
-        message = f"it goes on from block {each.prev_block_hash}, offset {each.prev_offset}"
+        message = f"it continues from block {each.prev_block_hash}, offset {each.prev_offset}"
         yield Problem("InputLink", "ET-03", f"{name}{message}, consumed were {before.block}, {before.offset}")
     if each.new_block_hash is not None and each.new_block_hash == each.prev_block_hash:
         yield Problem("InputLink", "ET-04", f"{name}newBlockHash is prevBlockHash", Severity.REFUSED)

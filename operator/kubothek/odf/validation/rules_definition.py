@@ -157,7 +157,7 @@ def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
 def _evolution(before: pa.Schema, after: pa.Schema) -> Iterator[Problem]:
     for field in before:
         if field.name not in after.names:
-            yield Problem("SchemaEvolution", "EVO-01", "the column is taken away", column=field.name)
+            yield Problem("SchemaEvolution", "EVO-01", "the column is removed", column=field.name)
         elif after.names.count(field.name) == 1 and (kind := after.field(field.name).type) != field.type:
             message = f"the column's type goes from {field.type} to {kind}"
             yield Problem("SchemaEvolution", "EVO-01", message, column=field.name)

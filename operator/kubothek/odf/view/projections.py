@@ -53,7 +53,7 @@ def _projected(
     history: History, scratch: Scratch, table: Snapshot | None, moment: datetime | date | None
 ) -> pa.RecordBatchReader:
     if history.schema is None:
-        raise NotALedger("the chain has no schema yet, so that there is nothing to look at")
+        raise NotALedger("the chain has no schema yet, so it has no table")
     schema = history.as_read([name for name in history.schema.names if name != history.vocabulary.op])
     batches = (
         _from_slices(history, schema, scratch, moment)

@@ -181,7 +181,7 @@ def _in_kartothek(store: Store, column: str, index: Any, wanted: _Wanted, labels
     where = _stored_condition(column, wanted, file.schema.field(column).type)
     if labels and not file.rows and digest_in(file.key) is None:
         raise kartothek.unreadable(
-            column, f"{file.key} names no file of {len(labels):,}, and nothing tells whether it shall"
+            column, f"{file.key} names no file of {len(labels):,}, and nothing defines whether it should"
         )
     return texts(_flat(file.read([PARTITION], where).column(PARTITION)))
 

@@ -76,7 +76,7 @@ def read_manifest(store: Store, key: str) -> Manifest:
         check_foreign_keys([file.key for file in files], f"{key.rpartition('/')[0]}/")
         return checked(Manifest(found["column"], parse_type(found["type"]), files, frozenset(found["uncovered"])))
     except ObjectNotFound as error:
-        raise IndexStale(f"{key}: the index manifest is gone; kubothek index --rebuild makes one") from error
+        raise IndexStale(f"{key}: the index manifest no longer exists; kubothek index --rebuild makes one") from error
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, InputError, InvalidKey) as error:
         raise IndexStale(f"{key}: not an index manifest: {error!r}; kubothek index --rebuild makes one") from error
 
@@ -124,7 +124,7 @@ def read_pieces(store: Store, file: IndexFile, value_type: pa.DataType) -> Itera
                 piece.validate(full=True)
                 yield piece.cast(schema, safe=False)
     except ObjectNotFound as error:
-        raise IndexStale(f"{file.key}: the index file is gone; kubothek index --rebuild makes one") from error
+        raise IndexStale(f"{file.key}: the index file no longer exists; kubothek index --rebuild makes one") from error
     except DAMAGED as error:
         raise IndexStale(f"{file.key}: not an index file: {error}; kubothek index --rebuild makes one") from error
 

@@ -56,7 +56,7 @@ class OpenedFile:
             fragment: Any = ds.ParquetFileFormat(read_options=options).make_fragment(cast("Any", file))
             fragment.ensure_complete_metadata()
         except ObjectNotFound as error:
-            raise IndexStale(f"{key}: the index file is gone; kubothek index --rebuild makes one") from error
+            raise IndexStale(f"{key}: the index file no longer exists; kubothek index --rebuild makes one") from error
         except DAMAGED as error:
             raise IndexStale(f"{key}: not an index file: {error}; kubothek index --rebuild makes one") from error
         self._fragment = fragment

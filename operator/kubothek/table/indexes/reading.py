@@ -34,7 +34,7 @@ def collect_from_files(
             with store.open(key) as source:
                 _observe(collector, label, open_parquet_file(pa.PythonFile(source, mode="r")), columns)
         except ObjectNotFound as error:
-            raise IndexStale(f"{key} is gone: its rows cannot be indexed; restore it, or remove it") from error
+            raise IndexStale(f"{key} no longer exists: its rows cannot be indexed; restore it, or remove it") from error
         except DAMAGED as error:
             raise IndexStale(f"{key} cannot be indexed: {error}") from error
         told(number, len(files))

@@ -18,5 +18,5 @@ def require_sound_ledger(journal: Journal, seen: Observed | None) -> None:
     if (named := journal.stray_ref(seen)) is not None:
         raise Diverged(
             f"refs/head of the ledger {journal.uuid!r} names block {named}, which no commit of this dataset left; the "
-            "next commit takes it in if it goes on from the chain, else it will say what is in the way"
+            "next commit adopts it if it continues the chain; otherwise the commit fails and reports why"
         )

@@ -375,7 +375,7 @@ class DatasetLog:
         if self._claim and not self._claim.adopts and seen and not seen.version and not self._journal.was_committed():
             raise NotAdopted(
                 f"dataset {self.uuid!r} in {self._store.url} was made by another program: set spec.adopt to true to "
-                "take it over as it is, or choose another spec.uuid"
+                "adopt it, or choose another spec.uuid"
             )
 
     def _require_nothing_overwritten(self, seen: Observed | None) -> None:

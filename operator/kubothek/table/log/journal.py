@@ -180,7 +180,7 @@ class Journal:
         try:
             return Record.parse(key, self.store.get(key))
         except ObjectNotFound as error:
-            raise VersionIncomplete(f"{key}: the commit record is gone; its version cannot be read") from error
+            raise VersionIncomplete(f"{key}: the commit record no longer exists; its version cannot be read") from error
 
     def was_committed(self) -> bool:
         """Return whether its records and markers show that the dataset ever had a head. Lists: for a missing head only.

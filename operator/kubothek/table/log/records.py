@@ -72,7 +72,7 @@ def stored(journal: Journal, key: str) -> Stored:
     try:
         data, info = journal.store.get_with_info(key)
     except ObjectNotFound as error:
-        raise VersionIncomplete(f"{key}: the record is gone; restore it from a backup") from error
+        raise VersionIncomplete(f"{key}: the record no longer exists; restore it from a backup") from error
     return Stored(Record.parse(key, data), info.modified)
 
 

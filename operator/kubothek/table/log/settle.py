@@ -120,8 +120,8 @@ def look(journal: Journal, observe: Callable[[], Observed | None] | None = None)
     if _is_head(seen := journal.observe()):
         return seen  # it was created during the listing
     raise HeadMissing(
-        f"dataset {journal.uuid!r} in {journal.store.url} has commits, but its head {keys.head(journal.uuid)!r} is "
-        "gone; it is not created again. Restore the head from a backup, or use another uuid"
+        f"dataset {journal.uuid!r} in {journal.store.url} has commits, but its head {keys.head(journal.uuid)!r} no "
+        "longer exists; it is not created again. Restore the head from a backup, or use another uuid"
     )
 
 

@@ -239,7 +239,7 @@ class Transaction:
         if self._seen is not None and before.epoch != now.epoch:
             raise DatasetDeleted(
                 f"dataset {self._journal.uuid!r} was deleted or restored while this commit ran; run it "
-                "again if it is still wanted"
+                "again if you still need it"
             )
 
 

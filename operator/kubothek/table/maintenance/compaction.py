@@ -173,7 +173,7 @@ def _committed(
         if not whole:
             raise _NothingLeft
         if len(whole) == len(left):
-            raise Conflict(f"compaction of {snapshot.head.uuid!r} cannot go on the table as it is now; run it again")
+            raise Conflict(f"compaction of {snapshot.head.uuid!r} does not apply to the present table; run it again")
         left[:] = whole
         return _change(left, collected, skipping, by)
 

@@ -128,8 +128,8 @@ def restore_schema(journal: Journal, head: Head) -> bool:
         data = b""
     if sha256(data).hexdigest() != head.schema_hash:
         raise VersionIncomplete(
-            f"{keys.schema(journal.uuid, head.schema_hash)}: the schema of version {head.version} is gone, and {copy} "
-            "is no copy of it; restore either from a backup"
+            f"{keys.schema(journal.uuid, head.schema_hash)}: the schema of version {head.version} no longer exists, "
+            f"and {copy} is no copy of it; restore either from a backup"
         )
     journal.store.put(keys.schema(journal.uuid, head.schema_hash), data)
     return True

@@ -25,7 +25,7 @@ def bind(where: Predicate, snapshot: Snapshot) -> Predicate:
 def require_table(snapshot: Snapshot) -> None:
     """Raise DatasetNotFound if the dataset has no version yet."""
     if not snapshot.exists:
-        raise DatasetNotFound(f"dataset {snapshot.head.uuid!r} has no version yet; its first commit brings rows")
+        raise DatasetNotFound(f"dataset {snapshot.head.uuid!r} has no version yet; its first commit adds rows")
 
 
 def reads(where: Predicate, snapshot: Snapshot) -> Matching:

@@ -36,7 +36,7 @@ def rollback(
     problem = _misfit(snapshot, target)
     if problem is not None and not allow_schema_change:
         raise SchemaMismatch(
-            f"version {target.version} has another schema: {problem}; allowSchemaChange: true brings it back as well"
+            f"version {target.version} has another schema: {problem}; allowSchemaChange: true restores it as well"
         )
     labels, positions, removed = difference(snapshot.head, target.head)
     return Change(

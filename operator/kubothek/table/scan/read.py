@@ -88,7 +88,7 @@ def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) 
     """
     if any(sign in str(error) for sign in _GONE):
         return VersionIncomplete(
-            f"a file that the version needs is gone from {store.url}; read a newer version, or restore the "
+            f"a file that the version needs no longer exists in {store.url}; read a newer version, or restore the "
             f"file: {error}"
         )
     try:

@@ -48,7 +48,7 @@ def _nulls(batch: pa.RecordBatch | pa.Table, data_type: Any) -> pa.Array[Any]:
 
 def _walked(fields: list[pa.Field[Any]], column: str) -> list[pa.Field[Any]]:
     if dotted := [field.name for field in fields if field.name.lower() == column.lower() and "." in field.name]:
-        raise SkippingInvalid(f"{dotted[0]!r} has a dot in its name, which stands for a field of a struct")
+        raise SkippingInvalid(f"{dotted[0]!r} has a dot in its name, which means a field of a struct")
     found: list[pa.Field[Any]] = []
     for name in column.split("."):
         same = [field for field in fields if field.name.lower() == name.lower()]

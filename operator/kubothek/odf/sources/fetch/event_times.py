@@ -59,7 +59,7 @@ def _from_path(source: EventTimeSourceFromPath, path: str) -> Timestamp:
         raise InputError(f"fetch.eventTime.pattern {source.pattern!r} has no group; put brackets around the time")
     found = pattern.search(path.rpartition("/")[2]) or pattern.search(path)
     if found is None or found[1] is None:
-        raise InputError(f"{path!r} has no time as fetch.eventTime.pattern {source.pattern!r} looks for")
+        raise InputError(f"{path!r} has no time that fetch.eventTime.pattern {source.pattern!r} matches")
     return to_milliseconds(_parsed(found[1], source.timestamp_format or _DEFAULT_FORMAT, path))
 
 

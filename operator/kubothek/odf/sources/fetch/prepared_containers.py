@@ -55,8 +55,8 @@ def ran_beforehand(launcher: Path, output: Path) -> Callable[[ContainerRun], Con
     def run(container: ContainerRun) -> ContainerOutput:
         if (launcher / _ASKED).read_text() != _digest(container):
             raise SourceChanged(
-                f"while the container of image {container.image!r} ran, the chain or a variable changed of what it was "
-                "given: the next try gives it what is there now"
+                f"while the container of image {container.image!r} ran, the chain or a variable that it had got "
+                "changed: the next attempt gets the present one"
             )
         if (data := open_left(output, DATA)) is None:
             raise SourceFailed(f"the container of image {container.image!r} removed the file of its standard output")

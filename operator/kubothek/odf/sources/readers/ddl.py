@@ -73,7 +73,7 @@ class _Definition:
     def _split(self, text: str) -> Iterator[str]:
         for match in _TOKEN.finditer(text):
             if (other := match["other"]) is not None:
-                raise self._error(f'{other!r} cannot stand here; names with other characters are quoted: "a b"')
+                raise self._error(f'{other!r} is not allowed here; names with other characters are quoted: "a b"')
             yield match[0].strip()
 
     def _field(self) -> pa.Field[Any]:

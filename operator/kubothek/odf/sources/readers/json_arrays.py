@@ -51,7 +51,7 @@ def array_lines(name: str, path: str | None) -> Callable[[Iterator[bytes]], Iter
 def _require_end(name: str, after: bytes, blocks: Iterator[bytes]) -> None:
     while True:
         if extra := after.strip(_SPACES):
-            raise SourceCorrupt(f"{name!r} goes on after its array: {extra[:40]!r}; for an object a line use NdJson")
+            raise SourceCorrupt(f"{name!r} continues after its array: {extra[:40]!r}; for an object a line use NdJson")
         if (block := next(blocks, None)) is None:
             return
         after = block

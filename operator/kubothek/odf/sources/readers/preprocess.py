@@ -151,7 +151,7 @@ class _Run:
                     raise QueryInvalid(f"preprocess, query {number}: there is no table {name!r}; there is {there}")
             if step.alias is not None:
                 if step.alias.casefold() in known:
-                    raise QueryInvalid(f"preprocess, query {number}: the alias {step.alias!r} is there already")
+                    raise QueryInvalid(f"preprocess, query {number}: the alias {step.alias!r} exists already")
                 known.add(step.alias.casefold())
             found.append(statement)
         return found

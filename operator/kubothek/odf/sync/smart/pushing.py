@@ -144,7 +144,7 @@ class _Sender:
         try:
             source = self._store.open(named.key(self._layout))
         except ObjectNotFound as error:
-            raise ChainCorrupt(f"our own {named} is gone; {ADVICE}") from error
+            raise ChainCorrupt(f"our own {named} no longer exists; {ADVICE}") from error
         headers = {**headers, "Content-Length": str(named.size), "Content-Type": "application/octet-stream"}
         with (
             source,

@@ -51,7 +51,7 @@ def restore(journal: Journal, seen: Observed, *, by: str) -> Draft:
     head = rebuild(journal, deleted)
     if missing := missing_files(journal, head, list(head.files().values())):
         raise VersionIncomplete(
-            f"dataset {journal.uuid!r} cannot be restored: {len(missing)} of its files are gone, among them "
+            f"dataset {journal.uuid!r} cannot be restored: {len(missing)} of its files no longer exist, among them "
             f"{missing[0]}; restore them from a backup"
         )
     return Draft(

@@ -48,7 +48,7 @@ def _rebuilt(journal: Journal, record: Record, checkpoints: Container[int]) -> H
         try:
             head = apply(head, step.delta, step.version, step.key)
         except KeyError as error:
-            raise VersionIncomplete(f"{step.key} removes {error}, which is not there") from error
+            raise VersionIncomplete(f"{step.key} removes {error}, which does not exist") from error
     if digest(head.render()) != record.head_digest:
         raise VersionIncomplete(f"version {record.version}: its records do not add up to the head it had")
     return head

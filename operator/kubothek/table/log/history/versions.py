@@ -101,7 +101,7 @@ class History:
         old = [key for key in head.files().values() if key not in current]
         if missing := missing_files(self.journal, head, old):
             raise VersionIncomplete(
-                f"version {version} of {self.journal.uuid!r}: {len(missing)} of its files are gone, among them "
+                f"version {version} of {self.journal.uuid!r}: {len(missing)} of its files no longer exist, among them "
                 f"{', '.join(missing[:_SHOWN])}; another program's garbage collection deletes what only history "
                 "needs"
             )

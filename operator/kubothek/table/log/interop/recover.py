@@ -178,7 +178,7 @@ def _require_mergeable(
     removed: Sequence[tuple[str, str]],
 ) -> None:
     if lost.restores:
-        raise _NotMergeableError("it took back a deletion that is not there any more")
+        raise _NotMergeableError("it undid a deletion that no longer exists")
     before = rebuild(journal, journal.record(lost.parent)) if lost.parent else Head(journal.uuid)
     found = conflicts(
         before,
@@ -196,7 +196,7 @@ def _require_mergeable(
     if missing := missing_files(journal, head, [file.key for file in added]):
         raise _NotMergeableError(f"{missing[0]} is gone")
     if lost.ledger is not None and lost.ledger.base != (head.chain and head.chain.head):
-        raise _NotMergeableError("its blocks do not go on from where the chain is now")
+        raise _NotMergeableError("its blocks do not continue the present chain")
     if behind := [source for source in _turned(lost.delta) if not _goes_on(source, before, head, lost.delta)]:
         raise _NotMergeableError(f"the source {behind[0]!r} had taken files that are not in the table now")
 

@@ -31,7 +31,9 @@ class Schemas:
             try:
                 self._bytes[schema_hash] = self._store.get(key)
             except ObjectNotFound as error:
-                raise VersionIncomplete(f"{key}: the schema object is gone; restore it from a backup") from error
+                raise VersionIncomplete(
+                    f"{key}: the schema object no longer exists; restore it from a backup"
+                ) from error
         return self._bytes[schema_hash]
 
     def get(self, schema_hash: str | None) -> pa.Schema | None:

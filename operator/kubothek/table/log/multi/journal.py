@@ -135,7 +135,9 @@ class CubeJournal:
         try:
             data, info = self.store.get_with_info(key)
         except ObjectNotFound as error:
-            raise VersionIncomplete(f"{key}: the record of a version is gone; restore it from a backup") from error
+            raise VersionIncomplete(
+                f"{key}: the record of a version no longer exists; restore it from a backup"
+            ) from error
         return CubeRecord.parse(key, data), info.modified
 
     def applied(self, commit_id: str, digest: str, head: CubeHead | None) -> CubeRecord | None:

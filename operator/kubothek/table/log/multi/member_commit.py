@@ -205,7 +205,7 @@ def _moved(journal: Journal, live: Head, target: Head) -> Change:
     back = [(label, target.file(label)) for label in labels]
     if missing := missing_files(journal, target, [key for _, key in back]):
         raise VersionIncomplete(
-            f"dataset {journal.uuid!r}: what was planned for its cube cannot be taken back, as {len(missing)} files "
+            f"dataset {journal.uuid!r}: the planned commit of its cube cannot be undone, as {len(missing)} files "
             f"are gone, among them {missing[0]}; restore them from a backup"
         )
     return Change(

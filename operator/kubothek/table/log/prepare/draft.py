@@ -144,8 +144,8 @@ def require_no_drift(head: Head) -> None:
     """Raise Drift if another program changed the table of a ledger."""
     if head.drift is not None:
         raise Drift(
-            f"dataset {head.uuid!r} is a ledger, and another program has changed its table, after {head.drift}. Look "
-            f"at what it did, then have the table made anew from the chain: kubothek heal {head.uuid} --restore-view"
+            f"dataset {head.uuid!r} is a ledger, and another program has changed its table, after {head.drift}. "
+            f"Inspect the change, then rebuild the table from the chain: kubothek heal {head.uuid} --restore-view"
         )
 
 
@@ -203,7 +203,7 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
     if found:
         raise Conflict(
             f"dataset {live.uuid!r} changed while this {change.operation} ran: {summary(found)}. "
-            "Nothing was committed; run it again on the table as it is now"
+            "Nothing was committed; run it again on the present table"
         )
 
 

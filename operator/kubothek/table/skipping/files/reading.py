@@ -104,7 +104,7 @@ def load_location(store: Store, prefix: str) -> Metadata:
     names = [name for name in store.list_names(prefix) if not name.startswith(_HIDDEN) and not name.endswith("/")]
     found = [prefix + name for name in names if name.endswith(".parquet")]
     if not found:
-        raise SkippingUnreadable(f"{store.url}/{prefix} holds no metadata: no .parquet file is there")
+        raise SkippingUnreadable(f"{store.url}/{prefix} has no metadata: it has no .parquet file")
     keys = MasterKeys.of(store)
     with ThreadPoolExecutor(min(_THREADS, len(found))) as pool:
         files = list(pool.map(lambda key: MetadataFile(_source(store, key), key, keys), found))
@@ -153,4 +153,4 @@ def _source(store: Store, key: str, size: int = 0) -> pa.NativeFile:
             return pa.PythonFile(store.open(key), mode="r")
         return pa.BufferReader(store.get(key))
     except ObjectNotFound as error:
-        raise SkippingUnreadable(f"{key}: the skipping metadata is gone; rebuild it") from error
+        raise SkippingUnreadable(f"{key}: the skipping metadata no longer exists; rebuild it") from error
