@@ -581,8 +581,8 @@ CASES = [
     Case("a source above its store", "Dataset", sources(prefix="in/../../"), "prefix or glob has a '..'"),
     Case("a glob above its store", "Dataset", sources(prefix=None, glob="../*"), "prefix or glob has a '..'"),
     Case("a source at an absolute path", "Dataset", sources(prefix="/in"), "spec.sources[0].prefix"),
-    Case("a source in Kubothek's own files", "Dataset", sources(prefix=".kubothek/x"), ".kubothek/ belongs to Kubothek"),
-    Case("a glob over Kubothek's own files", "Dataset", sources(prefix=None, glob=".kubothek*"), ".kubothek/ belongs to Kubo"),
+    Case("a source in Kubothek's own files", "Dataset", sources(prefix=".kubothek/x"), ".kubothek/ belongs"),
+    Case("a glob over Kubothek's own files", "Dataset", sources(prefix=None, glob=".kubothek*"), ".kubothek/ belongs"),
     Case(
         "a source with CSV options for something else",
         "Dataset",
