@@ -17,7 +17,9 @@ import pytest
 
 from kubothek.errors import LakeError, ObjectNotFound, QueryInvalid
 from kubothek.sandbox import limited
-from kubothek.sandbox.limited import Cause, Work, WorkerFailed
+from kubothek.sandbox.frames import WorkerFailed
+from kubothek.sandbox.limited import Cause, Work
+from kubothek.sandbox.zygote import is_memory
 from tests.sandbox import tasks
 
 pytestmark = pytest.mark.slow
@@ -159,6 +161,7 @@ def test_zygote_that_is_killed_is_replaced() -> None:
 _ORPHANED = """
 import os, sys
 from kubothek.sandbox import limited
+from kubothek.sandbox.frames import WorkerFailed
 from tests.sandbox import tasks
 from tests.sandbox.test_limited import run
 work = run(tasks.asleep)
@@ -188,5 +191,5 @@ def test_forked_parent_has_workers_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", ["std::bad_alloc", "Failed to launch worker thread: Resource temporarily unavailable"])
 def test_error_of_a_library_without_memory_is_an_end_by_memory(text: str) -> None:
-    assert limited._is_memory(LakeError(f"cannot read the table in file:///x: {text}"))
-    assert not limited._is_memory(LakeError("cannot read the table in file:///x: damaged"))
+    assert is_memory(LakeError(f"cannot read the table in file:///x: {text}"))
+    assert not is_memory(LakeError("cannot read the table in file:///x: damaged"))

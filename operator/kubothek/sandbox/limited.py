@@ -16,51 +16,43 @@ ends.
 from __future__ import annotations
 
 import atexit
-import ctypes
-import gc
-import importlib
 import os
 import pickle
-import resource
-import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import orjson
 
-from kubothek import errors
 from kubothek.errors import LakeError, WorkerUnavailable
+from kubothek.sandbox.frames import (
+    EXIT_OF_WORKER,
+    LARGEST,
+    Bounds,
+    WorkerFailed,
+    error_from_json,
+    pickled,
+    receive,
+    send,
+)
+from kubothek.sandbox.zygote import NO_MEMORY, Modules
 
-_HEAD: Final = struct.Struct("<cI")
-_FRAME: Final = 1 << 20
-"""Maximum bytes of a frame; larger payloads are sent in several."""
-_REPLY: Final = struct.Struct("<iq")
 _STARTING: Final = 120.0
 """Seconds until a new process answers: on a busy machine, the zygote's imports take long."""
 _GRACE: Final = 5.0
 """Seconds after a deadline until the parent kills a process that its own timer did not end."""
-_NO_MEMORY: Final = 71
-"""Exit status of a process that lacks the memory to report an error."""
-_SAID_OF_MEMORY: Final = ("std::bad_alloc", "Failed to launch worker thread", "OutOfMemoryException")
-"""Names or texts of errors of libraries after a failed allocation: C++'s, Arrow's for the stack of a thread, and
-DuckDB's."""
-_PR_SET_PDEATHSIG: Final = 1
 _MOST_AHEAD: Final = 4
-_TRACE: Final = 4000
 _ENVIRONMENT: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # mimalloc reserves address space by the GiB
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # a thread, before the fork
@@ -76,8 +68,6 @@ class Cause(StrEnum):
     CRASH = "crash"
 
 
-_Modules: TypeAlias = dict[str, tuple[str | None, str | None]]
-"""By module, the functions to call: one once in the zygote, one in each process."""
 _CAUSES: Final[dict[int, Cause]] = {signal.SIGALRM: Cause.TIME, signal.SIGKILL: Cause.MEMORY}
 """The cause by the signal that ended a process, if its parent did not kill it."""
 
@@ -86,10 +76,6 @@ class Ask(Protocol):
     """A worker's call to its caller: sends a JSON question; returns the answer, or raises its LakeError."""
 
     def __call__(self, question: Any, /) -> Any: ...
-
-
-class WorkerFailed(Exception):
-    """The function raised an error other than a LakeError; the message is its traceback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +119,7 @@ def run(
     ``maps_files`` whether the function maps files: ``memory`` then limits private writable memory only
     (``RLIMIT_DATA``)
     """
-    return _pool().run(function, arguments, _Bounds(memory, seconds, maps_files), named, answer, files)
-
-
-class _Bounds(NamedTuple):
-    memory: int
-    seconds: float | None
-    maps_files: bool
+    return _pool().run(function, arguments, Bounds(memory, seconds, maps_files), named, answer, files)
 
 
 def ahead(function: Callable[..., object], *arguments: Any) -> None:
@@ -237,7 +217,7 @@ class Work:
                 return None
             if kind == b"C":
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: receive reports why
-                    self._process.send(b"A", _pickled(partial(self._answered, payload)))
+                    self._process.send(b"A", pickled(partial(self._answered, payload)))
                 continue
             if kind == b"E":
                 raise self._error(orjson.loads(payload))
@@ -253,14 +233,14 @@ class Work:
     def _error(self, told: Any) -> Exception:
         if told["class"] == MemoryError.__name__:
             return self._named(Cause.MEMORY)
-        return _lake_error(told) or WorkerFailed(told["message"])
+        return error_from_json(told) or WorkerFailed(told["message"])
 
     def _cause(self) -> Cause:
         """Return the cause of a process that closed its connection."""
         status = self._reap()
         if os.WIFSIGNALED(status):
             return _CAUSES.get(os.WTERMSIG(status), Cause.CRASH)
-        return Cause.MEMORY if os.WEXITSTATUS(status) == _NO_MEMORY else Cause.CRASH
+        return Cause.MEMORY if os.WEXITSTATUS(status) == NO_MEMORY else Cause.CRASH
 
     def close(self) -> None:
         """End the process if it runs."""
@@ -300,7 +280,7 @@ class _Process:
         self.status: int | None = None
 
     def send(self, kind: bytes, payload: bytes) -> None:
-        self._connection.sendall(_HEAD.pack(kind, len(payload)) + payload)
+        send(self._connection, kind, payload)
 
     def send_files(self, files: Sequence[int]) -> None:
         if files:
@@ -309,7 +289,7 @@ class _Process:
     def receive(self, seconds: float | None) -> tuple[bytes, bytes]:
         """Return the next frame. Raise TimeoutError, or OSError if the process has ended."""
         self._connection.settimeout(seconds)
-        return _receive(self._connection, _FRAME)
+        return receive(self._connection, LARGEST)
 
     def hang_up(self) -> None:
         """Wake up a thread that receives."""
@@ -323,7 +303,7 @@ class _Process:
 class _Pool:
     """A zygote, and processes that wait for a task. Threads may share it."""
 
-    def __init__(self, modules: _Modules, spare: int = 1) -> None:
+    def __init__(self, modules: Modules, spare: int = 1) -> None:
         self._spare = spare
         self._lock = Lock()
         self._waiting: deque[socket.socket] = deque()
@@ -331,9 +311,9 @@ class _Pool:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             arguments = [its.fileno(), os.getpid(), sys.path, modules]
-            code = "import sys, json; sys.path[:] = json.loads(sys.argv[1])[2]; import kubothek.sandbox.limited as m; "
+            code = "import sys, json; sys.path[:] = json.loads(sys.argv[1])[2]; import kubothek.sandbox.zygote as m; "
             self._zygote = subprocess.Popen(  # noqa: S603 - this module
-                [sys.executable, "-c", code + "m._zygote(*json.loads(sys.argv[1]))", orjson.dumps(arguments).decode()],
+                [sys.executable, "-c", code + "m.serve(*json.loads(sys.argv[1]))", orjson.dumps(arguments).decode()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
@@ -362,7 +342,7 @@ class _Pool:
         self,
         function: Callable[..., Iterator[bytes]],
         arguments: Sequence[Any],
-        bounds: _Bounds,
+        bounds: Bounds,
         named: Callable[[Cause], LakeError],
         answer: Callable[[Any], Any] | None,
         files: Sequence[int],
@@ -386,7 +366,7 @@ class _Pool:
             self._refill()
         connection.settimeout(_STARTING)
         try:
-            _, pid = _receive(connection, _FRAME)
+            _, pid = receive(connection, LARGEST)
         except OSError as error:
             connection.close()
             raise WorkerUnavailable(f"no worker process could be started: {error}; retry later") from error
@@ -406,7 +386,7 @@ class _Pool:
                 raise WorkerUnavailable(f"no worker process could be started: {error}; retry later") from error
         with suppress(OSError):  # the error shows when the process is taken
             for call in self._ahead:
-                _send(mine, b"W", call)
+                send(mine, b"W", call)
         return mine
 
     def reap(self, pid: int) -> tuple[int, int]:
@@ -414,7 +394,7 @@ class _Pool:
         with self._lock:
             try:
                 self._control.send(b"R%d" % pid)
-                status, peak = _REPLY.unpack(self._control.recv(_REPLY.size))
+                status, peak = EXIT_OF_WORKER.unpack(self._control.recv(EXIT_OF_WORKER.size))
             except (OSError, struct.error):  # the zygote has ended, and its workers with it
                 return signal.SIGKILL, 0
         return status, peak
@@ -437,8 +417,8 @@ class _Pool:
         self._waiting.clear()
 
 
-_PRELOADED: Final[_Modules] = {}
-_PRELOADED_IF_LOADED: Final[_Modules] = {}
+_PRELOADED: Final[Modules] = {}
+_PRELOADED_IF_LOADED: Final[Modules] = {}
 _POOL_LOCK: Lock = Lock()
 _POOL: _Pool | None = None
 
@@ -466,185 +446,3 @@ def _forked() -> None:
 
 os.register_at_fork(after_in_child=_forked)
 atexit.register(stop)
-
-
-# --- frames ----------------------------------------------------------------------------------------------------------
-
-
-def _receive(connection: socket.socket, most: int) -> tuple[bytes, bytes]:
-    """Return the next frame. Raise TimeoutError, or ConnectionResetError at the end."""
-    kind, size = _HEAD.unpack(_exactly(connection, _HEAD.size))
-    if size > most:
-        raise WorkerFailed(f"a worker sent a frame of {size} bytes; it may have {most}")
-    return kind, bytes(_exactly(connection, size))
-
-
-def _exactly(connection: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    left = memoryview(data)
-    while left:
-        count = connection.recv_into(left)
-        if not count:
-            raise ConnectionResetError("the other side has hung up")
-        left = left[count:]
-    return data
-
-
-def _pickled(call: Callable[[], Any]) -> bytes:
-    """Return the pickled result of a call, or the LakeError that it raises."""
-    try:
-        return pickle.dumps((call(), None))
-    except LakeError as error:
-        return pickle.dumps((None, _told(error)))
-
-
-def _told(error: BaseException, message: str | None = None) -> dict[str, Any]:
-    more = {key: value for key, value in vars(error).items() if isinstance(value, str | int | float | None)}
-    return {"class": type(error).__name__, "message": str(error) if message is None else message, "more": more}
-
-
-def _lake_error(told: Any) -> LakeError | None:
-    kind = getattr(errors, str(told["class"]), None)
-    if not (isinstance(kind, type) and issubclass(kind, LakeError)):
-        return None
-    error = kind.__new__(kind)
-    Exception.__init__(error, told["message"])
-    vars(error).update(told["more"])
-    return error
-
-
-# --- the zygote ------------------------------------------------------------------------------------------------------
-
-
-def _zygote(control: int, parent: int, path: Sequence[str], modules: _Modules) -> NoReturn:
-    """Fork and reap for the process ``parent``, until it ends or closes the connection."""
-    connection = socket.socket(fileno=control)
-    watch = os.pidfd_open(parent)
-    if os.getppid() != parent:
-        os._exit(0)
-    for module, (once, _) in modules.items():
-        loaded = importlib.import_module(module)
-        if once is not None:
-            getattr(loaded, once)()
-    gc.collect()
-    gc.freeze()
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    poll.register(watch, select.POLLIN)
-    workers: set[int] = set()
-    while not any(fd == watch for fd, _ in poll.poll()):
-        message, descriptors, _, _ = socket.recv_fds(connection, 64, 1)
-        if not message:
-            break
-        if message[:1] == b"R":
-            pid = int(message[1:])
-            workers.discard(pid)
-            connection.send(_REPLY.pack(*_killed(pid)))
-            continue
-        with suppress(OSError):  # if the fork fails, its socket closes, which the parent sees
-            pid = os.fork()
-            if not pid:
-                os.close(watch)
-                connection.close()
-                _worker(socket.socket(fileno=descriptors[0]), modules)
-            workers.add(pid)
-        os.close(descriptors[0])
-    for pid in workers:
-        _killed(pid)
-    os._exit(0)
-
-
-def _killed(pid: int) -> tuple[int, int]:
-    """End a child and its process group; it is not reaped yet, so the process id is still its own."""
-    for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-    try:
-        _, status, usage = os.wait4(pid, 0)
-    except ChildProcessError:
-        return signal.SIGKILL, 0
-    return status, usage.ru_maxrss << 10
-
-
-# --- a worker --------------------------------------------------------------------------------------------------------
-
-
-def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
-    status = _NO_MEMORY
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.setsid()
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # so that it is killed before its parent
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _send(connection, b"H", str(os.getpid()).encode())
-        for module, (_, warm) in modules.items():
-            if warm is not None:
-                getattr(sys.modules[module], warm)()
-        kind, task = _receive(connection, sys.maxsize)
-        while kind == b"W":
-            with suppress(Exception):
-                function, arguments = pickle.loads(task)  # noqa: S301 - from the parent
-                function(*arguments)
-            kind, task = _receive(connection, sys.maxsize)
-        _work(connection, task)
-        status = 0
-    except OSError:  # the parent has closed the connection
-        status = 0
-    except MemoryError:
-        pass
-    except BaseException:  # noqa: BLE001 - of what warms up
-        traceback.print_exc()
-        status = 1
-    finally:
-        os._exit(status)
-
-
-def _work(connection: socket.socket, task: bytes) -> None:
-    """Run the task. Raise OSError if the parent closed the connection, MemoryError if no error can be sent."""
-    try:
-        bounds, count, function, arguments = pickle.loads(task)  # noqa: S301 - from the parent
-        files = socket.recv_fds(connection, 1, count)[1] if count else ()
-        _limit(bounds)
-        for data in function(partial(_ask, connection), *files, *arguments):
-            view = memoryview(data).cast("B")
-            for first in range(0, len(view), _FRAME):
-                _send(connection, b"D", view[first : first + _FRAME])
-        _send(connection, b"Z", b"")
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except BaseException as error:  # noqa: BLE001 - the parent raises it
-        kind = MemoryError() if _is_memory(error) else error
-        message = None if isinstance(kind, LakeError) else "".join(traceback.format_exception(error))[-_TRACE:]
-        _send(connection, b"E", orjson.dumps(_told(kind, message)))
-
-
-def _is_memory(error: BaseException) -> bool:
-    # An error of ours may have the text of a library's.
-    told = str(error) if isinstance(error, LakeError) else f"{type(error).__name__}: {error}"
-    return isinstance(error, MemoryError) or any(each in told for each in _SAID_OF_MEMORY)
-
-
-def _limit(bounds: _Bounds) -> None:
-    statm = Path("/proc/self/statm").read_text().split()
-    kind, pages = (resource.RLIMIT_DATA, statm[5]) if bounds.maps_files else (resource.RLIMIT_AS, statm[0])
-    most = int(pages) * resource.getpagesize() + bounds.memory
-    resource.setrlimit(kind, (most, most))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if bounds.seconds is not None:
-        signal.setitimer(signal.ITIMER_REAL, max(bounds.seconds, 0.001))
-
-
-def _ask(connection: socket.socket, question: Any) -> Any:
-    _send(connection, b"C", orjson.dumps(question))
-    _, answered = _receive(connection, sys.maxsize)
-    value, told = pickle.loads(answered)  # noqa: S301 - from the parent
-    if told is not None:
-        raise _lake_error(told) or WorkerFailed(told["message"])
-    return value
-
-
-def _send(connection: socket.socket, kind: bytes, payload: bytes | memoryview) -> None:
-    connection.sendall(_HEAD.pack(kind, len(payload)))
-    connection.sendall(payload)
