@@ -1,10 +1,13 @@
-"""Records for DuckDB and back: timestamps without zone, as it calculates with them, and UUIDs as UUIDs."""
+"""DuckDB for records: the engines whose SQL it runs, and types: timestamps without zone, UUIDs as UUIDs."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+
+ENGINES: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
+"""The engines whose SQL is understood, and whether 5 / 2 is 2 there."""
 
 
 def for_duckdb(kind: Any) -> pa.DataType:

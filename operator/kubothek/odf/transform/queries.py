@@ -9,9 +9,10 @@ from typing import Final
 import orjson
 
 from kubothek.errors import TransformInvalid
+from kubothek.odf.duckdb_rows import ENGINES
 from kubothek.odf.spec.sources import SqlQueryStep, TransformSql
 from kubothek.odf.transform.hints import Hints, read_hints
-from kubothek.odf.transform.session import ENGINES, Session
+from kubothek.odf.transform.session import Session
 from kubothek.sql.statement import Statement
 
 _STATE: Final = 2

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from kubothek.errors import QueryInvalid, TransformInvalid, TransformTooLarge
 from kubothek.in_memory_database import in_memory_database
+from kubothek.odf.duckdb_rows import ENGINES
 from kubothek.odf.transform.dialect import respelled
 from kubothek.sql.statement import Node, Statement, parse
 
-ENGINES: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
-"""The engines whose SQL is understood, and whether 5 / 2 is 2 there."""
 _BATCH_ROWS: Final = 65_536
 _SELECT: Final = "SELECT "
 _FROM: Final = "SELECT * FROM "

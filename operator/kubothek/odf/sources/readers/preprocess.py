@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kubothek.errors import InputError, LakeError, QueryInvalid
 from kubothek.in_memory_database import in_memory_database, quoted
-from kubothek.odf.duckdb_rows import cast, for_duckdb
+from kubothek.odf.duckdb_rows import ENGINES, cast, for_duckdb
 from kubothek.odf.sources.readers.coerce import uuids_of
 from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.sql import Limits
@@ -25,8 +25,6 @@ from kubothek.sql.statement import Statement, base_tables, parse
 INPUT: Final = "input"
 LIMITS: Final = Limits()
 _BATCH_ROWS: Final = 65_536
-_INTEGER_DIVISION: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
-"""The supported SQL engines, and whether 5 / 2 is 2 there."""
 _ROW_WISE: Final = frozenset({"PROJECTION", "FILTER", "UNNEST", "PYTHON_ARROW_SCAN", "ARROW_SCAN"})
 """Operators that handle each row alone and keep their order."""
 _INTERRUPTED: Final = "INTERRUPT Error"
@@ -49,8 +47,8 @@ def preprocess(
 
 
 def _steps(transform: TransformSql) -> Sequence[SqlQueryStep]:
-    if transform.engine.lower() not in _INTEGER_DIVISION:
-        known = ", ".join(_INTEGER_DIVISION)
+    if transform.engine.lower() not in ENGINES:
+        known = ", ".join(ENGINES)
         raise QueryInvalid(f"preprocess: there is no engine {transform.engine!r} here; write SQL for one of {known}")
     steps = transform.queries or ((SqlQueryStep(query=transform.query),) if transform.query else ())
     if not steps:
@@ -86,7 +84,7 @@ class _Run:
                 lock_configuration=True,
                 memory_limit=limits.memory,
                 temp_directory=str(self._spill / "duckdb"),
-                integer_division=_INTEGER_DIVISION[engine],
+                integer_division=ENGINES[engine],
             )
         )
 
