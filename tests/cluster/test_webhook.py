@@ -39,7 +39,7 @@ Json = dict[str, Any]
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LAKE = {"storeRef": {"name": "lake"}}
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def denied_engine(namespace: str, name: str = "e") -> Json:
