@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from enum import Enum
-from types import FunctionType
+from types import FunctionType, UnionType
 from typing import Any, Final
 
 import kubothek
@@ -15,7 +15,13 @@ _ROLE: Final = re.compile(r":\w+:`[~.]*([^`]+)`")
 _ARGUMENT: Final = re.compile(r"``(.+?)`` {2,}(.*)")
 _ORDER: Final = ("open", "Lake", "Dataset", "Cube")
 """What comes first."""
-_INTERNAL: Final = frozenset({"from_json", "to_json", "look", "Cube.create", "Cube.open"})
+_INTERNAL: Final = frozenset(
+    {"from_json", "to_json", "look", "Cube.create", "Cube.open", "Record.render", "Record.parse"}
+) | {
+    "Record.content_parent",
+    "CubeCommitted.of",
+    "CubeAlreadyApplied.of",
+}
 _WIDTH: Final = 100
 
 
@@ -30,6 +36,8 @@ def _entry(name: str) -> Iterator[str]:
         yield from _function(f"kubothek.{name}", found, "##")
     elif isinstance(found, type):
         yield from _class(name, found)
+    elif isinstance(found, UnionType):
+        yield from [f"## {name}", "", " or ".join(f"`{each.__name__}`" for each in found.__args__), ""]
 
 
 def _class(name: str, found: type) -> Iterator[str]:

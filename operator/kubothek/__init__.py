@@ -18,40 +18,77 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from kubothek import errors
     from kubothek.catalog import Lake
-    from kubothek.cube.handle import Cube
-    from kubothek.dataset import Dataset
+    from kubothek.cube.handle import Cube, CubeCommitResult
+    from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted
+    from kubothek.dataset import CommitResult, Dataset
+    from kubothek.gc.collection import Collection
     from kubothek.table.indexes import Dialect, IndexKind
     from kubothek.table.layout import Layout
+    from kubothek.table.log.compare import Comparison
+    from kubothek.table.log.model.record import Record
     from kubothek.table.log.multi.spec import CubeSpec
+    from kubothek.table.log.transaction import AlreadyApplied, Committed
+    from kubothek.table.maintenance.compaction import Compaction, CompactionPlan
+    from kubothek.table.maintenance.heal import Healed
+    from kubothek.table.maintenance.health import Health
     from kubothek.table.skipping.model import Encryption, IndexDefinition
+    from kubothek.verify.datasets import DatasetVerdict
 
     __version__: str
 
 __all__ = [
+    "AlreadyApplied",
+    "Collection",
+    "CommitResult",
+    "Committed",
+    "Compaction",
+    "CompactionPlan",
+    "Comparison",
     "Cube",
+    "CubeAlreadyApplied",
+    "CubeCommitResult",
+    "CubeCommitted",
     "CubeSpec",
     "Dataset",
+    "DatasetVerdict",
     "Dialect",
     "Encryption",
+    "Healed",
+    "Health",
     "IndexDefinition",
     "IndexKind",
     "Lake",
     "Layout",
+    "Record",
     "__version__",
     "errors",
     "open",
 ]
 
 _MODULES: Final = {
+    "AlreadyApplied": "kubothek.table.log.transaction",
+    "Collection": "kubothek.gc.collection",
+    "CommitResult": "kubothek.dataset",
+    "Committed": "kubothek.table.log.transaction",
+    "Compaction": "kubothek.table.maintenance.compaction",
+    "CompactionPlan": "kubothek.table.maintenance.compaction",
+    "Comparison": "kubothek.table.log.compare",
     "Cube": "kubothek.cube.handle",
+    "CubeAlreadyApplied": "kubothek.cube.transaction",
+    "CubeCommitResult": "kubothek.cube.handle",
+    "CubeCommitted": "kubothek.cube.transaction",
     "CubeSpec": "kubothek.table.log.multi.spec",
     "Dataset": "kubothek.dataset",
+    "DatasetVerdict": "kubothek.verify.datasets",
     "Dialect": "kubothek.table.indexes",
     "Encryption": "kubothek.table.skipping.model",
+    "Healed": "kubothek.table.maintenance.heal",
+    "Health": "kubothek.table.maintenance.health",
     "IndexDefinition": "kubothek.table.skipping.model",
     "IndexKind": "kubothek.table.indexes",
     "Lake": "kubothek.catalog",
     "Layout": "kubothek.table.layout",
+    "Record": "kubothek.table.log.model.record",
 }
 
 

@@ -33,7 +33,7 @@ from kubothek.cube.discovery import cubes
 from kubothek.cube.handle import Cube
 from kubothek.cube.log import CubeLog
 from kubothek.dataset import BY as _BY
-from kubothek.dataset import Dataset, Done, OnConflict, Where
+from kubothek.dataset import CommitResult, Dataset, OnConflict, Where
 from kubothek.errors import DatasetExists, DatasetNotFound, IdReused, InputError, OwnedByAnother
 from kubothek.odf.dataset import Table as LedgerTable
 from kubothek.odf.dataset import create
@@ -60,7 +60,7 @@ from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.time_zones import zones_in
 
-__all__ = ["Dataset", "Done", "Lake", "OnConflict", "Where"]
+__all__ = ["CommitResult", "Dataset", "Lake", "OnConflict", "Where"]
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 

@@ -10,7 +10,7 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.cube.handle import Cube, Done
+from kubothek.cube.handle import Cube, CubeCommitResult
 from kubothek.cube.log import CubeLog
 from kubothek.storage import Store
 from kubothek.table.log import Claim, DatasetLog, Snapshot
@@ -39,11 +39,11 @@ def extra(cells: Sequence[int], values: Sequence[int] | None = None, p: int = 0)
     return pa.table({"x": cells, "p": [p] * len(cells), "w": list(values or cells)})
 
 
-def build(store: Store, commit_id: str | None = "build") -> Done:
+def build(store: Store, commit_id: str | None = "build") -> CubeCommitResult:
     return cube_in(store).build({"seed": seed([1, 2]), "extra": extra([1])}, id=commit_id)
 
 
-def append(store: Store, commit_id: str | None = "append", cell: int = 3) -> Done:
+def append(store: Store, commit_id: str | None = "append", cell: int = 3) -> CubeCommitResult:
     return cube_in(store).append({"seed": seed([cell]), "extra": extra([cell])}, id=commit_id)
 
 

@@ -105,7 +105,7 @@ def _object(dataset: str, done: Compaction) -> dict[str, object]:
     removed, added = (
         {"files": totals.files, "bytes": totals.bytes, "rows": totals.rows} for totals in (done.removed, done.added)
     )
-    skipped = list(done.given_way)
+    skipped = list(done.skipped)
     return {"dataset": dataset, "version": done.version, "removed": removed, "added": added, "skipped": skipped}
 
 
@@ -136,7 +136,7 @@ def _planned(dataset: str, plan: CompactionPlan, *, all_rows: bool) -> Iterator[
 def _done(dataset: str, done: Compaction) -> Iterator[str]:
     from kubothek.api.values import render_bytes
 
-    if done.version is None and not done.given_way:
+    if done.version is None and not done.skipped:
         yield f"{dataset}: nothing to compact"
     elif done.version is not None:
         yield (
@@ -144,5 +144,5 @@ def _done(dataset: str, done: Compaction) -> Iterator[str]:
             f"{count(done.removed.files, 'file')} ({render_bytes(done.removed.bytes)}) became "
             f"{done.added.files:,} ({render_bytes(done.added.bytes)}), with the same {count(done.added.rows, 'row')}"
         )
-    for path in done.given_way[:_SHOWN]:
+    for path in done.skipped[:_SHOWN]:
         yield f"{dataset}: {path or 'the table'} skipped: another commit changed it during the compaction"

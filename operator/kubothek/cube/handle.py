@@ -29,7 +29,7 @@ from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.name_lists import names_in
 from kubothek.table.skipping.model import SkippingState
 
-Done = CubeCommitted | CubeAlreadyApplied
+CubeCommitResult = CubeCommitted | CubeAlreadyApplied
 
 
 class Cube:
@@ -113,7 +113,7 @@ class Cube:
         overwrite: bool = False,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Build the cube from these datasets in one commit; rows without a dataset name are the seed's.
 
         ``data``          by dataset: rows, as :meth:`Dataset.append` takes them, or a function that writes files
@@ -155,7 +155,7 @@ class Cube:
         overwrite: bool = False,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Add datasets to the cube in one commit. Arguments and errors are those of :meth:`build`."""
         given = self._named(data)
         partition_on = _columns_by_dataset(partition_on)
@@ -179,7 +179,7 @@ class Cube:
         evolve: Collection[str] | str = (),
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Add rows to datasets of the cube in one commit; the newest row of a cell counts.
 
         ``evolve``  datasets that may get new columns and wider types, as with :meth:`Dataset.append`
@@ -204,7 +204,7 @@ class Cube:
         evolve: Collection[str] | str = (),
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Replace the partitions that match by new rows, in one commit.
 
         ``remove``    condition on partition columns of the cube for what is removed; see :meth:`remove_partitions`
@@ -234,7 +234,7 @@ class Cube:
         datasets: Collection[str] | str | None = None,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Remove the partitions that match, in one commit.
 
         ``where``     condition on partition columns of the cube. For each dataset, only terms on its own partition
@@ -264,7 +264,7 @@ class Cube:
         *,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Build kartothek indices on columns of a dataset, in one commit; ``columns``: names or globs.
 
         Raises DatasetNotFound, CubeInvalid for missing columns, IndexInvalid.
@@ -288,7 +288,7 @@ class Cube:
         *,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Delete datasets of the cube, None = all, in one commit; each can be restored during the grace period.
 
         Raises CubeInvalid for unknown datasets, and for the seed if other datasets stay.
@@ -313,7 +313,7 @@ class Cube:
         as_of: int | datetime | None = None,
         claim_of: ClaimOf = lambda _: None,
         id: str | None = None,  # noqa: A002
-    ) -> Done:
+    ) -> CubeCommitResult:
         """Copy a version of the cube to another store, or to another prefix, in one commit there.
 
         ``datasets``   names, or new names by name; None = all. Without the seed, they extend the existing cube

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kubothek.dataset.handle import BY, Done, OnConflict, Where
+from kubothek.dataset.handle import BY, CommitResult, OnConflict, Where
 from kubothek.dataset.reading import Reading
 from kubothek.dataset.upkeep import Upkeep
 from kubothek.dataset.writing import Writing
 from kubothek.odf.dataset import Root
 from kubothek.odf.derived import Derivative, Inputs, inputs_of
 
-__all__ = ["BY", "Dataset", "Done", "OnConflict", "Where"]
+__all__ = ["BY", "CommitResult", "Dataset", "OnConflict", "Where"]
 
 
 class Dataset(Reading, Writing, Upkeep):

@@ -20,7 +20,7 @@ from kubothek.table.operations import Rows
 
 Where: TypeAlias = Filter
 """A filter: SQL text (``month = 3 AND carrier IN ('AA', 'UA')``), kartothek's lists of tuples, or a predicate."""
-Done: TypeAlias = Committed | AlreadyApplied
+CommitResult: TypeAlias = Committed | AlreadyApplied
 OnConflict: TypeAlias = Literal["Fail", "Retry"]
 Maker: TypeAlias = Callable[[Snapshot], Change]
 
@@ -64,7 +64,7 @@ class Handle:
         says: Sequence[object],
         start: Callable[[Transaction], Maker],
         on_conflict: OnConflict = "Fail",
-    ) -> Done:
+    ) -> CommitResult:
         """Commit one change, once per id; ``says`` distinguishes it from other changes with the same id."""
         if on_conflict not in get_args(OnConflict):
             raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")

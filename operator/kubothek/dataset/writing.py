@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.dataset.handle import BY, Done, Handle, Maker, OnConflict, Where
+from kubothek.dataset.handle import BY, CommitResult, Handle, Maker, OnConflict, Where
 from kubothek.errors import SourceEmpty
 from kubothek.table import operations
 from kubothek.table.expressions import Predicate, as_predicate
@@ -27,7 +27,7 @@ class Writing(Handle):
         evolve: bool = False,
         metadata: Mapping[str, Any] | None = None,
         id: str | None = None,  # noqa: A002
-    ) -> Done:
+    ) -> CommitResult:
         """Add rows in one commit, streaming them to storage; return the new version and its totals.
 
         ``data``      a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame (without its index), any
@@ -63,7 +63,7 @@ class Writing(Handle):
         evolve: bool = False,
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
-    ) -> Done:
+    ) -> CommitResult:
         """Replace whole partitions by new rows, in one commit.
 
         ``where``        condition on partition columns for the partitions to replace, which every row must satisfy;
@@ -94,7 +94,7 @@ class Writing(Handle):
         allow_schema_change: bool = False,
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
-    ) -> Done:
+    ) -> CommitResult:
         """Replace all rows, in one commit; the old rows stay in the history.
 
         ``allow_schema_change``  allow columns that do not fit the table's; they replace them. Readers of other
@@ -120,7 +120,7 @@ class Writing(Handle):
         purge: bool = False,
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
-    ) -> Done:
+    ) -> CommitResult:
         """Delete the rows for which ``where`` is TRUE, in one commit, which changes nothing without such rows.
 
         ``row_level``  rewrite files that also have other rows; without it only whole files are deleted, and a filter
@@ -151,7 +151,7 @@ class Writing(Handle):
         row_level: bool = False,
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
-    ) -> Done:
+    ) -> CommitResult:
         """Set values in the rows for which ``where`` is TRUE, in one commit: ``{"carrier": "AA", "delay": None}``.
 
         ``row_level``  must be True: files with such rows are rewritten
@@ -174,7 +174,7 @@ class Writing(Handle):
         allow_schema_change: bool = False,
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
-    ) -> Done:
+    ) -> CommitResult:
         """Commit the files of an earlier version, given by number, time or tag, as a new version.
 
         ``allow_schema_change``  allow a version whose columns do not fit the table's
@@ -190,7 +190,7 @@ class Writing(Handle):
 
         return self._commit("rollback", id, (to, allow_schema_change), start, on_conflict)
 
-    def set_layout(self, layout: Layout, *, id: str | None = None) -> Done:  # noqa: A002
+    def set_layout(self, layout: Layout, *, id: str | None = None) -> CommitResult:  # noqa: A002
         """Set the layout of files from the next write on: ``replace(dataset.layout, sort_by=("carrier",))``.
 
         Existing files stay as they are. Raises LayoutInvalid, and PartitionInvalid for other partition columns.

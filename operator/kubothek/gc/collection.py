@@ -77,12 +77,12 @@ class Mode(StrEnum):
 class Collection:
     """The result of a collection.
 
-    ``plan``      key of the plan in the store; None of a dry run that left none there
-    ``oldest``    the oldest version that stays, but for tagged ones
-    ``versions``  how many stay; 0: there is no head, as the first commit never happened
-    ``found``     garbage by kind; ``deleted``: what of it is gone
-    ``young``     unreferenced objects that stay for now, as they are within the grace period
-    ``unknown``   objects that cannot be attributed to the dataset, and stay
+    ``plan``      key of the plan in the store; None for a dry run without one
+    ``oldest``    the oldest version that is kept, apart from tagged ones
+    ``versions``  number of kept versions; 0: no head, because the first commit never happened
+    ``found``     garbage by kind; ``deleted``: the deleted part of it
+    ``young``     unreferenced objects that are kept, because they are younger than the grace period
+    ``unknown``   objects that cannot be attributed to the dataset, and are kept
     ``version``   of the commit with which this collection began its deletions; None if there was nothing to do
     """
 

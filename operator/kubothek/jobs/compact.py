@@ -115,20 +115,20 @@ def _outcome(done: Compaction) -> CompactOutcome:
         files_after=done.added.files,
         bytes_before=done.removed.bytes,
         bytes_after=done.added.bytes,
-        given_way=len(done.given_way),
+        given_way=len(done.skipped),
     )
 
 
 def _message(done: Compaction) -> str:
     if done.repeated:
         return f"version {done.version} had made this change before"
-    if done.version is None and not done.given_way:
+    if done.version is None and not done.skipped:
         return "nothing to compact"
-    left_out = f"{count(len(done.given_way), 'partition')} skipped: other commits changed them during the compaction"
+    left_out = f"{count(len(done.skipped), 'partition')} skipped: other commits changed them during the compaction"
     if done.version is None:
         return f"nothing was committed: {left_out}"
     told = f"version {done.version}: {_files(done.removed)} became {_files(done.added)}, with the same rows"
-    return f"{told}; {left_out}" if done.given_way else told
+    return f"{told}; {left_out}" if done.skipped else told
 
 
 def _files(totals: Totals) -> str:

@@ -208,7 +208,7 @@ def test_another_commit_that_takes_its_files_is_given_way(table: Dataset, store:
 
     taking.before_call = before_call
     done = Dataset(Lake(taking), "flights").compact(sort_by=["delay"])
-    assert done.given_way == ("month=1",)
+    assert done.skipped == ("month=1",)
     assert rows(table) == sorted([row for row in ROWS if row[0] != 1] + [(1, "RR", 1)], key=repr)
 
 

@@ -38,7 +38,7 @@ def test_small_files_of_a_partition_become_one_and_no_row_changes(table: Dataset
     done = table.compact()
     assert rows(table) == ROWS
     assert files_of(table) == {"flights/table/month=1": 1, "flights/table/month=2": 1, "flights/table/month=3": 1}
-    assert (done.version, done.removed.files, done.added.files, done.given_way) == (6, 8, 2, ())
+    assert (done.version, done.removed.files, done.added.files, done.skipped) == (6, 8, 2, ())
     assert (done.removed.rows, done.added.rows) == (12, 12)
     (record, *_) = table.history()
     assert (record.operation, record.by) == (Operation.COMPACT, "python")

@@ -11,11 +11,11 @@ import minimalkv
 import pandas as pd
 from plateau.io.eager import update_dataset_from_dataframes
 
-from kubothek.catalog import Dataset, Done, Lake, OnConflict
+from kubothek.catalog import CommitResult, Dataset, Lake, OnConflict
 from kubothek.storage import Store, StoreConfig, open_store
 from tests.table.operations.table import Row, flights, rows
 
-Deed = Callable[[Dataset, OnConflict], Done]
+Deed = Callable[[Dataset, OnConflict], CommitResult]
 
 BEFORE: Final[tuple[Row, ...]] = ((1, "AA", 10), (1, None, 11), (2, "UA", 20), (3, "B6", None))
 

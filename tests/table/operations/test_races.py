@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.catalog import Dataset, Done, OnConflict
+from kubothek.catalog import CommitResult, Dataset, OnConflict
 from kubothek.errors import Conflict
 from kubothek.table.log import Committed
 from tests.faultstore import FaultStore
@@ -61,7 +61,7 @@ class Race:
         """The rows after these operations one after the other."""
         return done(self._tmp / "lake", self._tmp / " then ".join(names), *names)
 
-    def run(self, at: int, on_conflict: OnConflict) -> tuple[Done | Conflict, Dataset, FaultStore]:
+    def run(self, at: int, on_conflict: OnConflict) -> tuple[CommitResult | Conflict, Dataset, FaultStore]:
         """The second comes ahead of call number ``at``; what became of the first."""
         first, second = self._names
         root = self._tmp / f"{at} {on_conflict}"

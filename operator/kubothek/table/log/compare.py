@@ -33,7 +33,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A named item that differs: ``before`` None = it is new, ``after`` None = it is gone."""
+    """A named item that differs: ``before`` None: it is new; ``after`` None: it was removed."""
 
     name: str
     before: str | None

@@ -33,7 +33,7 @@ class Committed:
 
     ``head_etag``  of the head after it; None if other commits lie on top
     ``totals``     of the dataset after it; ``added`` of what it added
-    ``rebased``    how many swaps were lost to other writers
+    ``rebased``    number of swaps that other writers won
     """
 
     version: int
@@ -46,7 +46,10 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyApplied:
-    """A commit that was applied before, and what it did then."""
+    """A commit that was applied before, with its first result.
+
+    ``totals``  of the dataset after it; ``added`` of what it added
+    """
 
     version: int
     record_key: str

@@ -83,7 +83,7 @@ class Compaction:
     ``version``     of its commit; None if there was nothing to do, or other commits left nothing to do
     ``removed``     the removed files, and ``added`` the new ones, with the same rows
     ``partitions``  number of partitions of these files
-    ``given_way``   partition paths of bundles left out because other commits changed them meanwhile
+    ``skipped``     partition paths of bundles left out because other commits changed them meanwhile
     ``repeated``    whether it was applied before, under the same id. ``removed`` is then known as long as the record
                     below it exists
     """
@@ -92,7 +92,7 @@ class Compaction:
     removed: Totals = field(default_factory=Totals)
     added: Totals = field(default_factory=Totals)
     partitions: int = 0
-    given_way: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     repeated: bool = False
 
 

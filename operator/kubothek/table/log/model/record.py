@@ -92,15 +92,15 @@ class Distance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One commit, or an attempt at one.
+    """The record of a commit, or of an attempt at one.
 
-    ``key``          where it is stored; not part of it
+    ``key``          its key in the store, which is not part of it
     ``parent``       key of the record it builds on; None for a dataset's first
     ``restores``     key of the record whose state the delta applies to, if that is not the parent's (Restore)
     ``recovers``     key of the overwritten record that this one merges again
     ``head_digest``  of the head it makes: a head with another digest was not written by Kubothek
     ``totals``       of the dataset after it
-    ``ledger``       how it moved the chain of a ledger
+    ``ledger``       the move of a ledger's chain
     ``replaced``     keys that the adopted head of a foreign writer named, and that neither this version nor the parent
                      names: the collector keeps them for one grace period from this commit
     """
