@@ -13,6 +13,7 @@ from kubothek.api.cube_changes import CubeChange
 from kubothek.api.dataset import TableState
 from kubothek.api.files import Source
 from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
+from kubothek.api.observed import MemberEffect
 from kubothek.api.rules import Immutable, Rule, UniqueBy
 from kubothek.api.runs import EDITABLE
 from kubothek.api.sizes import Sizes
@@ -207,19 +208,9 @@ class CommitProgress(Lenient):
     """Number of rows so far."""
 
 
-class MemberChange(Lenient):
+class MemberChange(MemberEffect):
     """What a change of a cube did to one of its datasets."""
 
-    name: str
-    """The dataset, by its name in the cube."""
-    version: int | None = None
-    """Its version afterwards."""
-    rows: int = 0
-    """Number of rows that were added."""
-    files: int = 0
-    """Number of data files that were added."""
-    bytes: int = 0
-    """Size of the data files that were added."""
     table: TableState | None = None
     """The dataset as the job left it, if the result had room for it."""
 

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 from kubothek.api.cube_changes import CubeQuestion
 from kubothek.api.dataset import TableState
 from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.api.observed import QueryRead
 from kubothek.api.rules import Immutable, Rule, UniqueBy
 from kubothek.api.runs import EDITABLE
 from kubothek.api.sizes import Sizes
@@ -153,23 +154,6 @@ class QueryProgress(Lenient):
     """Starting, Planning, Running or Committing."""
     rows: int = 0
     """Number of rows so far."""
-
-
-class QueryRead(Lenient):
-    """What a query read of one dataset."""
-
-    dataset: str
-    """Its name in the store."""
-    version: int
-    """The version."""
-    files: int = 0
-    """Number of data files that were opened."""
-    considered: int = 0
-    """Files on which skipping decided, after pruning by partitions and secondary indices."""
-    skipped: int = 0
-    """Number of these files that were not opened."""
-    filters: Annotated[tuple[str, ...], Field(max_length=8)] = ()
-    """Its filters: `column:Equal`, `column:Range` …"""
 
 
 class QueryStatus(Status, Attempts):

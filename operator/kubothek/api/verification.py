@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.api.observed import FirstFinding
 from kubothek.api.rules import Immutable, Rule
 from kubothek.api.runs import EDITABLE
 from kubothek.api.sizes import Sizes
@@ -78,25 +79,6 @@ class VerificationProgress(Lenient):
     """Number of finished tasks."""
     tasks_total: int = 0
     """Number of tasks."""
-
-
-class FirstFinding(Lenient):
-    """The first finding, and its location."""
-
-    code: str
-    """The kind of finding, in one word: see docs/verification.md."""
-    message: str
-    """What is wrong, and what to do."""
-    block: str | None = None
-    """The hash of the corrupt block, or of the block that refers to the corrupt object."""
-    block_number: int | None = None
-    """Its sequence number."""
-    object: str | None = None
-    """The key of the data file or index, or the name of the slice."""
-    column: str | None = None
-    """The column."""
-    row: int | None = None
-    """The offset of the record."""
 
 
 class VerificationStatus(Status, Attempts):
