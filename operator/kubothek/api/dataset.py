@@ -379,7 +379,4 @@ class Dataset(Resource):
     @property
     def writable(self) -> bool:
         """Whether jobs can write to the table. Problems with a reason of ``SOURCE_TROUBLES`` do not prevent writes."""
-        ready = self.status.condition("Ready")
-        if ready is None or ready.observed_generation != self.metadata.generation:
-            return False
-        return ready.status == "True" or ready.reason in SOURCE_TROUBLES
+        return self.ready_but_for(SOURCE_TROUBLES)

@@ -9,15 +9,7 @@ from pydantic import Field
 from kubothek.api.meta import Strict
 from kubothek.api.rules import Rule
 from kubothek.api.schedules import Schedule
-from kubothek.api.values import ColumnName, Quantity
-
-
-def _distinct(field: str, attribute: str) -> Rule:
-    return Rule(
-        cel=f"!has(self.{field}) || self.{field}.all(name, self.{field}.exists_one(other, other == name))",
-        message=f"{field} names a column twice: remove one",
-        holds=lambda self: len(set(names := getattr(self, attribute))) == len(names),
-    )
+from kubothek.api.values import ColumnName, Quantity, distinct
 
 
 class Thresholds(Strict):
@@ -29,8 +21,8 @@ class Thresholds(Strict):
             message="sortBy and zOrderBy exclude each other, as rows have one order: remove one",
             holds=lambda self: not (self.sort_by and self.z_order_by),
         ),
-        _distinct("sortBy", "sort_by"),
-        _distinct("zOrderBy", "z_order_by"),
+        distinct("sortBy", "sort_by"),
+        distinct("zOrderBy", "z_order_by"),
     )
 
     target_file_size: Quantity | None = None

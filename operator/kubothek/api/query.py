@@ -8,10 +8,10 @@ from pydantic import Field, StringConstraints
 
 from kubothek.api.cube_changes import CubeQuestion
 from kubothek.api.dataset import TableState
-from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.api.meta import Attempts, Lenient, Status, Strict, Time
 from kubothek.api.observed import QueryRead
 from kubothek.api.rules import Immutable, Rule, UniqueBy
-from kubothek.api.runs import EDITABLE
+from kubothek.api.runs import EDITABLE, RunResource
 from kubothek.api.sizes import Sizes
 from kubothek.api.values import Duration, Reference, TagName
 
@@ -183,7 +183,7 @@ class QueryStatus(Status, Attempts):
     """The Dataset of the result as the job left it."""
 
 
-class Query(Resource):
+class Query(RunResource):
     """A Query is one SELECT over the datasets of an ObjectStore, or a query of a cube in it. Its rows become a file or
     the content of a Dataset, exactly once despite retries.
     """
@@ -191,8 +191,3 @@ class Query(Resource):
     kind: Literal["Query"] = "Query"
     spec: QuerySpec
     status: QueryStatus = QueryStatus()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the Query has ended: no job will start for it."""
-        return self.status.holds("Complete") or self.status.holds("Failed")
