@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.table.skipping.model import IndexDefinition
 
-if TYPE_CHECKING:
-    from kubothek.table.skipping.model import IndexDefinition
-
 
 # ``--index``: a skipping index on the command line, ``BloomFilter:tailnum,ndv=5000``.
 
