@@ -280,7 +280,7 @@ def test_every_reference_of_every_kind_is_known() -> None:
         for name, info in model.model_fields.items():
             for inner in _models(info.annotation):
                 if inner is Reference:
-                    unknown.update({name} - set(KIND_OF))
+                    unknown.update({info.alias or name} - set(KIND_OF))
                 look(inner)
 
     for kind in KINDS.values():

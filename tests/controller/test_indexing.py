@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubothek.api.jobs import DatasetState, IndexJob, IndexSpec, IndexState, TableSpec
+from kubothek.api.jobs import DatasetState, IndexJob, IndexState, TableSpec
+from kubothek.api.table import Index
 from kubothek.controller.context import FailureClass
 from tests.controller.fake import Fake, committed, seen, with_dataset, with_running_commit
 
@@ -45,7 +46,7 @@ def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(world: Fake) ->
     world.settle(*KEY)
     assert index_jobs(world) == ["flights-index-1"]
     table = wanted(world)
-    assert table.indices == (IndexSpec(column="x", kind="Kartothek"),)
+    assert table.indices == (Index(column="x", kind="Kartothek"),)
     assert table.dialect == "Plateau"
     assert world.condition(*KEY) == ("True", "Succeeded"), "commits go on"
     indexed = having(4, on("x", kind="Kartothek", rows=7), dialect="Plateau")

@@ -131,7 +131,7 @@ def test_known_columns_keep_their_type_while_others_come(here: Here) -> None:
 def test_a_contract_says_which_columns_may_come(here: Here) -> None:
     promised: list[dict[str, Any]] = [
         {"name": "a", "type": "int64", "nullable": False},
-        {"name": "b", "type": "double"},
+        {"name": "b", "type": "float64"},
     ]
     table = {"schema_evolution": "Compatible", "columns": promised[:1]}
     here.put("a.csv", "a\n1\n")

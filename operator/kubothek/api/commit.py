@@ -13,8 +13,9 @@ from kubothek.api.cube_changes import CubeChange
 from kubothek.api.dataset import TableState
 from kubothek.api.files import Source
 from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
+from kubothek.api.observed import MemberEffect
 from kubothek.api.rules import Immutable, Rule, UniqueBy
-from kubothek.api.runs import EDITABLE
+from kubothek.api.runs import EDITABLE, RunResource
 from kubothek.api.sizes import Sizes
 from kubothek.api.values import Reference, TagName
 
@@ -207,19 +208,9 @@ class CommitProgress(Lenient):
     """Number of rows so far."""
 
 
-class MemberChange(Lenient):
+class MemberChange(MemberEffect):
     """What a change of a cube did to one of its datasets."""
 
-    name: str
-    """The dataset, by its name in the cube."""
-    version: int | None = None
-    """Its version afterwards."""
-    rows: int = 0
-    """Number of rows that were added."""
-    files: int = 0
-    """Number of data files that were added."""
-    bytes: int = 0
-    """Size of the data files that were added."""
     table: TableState | None = None
     """The dataset as the job left it, if the result had room for it."""
 
@@ -253,7 +244,7 @@ class CommitStatus(Status, Attempts):
     """What this change did to each dataset of a cube."""
 
 
-class Commit(Resource):
+class Commit(RunResource):
     """A Commit is one change of one Dataset, or of one Cube. It happens exactly once, despite retries and re-created
     manifests.
     """
@@ -290,11 +281,6 @@ class Commit(Resource):
         if self.spec.cube is not None:
             return tuple(rows.source for rows in self.spec.cube.datasets)
         return () if self.spec.source is None else (self.spec.source,)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the Commit has ended: no job will start for it."""
-        return self.status.holds("Complete") or self.status.holds("Failed")
 
     def digest(self, home: str) -> str:
         """Return the SHA-256 of the change, which distinguishes a repeated commit from a reused id.

@@ -8,9 +8,9 @@ from pydantic import Field, StringConstraints
 
 from kubothek.api.dataset import TableState
 from kubothek.api.maintenance import Thresholds
-from kubothek.api.meta import Attempts, Lenient, Resource, Status, Time
+from kubothek.api.meta import Attempts, Lenient, Status, Time
 from kubothek.api.rules import Immutable
-from kubothek.api.runs import EDITABLE
+from kubothek.api.runs import EDITABLE, RunResource
 from kubothek.api.sizes import Sizes
 from kubothek.api.values import ColumnName, Quantity, Reference
 
@@ -91,7 +91,7 @@ class CompactionStatus(Status, Attempts):
     """The table as the job left it."""
 
 
-class Compaction(Resource):
+class Compaction(RunResource):
     """A Compaction rewrites the small files of a Dataset as fewer larger ones, once, and changes no row. For automatic
     compactions see spec.maintenance of the Dataset.
     """
@@ -104,8 +104,3 @@ class Compaction(Resource):
     def id(self) -> str:
         """The idempotency key of the compaction; a re-created Compaction of this name is another change."""
         return f"compaction:{self.namespace}/{self.name}:{self.metadata.uid}"
-
-    @property
-    def finished(self) -> bool:
-        """Whether the Compaction has ended: no job will start for it."""
-        return self.status.holds("Complete") or self.status.holds("Failed")

@@ -11,18 +11,10 @@ from kubothek.api.members import PartName, dataset_name, head_uuid, member_uuid
 from kubothek.api.meta import NAME_LIMIT, Lenient, Resource, Status, Strict, Time
 from kubothek.api.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.api.sources import StandingSource
-from kubothek.api.values import ColumnName, Columns, Quantity, Reference
+from kubothek.api.values import ColumnName, Columns, Quantity, Reference, distinct
 
 _SHAPE = Immutable("columns and seed of a cube cannot change, as every file is laid out by them: create another Cube")
 _Names = Annotated[tuple[ColumnName, ...], Field(max_length=16)]
-
-
-def _distinct(field: str, attribute: str) -> Rule:
-    return Rule(
-        cel=f"!has(self.{field}) || self.{field}.all(name, self.{field}.exists_one(other, other == name))",
-        message=f"{field} names a column twice: remove one",
-        holds=lambda spec: len(set(names := getattr(spec, attribute) or ())) == len(names),
-    )
 
 
 def _apart(field: str, attribute: str, other: str, other_attribute: str) -> Rule:
@@ -52,7 +44,7 @@ class MemberTable(Strict):
 class CubeDataset(Strict):
     """One dataset of a cube."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (_distinct("partitionOn", "partition_on"),)
+    rules: ClassVar[tuple[Rule, ...]] = (distinct("partitionOn", "partition_on"),)
 
     name: PartName
     """Its name in the cube. Its name in the store is `<uuidPrefix>++<name>`; that of its Dataset is `<cube>-<name>`."""
@@ -73,9 +65,9 @@ class CubeSpec(Strict):
     """The columns, datasets and location of the cube."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        _distinct("dimensionColumns", "dimension_columns"),
-        _distinct("partitionColumns", "partition_columns"),
-        _distinct("indexColumns", "index_columns"),
+        distinct("dimensionColumns", "dimension_columns"),
+        distinct("partitionColumns", "partition_columns"),
+        distinct("indexColumns", "index_columns"),
         _apart("dimensionColumns", "dimension_columns", "partitionColumns", "partition_columns"),
         _apart("indexColumns", "index_columns", "dimensionColumns", "dimension_columns"),
         _apart("indexColumns", "index_columns", "partitionColumns", "partition_columns"),
@@ -249,10 +241,7 @@ class Cube(Resource):
     @property
     def writable(self) -> bool:
         """Whether jobs can write to its datasets. Problems with the reason DatasetTrouble do not prevent writes."""
-        ready = self.status.condition("Ready")
-        if ready is None or ready.observed_generation != self.metadata.generation:
-            return False
-        return ready.status == "True" or ready.reason == "DatasetTrouble"
+        return self.ready_but_for(("DatasetTrouble",))
 
     @property
     def prefix(self) -> str:

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from kubothek.api.ledger import Ledger, LedgerState
-from kubothek.api.maintenance import Health, Maintenance
+from kubothek.api.maintenance import Maintenance
 from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.api.observed import Health, IndexStatus
 from kubothek.api.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.api.skipping import SkippingAchieved, SkippingStatus
 from kubothek.api.sources import Intake, SourceState, StandingSource
@@ -174,20 +175,6 @@ class DatasetSpec(Strict):
     suspend: bool = False
     """Takes effect at once. True: start no jobs for this Dataset and its Commits; running jobs continue. Deleting a
     suspended Dataset keeps its data."""
-
-
-class IndexStatus(Lenient):
-    """A secondary index of a table."""
-
-    column: str
-    """The column."""
-    kind: Literal["Kartothek", "Native"] = "Native"
-    """Its kind."""
-    state: Literal["Ready", "Waiting", "Partial", "Stale"] = "Ready"
-    """Waiting: the first non-NULL value of the column creates it. Partial: lookups are slow until a job repairs it, as
-    after another program added files. Stale: it is unreadable, and a job rebuilds it."""
-    rows: int = 0
-    """Number of values of a Kartothek index, or of entries of a native one, which has a value once per file."""
 
 
 class TagStatus(Lenient):
@@ -392,7 +379,4 @@ class Dataset(Resource):
     @property
     def writable(self) -> bool:
         """Whether jobs can write to the table. Problems with a reason of ``SOURCE_TROUBLES`` do not prevent writes."""
-        ready = self.status.condition("Ready")
-        if ready is None or ready.observed_generation != self.metadata.generation:
-            return False
-        return ready.status == "True" or ready.reason in SOURCE_TROUBLES
+        return self.ready_but_for(SOURCE_TROUBLES)

@@ -36,14 +36,19 @@ class Csv(Strict):
     """Texts that mean a missing value."""
 
 
+def csv_rule(field: str = "") -> Rule:
+    """Return the rule for `csv` of a model; ``field`` is its path, such as `source.`."""
+    return Rule(
+        cel="!has(self.csv) || self.format == 'CSV'",
+        message=f"{field}csv goes with format: CSV: remove it, or correct the format",
+        holds=lambda self: self.csv is None or self.format == "CSV",
+    )
+
+
 def file_rules(field: str = "") -> tuple[Rule, ...]:
     """Return the rules for `format`, `csv` and `compression` of a model; ``field`` is its path, such as `source.`."""
     return (
-        Rule(
-            cel="!has(self.csv) || self.format == 'CSV'",
-            message=f"{field}csv goes with format: CSV: remove it, or correct the format",
-            holds=lambda self: self.csv is None or self.format == "CSV",
-        ),
+        csv_rule(field),
         Rule(
             cel="self.format != 'Parquet' || !(self.compression in ['Gzip', 'Zip'])",
             message=f"a Parquet file is compressed inside: remove {field}compression",

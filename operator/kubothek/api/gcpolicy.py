@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.api.meta import Attempts, Resource, Status, Strict, Time
+from kubothek.api.observed import KindCount
 from kubothek.api.rules import Rule
 from kubothek.api.schedules import Schedule
 from kubothek.api.values import NAME_PATTERN, Duration, Reference, parse_duration
@@ -110,17 +111,6 @@ class GCPolicySpec(Strict):
     """The Engine that runs the jobs; default: the Engine called `default`, else the operator's own."""
     suspend: bool = False
     """Takes effect at once. True: start no jobs; running jobs continue, and the policy's retention still holds."""
-
-
-class KindCount(Lenient):
-    """Objects of one kind."""
-
-    kind: str
-    """data, index, skipping, intake, records, checkpoints, jobs or plans."""
-    objects: int = 0
-    """Number of objects."""
-    bytes: int = 0
-    """Their size."""
 
 
 class Round(Attempts):

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from kubothek.api.ledger_events import EVENTS, checked_event, spellings
 from kubothek.api.meta import Lenient, Strict, Time
+from kubothek.api.observed import LedgerSource
 from kubothek.api.rules import Immutable, Rule
 from kubothek.api.schedules import Schedule
 from kubothek.api.transforms import LedgerInput, Transform
@@ -175,17 +176,6 @@ class Ledger(Strict):
     def push_sources(self) -> tuple[str, ...]:
         """The names of its push sources."""
         return tuple(event["sourceName"] for event in _of_kind(self, "AddPushSource"))
-
-
-class LedgerSource(Lenient):
-    """The read position of a source of the chain."""
-
-    name: str
-    """The source."""
-    kind: str = ""
-    """The kind of its position, such as `odf/etag`."""
-    value: str = ""
-    """The position."""
 
 
 class LedgerState(Lenient):

@@ -1,4 +1,4 @@
-"""``spec.maintenance`` of a Dataset, and the health of its table."""
+"""``spec.maintenance`` of a Dataset."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kubothek.api.meta import Lenient, Strict
+from kubothek.api.meta import Strict
 from kubothek.api.rules import Rule
 from kubothek.api.schedules import Schedule
-from kubothek.api.values import ColumnName, Quantity
-
-
-def _distinct(field: str, attribute: str) -> Rule:
-    return Rule(
-        cel=f"!has(self.{field}) || self.{field}.all(name, self.{field}.exists_one(other, other == name))",
-        message=f"{field} names a column twice: remove one",
-        holds=lambda self: len(set(names := getattr(self, attribute))) == len(names),
-    )
+from kubothek.api.values import ColumnName, Quantity, distinct
 
 
 class Thresholds(Strict):
@@ -29,8 +21,8 @@ class Thresholds(Strict):
             message="sortBy and zOrderBy exclude each other, as rows have one order: remove one",
             holds=lambda self: not (self.sort_by and self.z_order_by),
         ),
-        _distinct("sortBy", "sort_by"),
-        _distinct("zOrderBy", "z_order_by"),
+        distinct("sortBy", "sort_by"),
+        distinct("zOrderBy", "z_order_by"),
     )
 
     target_file_size: Quantity | None = None
@@ -64,39 +56,3 @@ class Maintenance(Strict):
     healing: Literal["Auto", "Off"] = "Auto"
     """Takes effect at the next inspection. Auto: rebuild derived objects, such as index files, that are missing or out
     of date. Lost data files are reported in both cases."""
-
-
-class Bin(Lenient):
-    """A step of a histogram of file sizes."""
-
-    below: int | None = None
-    """Files below this size in bytes that are not in an earlier step; the last step has no limit."""
-    files: int = 0
-    """Number of files."""
-
-
-class Health(Lenient):
-    """The state of a table's files at one version, from commit records."""
-
-    version: int = 0
-    """The version."""
-    small_files: int = 0
-    """Number of files of less than half of the target size."""
-    small_percent: int = 0
-    """Their share of all files, in percent."""
-    worst_partition_small_files: int = 0
-    """The maximum number of small files in one partition, or in one bucket of it; of unsorted files, if
-    spec.maintenance.compaction has sortBy or zOrderBy."""
-    sizes: Annotated[tuple[Bin, ...], Field(max_length=8)] = ()
-    """A histogram of file sizes, without empty steps."""
-    versions: int = 0
-    """Number of readable versions."""
-    history_files: int = 0
-    """Number of files that only older versions need."""
-    history_bytes: int = 0
-    """Their size: a GCPolicy can free it by expiring versions."""
-    garbage_files: int = 0
-    """Number of files that no version needs, such as those of failed commits or conflicts: an estimate by inspections
-    from commit records. A GCPolicy deletes those older than the grace period."""
-    garbage_bytes: int = 0
-    """Their size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Literal
 
@@ -198,12 +199,14 @@ class Resource(BaseModel):
     @property
     def ready(self) -> bool:
         """Whether Ready is True for the present generation, not for an older one."""
+        return self.ready_but_for(())
+
+    def ready_but_for(self, reasons: Collection[str]) -> bool:
+        """Return whether Ready is True, or not True for one of these reasons, for the present generation."""
         condition = self.status.condition("Ready")
-        return (
-            condition is not None
-            and condition.status == "True"
-            and condition.observed_generation == self.metadata.generation
-        )
+        if condition is None or condition.observed_generation != self.metadata.generation:
+            return False
+        return condition.status == "True" or condition.reason in reasons
 
     @property
     def requested_at(self) -> str | None:

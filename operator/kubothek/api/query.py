@@ -8,9 +8,10 @@ from pydantic import Field, StringConstraints
 
 from kubothek.api.cube_changes import CubeQuestion
 from kubothek.api.dataset import TableState
-from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.api.meta import Attempts, Lenient, Status, Strict, Time
+from kubothek.api.observed import QueryRead
 from kubothek.api.rules import Immutable, Rule, UniqueBy
-from kubothek.api.runs import EDITABLE
+from kubothek.api.runs import EDITABLE, RunResource
 from kubothek.api.sizes import Sizes
 from kubothek.api.values import Duration, Reference, TagName
 
@@ -155,23 +156,6 @@ class QueryProgress(Lenient):
     """Number of rows so far."""
 
 
-class QueryRead(Lenient):
-    """What a query read of one dataset."""
-
-    dataset: str
-    """Its name in the store."""
-    version: int
-    """The version."""
-    files: int = 0
-    """Number of data files that were opened."""
-    considered: int = 0
-    """Files on which skipping decided, after pruning by partitions and secondary indices."""
-    skipped: int = 0
-    """Number of these files that were not opened."""
-    filters: Annotated[tuple[str, ...], Field(max_length=8)] = ()
-    """Its filters: `column:Equal`, `column:Range` …"""
-
-
 class QueryStatus(Status, Attempts):
     """The progress of the query, and its result."""
 
@@ -199,7 +183,7 @@ class QueryStatus(Status, Attempts):
     """The Dataset of the result as the job left it."""
 
 
-class Query(Resource):
+class Query(RunResource):
     """A Query is one SELECT over the datasets of an ObjectStore, or a query of a cube in it. Its rows become a file or
     the content of a Dataset, exactly once despite retries.
     """
@@ -207,8 +191,3 @@ class Query(Resource):
     kind: Literal["Query"] = "Query"
     spec: QuerySpec
     status: QueryStatus = QueryStatus()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the Query has ended: no job will start for it."""
-        return self.status.holds("Complete") or self.status.holds("Failed")

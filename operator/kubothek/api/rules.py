@@ -176,6 +176,13 @@ def _children(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
                     yield (alias, index), item
 
 
+def parts(model: BaseModel, at: Path) -> Iterator[tuple[Path, BaseModel]]:
+    """Yield the path of each part of a model, at any depth, and the part; ``at`` is the path of the model."""
+    for step, child in _children(model):
+        yield (*at, *step), child
+        yield from parts(child, (*at, *step))
+
+
 def render_path(path: Path) -> str:
     """Render ``("spec", "where", 0)`` as ``spec.where[0]``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubothek.api.meta import ObjectMeta
+from kubothek.api.meta import ObjectMeta, Resource
 
 EDITABLE: Final = "suspend, retryLimit and ttlSecondsAfterFinished"
 """The editable fields of their specs."""
@@ -23,3 +23,12 @@ TRACKS: Final = {
 def tracker_of(metadata: ObjectMeta) -> str | None:
     """Return the tool that deployed the resource, by its labels and annotations; None if there is no sign of one."""
     return next((tool for key, tool in TRACKS.items() if key in metadata.labels or key in metadata.annotations), None)
+
+
+class RunResource(Resource):
+    """A resource of a kind that runs once."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended: no job will start for it."""
+        return self.status.holds("Complete") or self.status.holds("Failed")

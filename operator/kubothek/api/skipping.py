@@ -11,7 +11,6 @@ from kubothek.api.rules import Rule
 from kubothek.api.values import ColumnName
 
 SkippingType = Literal["MinMax", "ValueList", "BloomFilter", "Prefix", "Suffix", "TokenList", "GeometryBox"]
-FilterKind = Literal["Equal", "Range", "Prefix", "Suffix", "Contains", "Box"]
 
 KeyLabel = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9_.]*)$")]
 DEFAULT_LENGTH = 8

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from kubothek.api.files import Csv
+from kubothek.api.files import Csv, csv_rule
 from kubothek.api.meta import Attempts, Resource, Status, Strict, Time
 from kubothek.api.rules import Immutable, Rule
 from kubothek.api.schedules import Schedule
@@ -58,11 +58,7 @@ class SkippingIndexSpec(Strict):
     """The files, and the metadata of each of them."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="!has(self.csv) || self.format == 'CSV'",
-            message="csv goes with format: CSV: remove it, or correct the format",
-            holds=lambda self: self.csv is None or self.format == "CSV",
-        ),
+        csv_rule(),
         Rule(
             cel="self.skipping.auto || (has(self.skipping.indices) && self.skipping.indices.size() > 0)",
             message="skipping has neither indices nor auto: true, so there is nothing to keep: add one",

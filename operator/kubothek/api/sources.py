@@ -7,14 +7,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from kubothek.api.files import Compression, Csv, FileFormat, file_rules
+from kubothek.api.files import Compression, Csv, FileFormat, Path, file_rules
 from kubothek.api.meta import Attempts, Lenient, Strict, Time
 from kubothek.api.rules import Rule
 from kubothek.api.values import NAME_PATTERN, Columns, Duration, Quantity, Reference, parse_duration, parse_quantity
 
 LEAST_INTERVAL = timedelta(seconds=10)
-
-_Place = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^/\x00-\x1f][^\x00-\x1f]*$")]
 
 
 class Batch(Strict):
@@ -72,9 +70,9 @@ class StandingSource(Strict):
     source continues where it was."""
     store_ref: Reference | None = None
     """The ObjectStore of the files; default: that of the Dataset."""
-    prefix: _Place | None = None
+    prefix: Path | None = None
     """Ingest all files whose key begins with this, such as `landing/flights/`."""
-    glob: _Place | None = None
+    glob: Path | None = None
     """Ingest all files whose key matches: `*` and `?` stand for any part of a name, `**/` for any directories."""
     format: FileFormat
     """The format of the files."""

@@ -9,7 +9,7 @@ from pydantic import Field
 from kubothek.api.meta import Strict
 from kubothek.api.rules import Immutable, Rule, UniqueBy
 from kubothek.api.skipping import Skipping
-from kubothek.api.values import ColumnName, Columns, Quantity, parse_quantity
+from kubothek.api.values import ColumnName, Columns, Quantity, distinct, parse_quantity
 
 
 class Index(Strict):
@@ -24,15 +24,10 @@ class Index(Strict):
 
 def _distinct_inner_columns(field: str, attribute: str) -> tuple[Rule, ...]:
     """Return the rules for a list of columns that defines the layout inside of files."""
-    listed = f"!has(self.{field}) || "
     return (
+        distinct(field, attribute, "table."),
         Rule(
-            cel=f"{listed}self.{field}.all(name, self.{field}.exists_one(other, other == name))",
-            message=f"table.{field} names a column twice: remove one",
-            holds=lambda table: len(set(names := getattr(table, attribute) or ())) == len(names),
-        ),
-        Rule(
-            cel=f"{listed}!has(self.partitionOn) || self.{field}.all(name, !(name in self.partitionOn))",
+            cel=f"!has(self.{field}) || !has(self.partitionOn) || self.{field}.all(name, !(name in self.partitionOn))",
             message=f"table.{field} names a column of table.partitionOn, which no file contains: remove it",
             holds=lambda table: not set(getattr(table, attribute) or ()) & set(table.partition_on),
         ),
@@ -67,12 +62,7 @@ class Table(Strict):
             message="table.bucketBy and table.numBuckets go together: add the one, or remove the other",
             holds=lambda self: bool(self.bucket_by) == (self.num_buckets is not None),
         ),
-        Rule(
-            cel="!has(self.partitionOn) || "
-            "self.partitionOn.all(name, self.partitionOn.exists_one(other, other == name))",
-            message="table.partitionOn names a column twice: remove one",
-            holds=lambda self: len(set(self.partition_on)) == len(self.partition_on),
-        ),
+        distinct("partitionOn", "partition_on", "table."),
         Rule(
             cel="!has(self.schema) || !has(self.partitionOn) || "
             "self.partitionOn.all(name, self.schema.exists(c, c.name == name))",

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints, WithJsonSchema
 from pydantic.functional_validators import AfterValidator
 
 from kubothek.api.meta import NAME_LIMIT, Strict
-from kubothek.api.rules import UniqueBy
+from kubothek.api.rules import Rule, UniqueBy
 
 DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
@@ -93,6 +93,15 @@ Quantity = Annotated[
 
 ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f]+$")]
 """The name of a column. A ``/`` in the name of a partition column makes a Kartothek dataset unreadable."""
+
+
+def distinct(field: str, attribute: str, parent: str = "") -> Rule:
+    """Return the rule that a list of columns names each once; ``parent`` begins the path, such as ``table.``."""
+    return Rule(
+        cel=f"!has(self.{field}) || self.{field}.all(name, self.{field}.exists_one(other, other == name))",
+        message=f"{parent}{field} names a column twice: remove one",
+        holds=lambda self: len(set(names := getattr(self, attribute) or ())) == len(names),
+    )
 
 
 class Reference(Strict):

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.api.meta import Attempts, Lenient, Status, Strict, Time
+from kubothek.api.observed import FirstFinding
 from kubothek.api.rules import Immutable, Rule
-from kubothek.api.runs import EDITABLE
+from kubothek.api.runs import EDITABLE, RunResource
 from kubothek.api.sizes import Sizes
 from kubothek.api.values import Reference
 
@@ -80,25 +81,6 @@ class VerificationProgress(Lenient):
     """Number of tasks."""
 
 
-class FirstFinding(Lenient):
-    """The first finding, and its location."""
-
-    code: str
-    """The kind of finding, in one word: see docs/verification.md."""
-    message: str
-    """What is wrong, and what to do."""
-    block: str | None = None
-    """The hash of the corrupt block, or of the block that refers to the corrupt object."""
-    block_number: int | None = None
-    """Its sequence number."""
-    object: str | None = None
-    """The key of the data file or index, or the name of the slice."""
-    column: str | None = None
-    """The column."""
-    row: int | None = None
-    """The offset of the record."""
-
-
 class VerificationStatus(Status, Attempts):
     """The progress of the verification, and its findings."""
 
@@ -136,7 +118,7 @@ class VerificationStatus(Status, Attempts):
     """The first finding."""
 
 
-class Verification(Resource):
+class Verification(RunResource):
     """A Verification checks once that the chain of a Dataset, its files and its indices are what was committed, and
     reports the first difference. It changes no data.
     """
@@ -144,8 +126,3 @@ class Verification(Resource):
     kind: Literal["Verification"] = "Verification"
     spec: VerificationSpec
     status: VerificationStatus = VerificationStatus()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the Verification has ended: no job will start for it."""
-        return self.status.holds("Complete") or self.status.holds("Failed")

@@ -50,7 +50,6 @@ def adopt(
     """
     from kubothek.errors import DatasetNotFound
     from kubothek.local.runner import CLUSTER_ID
-    from kubothek.storage import open_store
     from kubothek.table.log import Claim, DatasetLog, owner_of, take_claim
 
     claimed = owner or f"{CLUSTER_ID}/default/{dataset}"
@@ -59,8 +58,7 @@ def adopt(
     if table and not convert:
         raise click.UsageError("--table requires --convert")
     lines, separated = [], []
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         if convert:
             log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
             separated = [*log.convert(table)]
@@ -72,7 +70,7 @@ def adopt(
             take_claim(store, dataset, Claim(claimed, ""))
             present = claimed
         elif present is None and DatasetLog(store, dataset).inspect().version is None:
-            raise DatasetNotFound(f"there is no dataset {dataset!r} in {config.url}")
+            raise DatasetNotFound(f"there is no dataset {dataset!r} in {store.url}")
     was = "" if before == present else f"; before: {before or 'none'}"
     lines.append(f"{dataset}: owner {present or 'none'}{was}")
     show(output, {"dataset": dataset, "owner": present, "before": before, "separated": separated}, lines)

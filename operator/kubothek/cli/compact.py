@@ -68,7 +68,6 @@ def compact(
     rewritten. Rows do not change; this is verified before the commit. Safe to run beside other writers: partitions that
     they change in the meantime are skipped.
     """
-    from kubothek.storage import open_store
     from kubothek.table.expressions import parse
     from kubothek.table.log import DatasetLog
     from kubothek.table.maintenance import Wish, plan_compaction
@@ -76,8 +75,7 @@ def compact(
 
     if sort_by and z_order_by:
         raise click.UsageError("--sort-by and --z-order-by exclude each other")
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         log = DatasetLog(store, dataset, conditional_writes=dry_run or store.probe().conditional_writes)
         wish = Wish(
             where=parse(where) if where else None,

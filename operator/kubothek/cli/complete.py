@@ -46,13 +46,12 @@ def _starting(names: Iterable[str], incomplete: str) -> list[str]:
 def _names(ctx: click.Context, *, cubes: bool) -> list[str]:
     from kubothek.catalog import Lake
     from kubothek.cli.stores import StoreChoice
-    from kubothek.storage import open_store
 
     fields = ("store", "manifests", "store_name", "endpoint", "region", "keys_dir")
     store, manifests, *others = (ctx.params.get(field) for field in fields)
     try:
-        with StoreChoice(store, tuple(manifests or ()), *others).config() as config:
-            lake = Lake(open_store(config))
+        with StoreChoice(store, tuple(manifests or ()), *others).opened() as opened:
+            lake = Lake(opened)
             return list(lake.cubes() if cubes else lake.datasets())
     except Exception:  # noqa: BLE001 - a shell cannot show an error here
         return []

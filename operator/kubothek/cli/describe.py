@@ -35,11 +35,9 @@ def describe(choice: StoreChoice, dataset: str, output: str) -> None:
     from kubothek.catalog import Lake
     from kubothek.cli.cube.common import open_cube
     from kubothek.cli.cube.show import as_object, lines
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         uuid, _, table = dataset.partition("/")
         log = DatasetLog(store, uuid)
         if log.inspect().version is None and dataset in Lake(store).cubes():

@@ -41,10 +41,9 @@ def diff(
     unknown number is null.
     """
     from kubothek.catalog import Lake
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        found = Lake(open_store(config)).dataset(dataset).diff(before, after)
+    with choice.opened() as store:
+        found = Lake(store).dataset(dataset).diff(before, after)
     shown = found.partitions[: limit or None]
     hidden = len(found.partitions) - len(shown)
     show(output, _object(found, shown, hidden), _lines(found, shown, hidden, wide=output == "wide"))

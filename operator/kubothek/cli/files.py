@@ -28,15 +28,13 @@ def files(choice: StoreChoice, dataset: str, as_of: int | datetime | str | None,
     Give this list to engines that read Parquet. A glob over the directory also matches files of older versions and of
     commits in progress, and returns wrong rows.
     """
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
     from kubothek.table.scan.plan import plan
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         snapshot = DatasetLog(store, dataset).snapshot(as_of)
         found = [
-            {"file": _address(config.url, each.key), "partition": each.label.rpartition("/")[0]}
+            {"file": _address(store.url, each.key), "partition": each.label.rpartition("/")[0]}
             for each in plan(store, snapshot).files
         ]
     show(output, found, (each["file"] for each in found))

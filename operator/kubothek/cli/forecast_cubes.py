@@ -19,9 +19,7 @@ def cube_step(key: Key, cube: Cube, store: Store | LakeError | None, home: Key) 
     nothing = Step(key, Verb.CREATE, f"nothing is at {cube.prefix!r} yet; its first commit builds it")
     if isinstance(store, BucketNotFound):
         return nothing
-    if store is None:
-        return Step(key, Verb.BLOCKED, f"needs {home}, {wrong(None)}")
-    if isinstance(store, LakeError):
+    if store is None or isinstance(store, LakeError):
         return Step(key, Verb.BLOCKED, f"needs {home}, {wrong(store)}")
     try:
         snapshot = CubeLog(store, cube.prefix).snapshot()

@@ -51,11 +51,9 @@ def gc(
     run beside readers and writers, and to repeat after a failure. A dry run writes nothing to the store.
     """
     from kubothek.gc import MAX_DELETES, Mode, Retention, collect
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         done = collect(
             store,
             DatasetLog(store, dataset, conditional_writes=dry_run or store.probe().conditional_writes),

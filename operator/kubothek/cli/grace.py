@@ -25,11 +25,9 @@ def grace(choice: StoreChoice, period: timedelta | None) -> None:
     `kubothek gc` never deletes younger objects, and a deleted dataset can be restored within this period. A commit that
     takes longer than half of it fails. A GCPolicy may lengthen the period, but never shortens it.
     """
-    from kubothek.storage import open_store
     from kubothek.table.log import StoreSettings, read_settings, write_settings
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         if period is not None:
             write_settings(store, StoreSettings(period))
         settings = read_settings(store)

@@ -32,13 +32,11 @@ def heal(
     table of a ledger is rebuilt from its chain, and changes by other programs are dropped. With --keep-own, refs/head
     of a ledger no longer names the blocks of another program; these stay in the store until garbage collection.
     """
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
     from kubothek.table.maintenance import heal as heal_dataset
 
     lines, last_block, restored = [], None, None
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
         if keep_own or restore_view:
             from kubothek.odf.dataset import Ledger

@@ -33,11 +33,9 @@ def health(choice: StoreChoice, dataset: str, output: str) -> None:
     from kubothek.catalog import Lake
     from kubothek.errors import DatasetNotFound
     from kubothek.gc import Retention, collect
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         try:
             found = Lake(store).dataset(dataset).health()
         except DatasetNotFound:

@@ -28,12 +28,10 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool, output: str) -> None
     """
     from kubothek.cli.columns import listed
     from kubothek.jobs.index import describe
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
     from kubothek.table.log.update_indexes import reindex
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
         done = reindex(store, log, rebuild=rebuild, by="cli")
         indices = log.inspect().indices

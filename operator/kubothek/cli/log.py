@@ -31,17 +31,16 @@ def log(choice: StoreChoice, dataset: str, limit: int, odf: bool, output: str) -
     External commits come from another program and were adopted. Recovered commits were overwritten by another program
     and merged again.
     """
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
 
     if odf:
         from kubothek.cli.ledger.blocks import show_blocks
 
-        with choice.config() as config:
-            show_blocks(open_store(config), dataset, limit, output)
+        with choice.opened() as store:
+            show_blocks(store, dataset, limit, output)
         return
-    with choice.config() as config:
-        history = DatasetLog(open_store(config), dataset).history()
+    with choice.opened() as store:
+        history = DatasetLog(store, dataset).history()
         # One more record than shown: what a commit removed is computed from its parent.
         records = list(islice(history, limit + 1 if limit else None))
     shown = records[: limit or None]

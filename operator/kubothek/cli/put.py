@@ -32,13 +32,9 @@ def put(choice: StoreChoice, files: tuple[Path, ...], destination: str) -> None:
     Files that the store already has with the same content are skipped.
     """
     from kubothek.api.values import render_bytes
-    from kubothek.storage import open_store
-    from kubothek.storage.urls import create_directory
 
     targets = _targets(files, destination)
-    with choice.config() as config:
-        create_directory(config)
-        store = open_store(config)
+    with choice.opened(create=True) as store:
         for key, file in targets.items():
             with file.open("rb") as source:
                 if _same(store, key, source):

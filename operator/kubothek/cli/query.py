@@ -53,17 +53,16 @@ def query(
     from kubothek.cli.remembered import remember
     from kubothek.odf.time_axes import happened_until
     from kubothek.sql import prepare
-    from kubothek.storage import open_store
 
     started = time.monotonic()
-    with choice.config() as config:
-        lake = Lake(open_store(config))
+    with choice.opened() as store:
+        lake = Lake(store)
         restrict = None if as_at is None else happened_until(lake.store, as_at)
         prepared = prepare(lake.store, sql, lake.look(as_of), lake.datasets, restrict=restrict)
         if explain:
             _explain(prepared.scans, output)
             return
-        remember(config.url, prepared.reads)
+        remember(store.url, prepared.reads)
         reader = prepared.rows()
         told = write_rows(reader, output, started)
     if told is None:

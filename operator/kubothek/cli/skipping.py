@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.table.skipping.model import IndexDefinition
 
-if TYPE_CHECKING:
-    from kubothek.table.skipping.model import IndexDefinition
-
 
 # ``--index``: a skipping index on the command line, ``BloomFilter:tailnum,ndv=5000``.
 
@@ -107,12 +104,11 @@ def build(
     of a Dataset manifest takes precedence. Safe to run beside other writers.
     """
     from kubothek.cli.skipping_work import Building
-    from kubothek.storage import open_store
 
     if glob is not None and location is None:
         raise click.UsageError("--glob requires --location")
-    with choice.config() as config:
-        work = Building(open_store(config), name, indices, auto, footer_key, plaintext_footer, rebuild)
+    with choice.opened() as store:
+        work = Building(store, name, indices, auto, footer_key, plaintext_footer, rebuild)
         click.echo(work.of_dataset() if location is None else work.of_files(location.strip("/"), glob, form))
 
 
@@ -126,10 +122,9 @@ def refresh(choice: StoreChoice, name: str) -> None:
     that Xskipper compares. For other files: all that were added, removed or changed.
     """
     from kubothek.cli.skipping_work import refreshed
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        click.echo(refreshed(open_store(config), name))
+    with choice.opened() as store:
+        click.echo(refreshed(store, name))
 
 
 @skipping.command()
@@ -140,11 +135,10 @@ def describe(choice: StoreChoice, name: str, output: str) -> None:
     """Show the indices, how many files have metadata, and what your recent queries saved by it."""
     from kubothek.cli.remembered import recent
     from kubothek.cli.skipping_work import description
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        found = description(open_store(config), name)
-        uses = [use for use in recent(config.url, found.name, name) if use.considered]
+    with choice.opened() as store:
+        found = description(store, name)
+        uses = [use for use in recent(store.url, found.name, name) if use.considered]
     considered, skipped = sum(use.considered for use in uses), sum(use.skipped for use in uses)
     queries = {"queries": len(uses), "considered": considered, "skipped": skipped}
     show(output, found.to_json() | {"recent": queries}, _described(name, found, len(uses), considered, skipped))
@@ -172,12 +166,11 @@ def _described(name: str, found: Description, uses: int, considered: int, skippe
 def drop(choice: StoreChoice, name: str, yes: bool) -> None:
     """Delete the metadata. The files stay; queries then open all of them."""
     from kubothek.cli.skipping_work import dropped
-    from kubothek.storage import open_store
 
     if not yes:
         click.confirm(f"Drop the skipping metadata of {name}?", abort=True)
-    with choice.config() as config:
-        click.echo(dropped(open_store(config), name))
+    with choice.opened() as store:
+        click.echo(dropped(store, name))
 
 
 @skipping.command()
@@ -192,10 +185,9 @@ def explain(choice: StoreChoice, name: str, where: str, metadata: str | None, ou
     JSON and YAML add the sums of Xskipper's getLatestQueryStats. With --metadata, NAME is the directory of the files.
     """
     from kubothek.cli.skipping_work import explained
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        found = explained(open_store(config), name, where, metadata)
+    with choice.opened() as store:
+        found = explained(store, name, where, metadata)
     show(output, found.to_json(), _explained(found, shown=None if output == "wide" else 20))
 
 
@@ -220,11 +212,10 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
     together. Reads metadata only.
     """
     from kubothek.catalog import Lake
-    from kubothek.storage import open_store
     from kubothek.table.skipping.prune.aggregate import aggregated
 
-    with choice.config() as config:
-        lake = Lake(open_store(config))
+    with choice.opened() as store:
+        lake = Lake(store)
         found = lake.skipped(sql, as_of)
     total = aggregated(found.values())
     whole = None if total is None else total.to_xskipper()

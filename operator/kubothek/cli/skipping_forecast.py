@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kubothek.api.jobs import CsvOptions
+from kubothek.api.files import Csv
 from kubothek.api.skippingindex import SkippingIndex
 from kubothek.cli.forecast_stores import wrong
-from kubothek.controller.references import columns_of, skipping_of
+from kubothek.controller.references import skipping_of
 from kubothek.errors import LakeError
 from kubothek.external.files import PlainFiles
 from kubothek.external.matching import matched, versions_listed
@@ -32,9 +32,8 @@ def files_outlook(index: SkippingIndex, stores: Mapping[str, Store | LakeError |
 def _to_describe(index: SkippingIndex, files: Store, metadata: Store) -> tuple[bool, str]:
     """Return whether there is anything to do, and a text about it."""
     spec, name = index.spec, f"{index.namespace}.{index.name}"
-    csv = CsvOptions() if spec.csv is None else CsvOptions.model_validate(spec.csv.model_dump())
-    columns = translate.schema(columns_of(spec.columns))
-    wanted = PlainFiles(spec.location.prefix, spec.format, spec.location.glob, translate.csv_options(csv), columns)
+    csv, columns = translate.csv_options(spec.csv or Csv()), translate.schema(spec.columns or ())
+    wanted = PlainFiles(spec.location.prefix, spec.format, spec.location.glob, csv, columns)
     try:
         listed = wanted.listed(files)
         there = read(metadata, name).index

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from kubothek.storage import StoreConfig
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.storage.urls import create_directory
 from kubothek.urls import absolute_url
 
 
@@ -24,6 +25,14 @@ class StoreChoice:
     endpoint: str | None
     region: str | None
     keys_dir: str | None = None
+
+    @contextmanager
+    def opened(self, *, create: bool = False) -> Iterator[Store]:
+        """Yield the store; ``create`` creates the directory of a file store. Raises InputError, AccessDenied."""
+        with self.config() as config:
+            if create:
+                create_directory(config)
+            yield open_store(config)
 
     @contextmanager
     def config(self) -> Iterator[StoreConfig]:

@@ -28,13 +28,11 @@ def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None
     if another version had it. If the Dataset's manifest has spec.tags, the operator keeps the names as listed there.
     """
     from kubothek.cli.columns import listed
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
 
     if delete and (name is None or version is not None):
         raise click.UsageError("--delete requires NAME, without VERSION")
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         if name is None:
             tags = DatasetLog(store, dataset).tags()
             rows = [(each, str(number)) for each, number in sorted(tags.items())]

@@ -99,12 +99,10 @@ def _dataset(
     until_block: int | None,
     since_block: int | None,
 ) -> tuple[str, Finding | None]:
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
     from kubothek.verify import Since, keep_damage, verify_dataset
 
-    with choice.config() as config, _progress() as told:
-        store = open_store(config)
+    with choice.opened() as store, _progress() as told:
         verdict = verify_dataset(
             store,
             DatasetLog(store, dataset),
@@ -122,12 +120,10 @@ def _dataset(
 
 def _recursively(choice: StoreChoice, dataset: str, level: Level) -> tuple[str, Finding | None]:
     from kubothek.jobs.verify import told_recursively
-    from kubothek.storage import open_store
     from kubothek.verify import keep_damage
     from kubothek.verify.recursion import verify_recursively
 
-    with choice.config() as config, _progress() as told:
-        store = open_store(config)
+    with choice.opened() as store, _progress() as told:
         found = verify_recursively(store, dataset, level=level, progress=told)
         for each in found:
             keep_damage(store, each.uuid, each.verdict)

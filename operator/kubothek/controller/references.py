@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -15,15 +15,14 @@ from kubothek.api.conditions import State, stalled, state_of, waiting
 from kubothek.api.cube import Cube
 from kubothek.api.dataset import Dataset
 from kubothek.api.engine import DEFAULT_ENGINE, Engine, EngineSpec
-from kubothek.api.files import Source
+from kubothek.api.files import Csv, Source
 from kubothek.api.maintenance import Thresholds
 from kubothek.api.meta import ObjectMeta, Resource
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.profiles import capped, inherited, layered, said
 from kubothek.api.sizes import Sizes
 from kubothek.api.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
-from kubothek.api.table import Index
-from kubothek.api.values import Columns, Reference, parse_quantity
+from kubothek.api.values import Reference, parse_quantity
 from kubothek.controller.context import LaunchJob, Lookup, Settings, World
 from kubothek.controller.pod_templates import denied
 
@@ -261,8 +260,8 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
             compression=table.compression,
             dictionary_columns=table.dictionary_columns,
             schema_evolution=table.schema_evolution,
-            columns=columns_of(table.columns),
-            indices=indices_of(table.indices),
+            columns=table.columns or (),
+            indices=table.indices,
             skipping=skipping_of(table.skipping),
             dialect=table.dialect,
         ),
@@ -276,13 +275,6 @@ def clustering_of(wish: Thresholds | None) -> jobs.Clustering | None:
     if wish is None or not (wish.sort_by or wish.z_order_by):
         return None
     return jobs.Clustering(by=wish.sort_by or wish.z_order_by, curve=bool(wish.z_order_by))
-
-
-def indices_of(indices: Sequence[Index] | None) -> tuple[jobs.IndexSpec, ...] | None:
-    """Return the secondary indices as jobs need them; None if the manifest does not mention them."""
-    if indices is None:
-        return None
-    return tuple(jobs.IndexSpec(column=index.column, kind=index.kind) for index in indices)
 
 
 def skipping_of(skipping: Skipping | None) -> jobs.SkippingSpec | None:
@@ -306,11 +298,6 @@ def _skipping_index(index: ColumnIndex) -> jobs.SkippingIndexSpec:
     return jobs.SkippingIndexSpec(type=index.type, columns=columns, params=params, key=index.key)
 
 
-def columns_of(columns: Columns) -> tuple[jobs.Column, ...]:
-    """Return an explicit schema as jobs need it; empty if there is none."""
-    return tuple(jobs.Column(name=c.name, type=c.type, nullable=c.nullable) for c in columns or ())
-
-
 def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
     """Return how a job's driver sizes its session."""
     if engine is None:
@@ -320,15 +307,14 @@ def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
 
 def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
     """Return a source as jobs need it; ``store`` holds its paths, if it has any."""
-    csv = source.csv
     return jobs.SourceSpec(
         store=store_ref(store) if source.paths is not None else None,
         paths=source.paths or (),
         urls=source.urls or (),
         format=source.format,
         compression=source.compression,
-        csv=jobs.CsvOptions() if csv is None else jobs.CsvOptions.model_validate(csv.model_dump()),
-        columns=columns_of(source.columns),
+        csv=source.csv or Csv(),
+        columns=source.columns or (),
         allowed_hosts=settings.allowed_source_hosts,
         allow_local=settings.allow_local_sources,
     )

@@ -55,13 +55,7 @@ class Inflows:
         return {name: translate.skipping(specs[name]) for name in rows if specs[name] is not None}
 
     def _layout(self, member: CubeMemberRef) -> Layout:
-        table = member.dataset.table
-        return Layout(
-            partition_on=self._partition_on(member),
-            target_file_bytes=table.target_file_bytes,
-            row_group_rows=table.row_group_rows,
-            compression=table.compression,
-        )
+        return replace(translate.plain_layout(member.dataset.table), partition_on=self._partition_on(member))
 
     def by_member(self) -> dict[str, Data]:
         """Return the rows of each dataset. All sources are planned before the first is read.

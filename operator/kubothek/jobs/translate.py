@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from kubothek.api import jobs
+from kubothek.api.files import Csv
+from kubothek.api.values import Column
 from kubothek.cube.log import CubeLog
 from kubothek.ingest import Compression, CsvOptions, Format, Source, UrlPolicy
 from kubothek.storage import Store, StoreConfig
@@ -34,7 +36,7 @@ def store_config(store: jobs.StoreRef) -> StoreConfig:
     return StoreConfig(store.url, store.endpoint, store.region, store.credentials_dir, store.keys_dir)
 
 
-def schema(columns: Sequence[jobs.Column]) -> pa.Schema | None:
+def schema(columns: Sequence[Column]) -> pa.Schema | None:
     """Return the schema of explicit columns; None if there are none. Raises SchemaMismatch for an unknown type."""
     if not columns:
         return None
@@ -111,7 +113,7 @@ def skipping_state(found: SkippingState, described: int) -> jobs.SkippingState |
     )
 
 
-def csv_options(csv: jobs.CsvOptions) -> CsvOptions:
+def csv_options(csv: Csv) -> CsvOptions:
     """Return how to read CSV."""
     return CsvOptions(csv.delimiter, csv.quote, csv.header, csv.null_values)
 

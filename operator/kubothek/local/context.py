@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -21,14 +21,13 @@ from kubothek.api.objectstore import ObjectStore
 from kubothek.api.query import Query
 from kubothek.api.repository import Repository
 from kubothek.api.sizes import Sizes
-from kubothek.api.skippingindex import SkippingIndex
 from kubothek.api.sync import Sync
 from kubothek.api.values import Reference
-from kubothek.api.verification import Verification
 from kubothek.controller.context import JobView, Load, Settings
 from kubothek.controller.dependency_graph import DependencyGraph
 from kubothek.controller.derivation import identity, references
 from kubothek.controller.run_index import Run, RunIndex, change_of
+from kubothek.controller.validation.references import references_of
 from kubothek.local.manifests import Key, key_of
 
 R = TypeVar("R", bound=Resource)
@@ -171,48 +170,19 @@ def _changed_by(run: Query | Compaction) -> Reference | None:
     return run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
 
 
-def _stores(resource: Resource) -> Iterator[Reference | None]:
-    """Yield the ObjectStores that the resource refers to."""
-    if isinstance(resource, Cube | Dataset | Query):
-        yield resource.spec.store_ref
-    if isinstance(resource, SkippingIndex):
-        yield from resource.stores
-    if isinstance(resource, Dataset):
-        yield from (source.store_ref for source in resource.spec.sources)
-    if isinstance(resource, Commit):
-        yield from (source.store_ref for source in resource.sources)
-        cube = resource.spec.cube
-        yield cube.to.store_ref if cube is not None and cube.to is not None else None
-    if isinstance(resource, Query) and resource.spec.result.location is not None:
-        yield resource.spec.result.location.store_ref
+def _references(resource: Resource) -> Iterable[Key]:
+    """Return what the resource refers to, or uses by default.
 
-
-def _references(resource: Resource) -> Iterator[Key]:
-    """Yield what the resource refers to, or uses by default."""
-    namespace = resource.namespace
-    for store in dict.fromkeys(_stores(resource)):
-        if store is not None:
-            yield Key("ObjectStore", namespace, store.name)
+    Without the subject of a Commit, which has a queue, and the Datasets of a GCPolicy, which change when they run.
+    """
+    left_out = (Dataset, Cube) if isinstance(resource, Commit | GCPolicy) else ()
+    named = ((kind, name) for _, kind, name in references_of(resource) if kind not in left_out)
+    found = [Key(kind.__name__, resource.namespace, name) for kind, name in named]
     if isinstance(resource, Dataset) and resource.cube is not None:
-        yield Key("Cube", namespace, resource.cube)
-    if isinstance(resource, Dataset):
-        yield from (Key("Dataset", namespace, name) for name in references(resource))
-    if isinstance(resource, Commit | Query):
-        for other in resource.spec.depends_on:
-            yield Key("Commit", namespace, other.name)
-    if isinstance(resource, Query) and resource.spec.result.dataset_ref is not None:
-        yield Key("Dataset", namespace, resource.spec.result.dataset_ref.name)
-    if isinstance(resource, Sync):
-        yield Key("Repository", namespace, resource.spec.repository_ref.name)
-    if isinstance(resource, Compaction | Verification | Sync):
-        yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
-    if isinstance(
-        resource, Cube | Dataset | Commit | Query | Compaction | Verification | GCPolicy | SkippingIndex | Sync
-    ):
-        engine = resource.spec.engine_ref
-        yield Key("Engine", namespace, DEFAULT_ENGINE)
-        if engine is not None and engine.name != DEFAULT_ENGINE:
-            yield Key("Engine", namespace, engine.name)
+        found.append(Key("Cube", resource.namespace, resource.cube))
+    if "engine_ref" in type(resource.spec).model_fields:
+        found.append(Key("Engine", resource.namespace, DEFAULT_ENGINE))
+    return dict.fromkeys(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,17 @@
-"""Parts of job specs that several verbs share."""
+"""Parts of job specs that several verbs share.
+
+A part with the same fields as a model of a kind is that model: in a job spec its fields have their Python names.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from kubothek.api.files import Csv
+from kubothek.api.table import Index
+from kubothek.api.values import Column
 
 
 class Plain(BaseModel):
@@ -27,23 +34,6 @@ class StoreRef(Plain):
     """The result of the last inspection; None: the job must probe the store."""
 
 
-class Column(Plain):
-    """One column of an explicit schema: an Arrow type by its usual name, e.g. ``int64``, ``timestamp[us, tz=UTC]``."""
-
-    name: str
-    type: str
-    nullable: bool = True
-
-
-class CsvOptions(Plain):
-    """How to read CSV; the defaults suit spreadsheets and R."""
-
-    delimiter: str = ","
-    quote: str = '"'
-    header: bool = True
-    null_values: tuple[str, ...] = ("", "NA", "NULL", "null")
-
-
 class SourceSpec(Plain):
     """Where rows come from: keys in a store, or URLs. Exactly one of ``paths`` and ``urls`` is set."""
 
@@ -52,18 +42,11 @@ class SourceSpec(Plain):
     urls: tuple[str, ...] = ()
     format: Literal["CSV", "JSONLines", "Parquet"]
     compression: Literal["Auto", "None", "Gzip", "Zip"] = "Auto"
-    csv: CsvOptions = CsvOptions()
+    csv: Csv = Csv()
     columns: tuple[Column, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     """Hosts that ``urls`` may name; ``("*",)`` and file URLs only outside a cluster (``allow_local``)."""
     allow_local: bool = False
-
-
-class IndexSpec(Plain):
-    """A secondary index of the desired state of a table."""
-
-    column: str
-    kind: Literal["Kartothek", "Native"] = "Native"
 
 
 class SkippingIndexSpec(Plain):
@@ -107,7 +90,7 @@ class TableSpec(Plain):
     columns: tuple[Column, ...] = ()
     """The contract of spec.table.schema; empty = the columns of the first commit."""
     schema_evolution: Literal["Strict", "Compatible"] = "Strict"
-    indices: tuple[IndexSpec, ...] | None = None
+    indices: tuple[Index, ...] | None = None
     """None: keep those of the table."""
     skipping: SkippingSpec | None = None
     """None: keep that of the table."""

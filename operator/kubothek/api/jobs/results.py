@@ -1,4 +1,7 @@
-"""Job results: what a job observed and did, and how it ended."""
+"""Job results: what a job observed and did, and how it ended.
+
+A part with the fields of a status extends its model: unknown fields are errors in a result, but not in a status.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from kubothek.api import observed
 from kubothek.api.jobs.parts import Plain, SkippingIndexSpec
 from kubothek.api.jobs.specs import StalledFile
 
@@ -27,13 +31,10 @@ class Totals(Plain):
     partitions: int = 0
 
 
-class IndexState(Plain):
+class IndexState(observed.IndexStatus, Plain):
     """A secondary index of a table. Partial: an IndexJob must repair it; Stale: one must rebuild it."""
 
-    column: str
     kind: Literal["Kartothek", "Native"]
-    state: Literal["Ready", "Waiting", "Partial", "Stale"] = "Ready"
-    rows: int = 0
 
 
 class SkippingState(Plain):
@@ -46,34 +47,19 @@ class SkippingState(Plain):
     bytes: int = 0
 
 
-class Bin(Plain):
-    """A step of a histogram: files below ``below`` bytes (None: any) that are not in an earlier step."""
-
-    below: int | None = None
-    files: int = 0
+class Bin(observed.Bin, Plain):
+    """A step of a histogram of file sizes."""
 
 
-class HealthState(Plain):
-    """The health of a table at ``version``, from commit records; see :class:`kubothek.api.maintenance.Health`."""
+class HealthState(observed.Health, Plain):
+    """The health of a table at ``version``, from commit records."""
 
     version: int
-    small_files: int = 0
-    small_percent: int = 0
-    worst_partition_small_files: int = 0
     sizes: tuple[Bin, ...] = ()
-    versions: int = 0
-    history_files: int = 0
-    history_bytes: int = 0
-    garbage_files: int = 0
-    garbage_bytes: int = 0
 
 
-class LedgerSource(Plain):
+class LedgerSource(observed.LedgerSource, Plain):
     """The read position of a source of a chain."""
-
-    name: str
-    kind: str = ""
-    value: str = ""
 
 
 class LedgerInput(Plain):
@@ -156,14 +142,8 @@ class StoreState(Plain):
     clock_skew_seconds: float = 0.0
 
 
-class MemberOutcome(Plain):
+class MemberOutcome(observed.MemberEffect, Plain):
     """What a change of a cube did to one of its datasets."""
-
-    name: str
-    version: int | None = None
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
 
 
 class CommitOutcome(Plain):
@@ -178,17 +158,8 @@ class CommitOutcome(Plain):
     """For a change of a cube."""
 
 
-class QueryRead(Plain):
+class QueryRead(observed.QueryRead, Plain):
     """What a query read of one dataset."""
-
-    dataset: str
-    version: int
-    files: int = 0
-    considered: int = 0
-    """Files on which skipping decided; ``skipped`` of them were not opened."""
-    skipped: int = 0
-    filters: tuple[str, ...] = ()
-    """The first few filters: ``column:Equal`` …"""
 
 
 class QueryOutcome(Plain):
@@ -242,12 +213,8 @@ class CompactOutcome(Plain):
     """Partitions with files that were skipped, as concurrent commits changed them."""
 
 
-class KindCount(Plain):
+class KindCount(observed.KindCount, Plain):
     """Objects of one kind."""
-
-    kind: str
-    objects: int = 0
-    bytes: int = 0
 
 
 LEFTOVERS = "~"
@@ -318,16 +285,8 @@ class HealOutcome(Plain):
     repaired: tuple[str, ...] = ()
 
 
-class FindingState(Plain):
-    """One finding of a verification; see :class:`kubothek.api.verification.FirstFinding`."""
-
-    code: str
-    message: str
-    block: str | None = None
-    block_number: int | None = None
-    object: str | None = None
-    column: str | None = None
-    row: int | None = None
+class FindingState(observed.FirstFinding, Plain):
+    """The first finding of a verification."""
 
 
 class VerifyOutcome(Plain):

@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
+from kubothek.api.files import Csv
 from kubothek.api.jobs.cubes import CubeJob, CubeQuestion, CubeRef
 from kubothek.api.jobs.parts import (
     BaseJob,
     Clustering,
-    Column,
-    CsvOptions,
     DatasetRef,
     FilterSeen,
     InputRef,
@@ -24,6 +23,7 @@ from kubothek.api.jobs.parts import (
     SparkSettings,
     StoreRef,
 )
+from kubothek.api.values import Column
 
 OnChange = Literal["Stop", "Continue", "Reset"]
 """What a derivative does when its inputs or its SQL changed: see :class:`kubothek.api.transforms.Transform`."""
@@ -232,7 +232,7 @@ class PlainFiles(Plain):
     prefix: str
     glob: str | None = None
     format: Literal["Parquet", "ORC", "CSV", "JSONLines"] = "Parquet"
-    csv: CsvOptions = CsvOptions()
+    csv: Csv = Csv()
     columns: tuple[Column, ...] = ()
 
 

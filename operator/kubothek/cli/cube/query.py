@@ -56,11 +56,9 @@ def query(
     from kubothek.cli.query import write_rows
     from kubothek.cli.remembered import remember
     from kubothek.jobs.cube_query import prepare
-    from kubothek.storage import open_store
 
     started = time.monotonic()
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         datasets = None
         if include or exclude:
             if isinstance(as_of, str):
@@ -80,7 +78,7 @@ def query(
             plan = answer.found.plan
             show(output, plan.to_json(), plan.explain().splitlines())
             return
-        remember(config.url, answer.reads)
+        remember(store.url, answer.reads)
         told = write_rows(answer.rows(), output, started)
     if told is None:
         return

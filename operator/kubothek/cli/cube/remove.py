@@ -39,11 +39,9 @@ def remove_partitions(
     --exclude keeps it.
     """
     from kubothek.cube import removing
-    from kubothek.storage import open_store
     from kubothek.table.expressions import parse
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         cube = open_cube(store, prefix)
         snapshot, condition = cube.snapshot(), parse(where)
         names = chosen(snapshot.members, include, exclude)
@@ -80,10 +78,8 @@ def delete(
 
     Their files are deleted after the grace period of the store.
     """
-    from kubothek.storage import open_store
-
-    with choice.config() as config:
-        cube = open_cube(open_store(config), prefix)
+    with choice.opened() as store:
+        cube = open_cube(store, prefix)
         names = chosen(cube.snapshot().members, include, exclude)
         if dry_run:
             click.echo(f"would be deleted: {', '.join(names)}")
@@ -104,10 +100,8 @@ def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
     Its datasets become what readers of the cube see now. A dataset that was added is deleted; its files are deleted
     after the grace period of the store.
     """
-    from kubothek.storage import open_store
-
-    with choice.config() as config:
-        cube = open_cube(open_store(config), prefix, unowned_only=False)
+    with choice.opened() as store:
+        cube = open_cube(store, prefix, unowned_only=False)
         now = cube.snapshot()
         if not yes:
             click.confirm(f"revert changes by other programs to {prefix} since version {now.version}?", abort=True)
@@ -126,10 +120,9 @@ def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
     Only objects older than the grace period of the store are deleted: files of commits in progress stay.
     """
     from kubothek.api.values import render_bytes
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        cube = open_cube(open_store(config), prefix, unowned_only=False)
+    with choice.opened() as store:
+        cube = open_cube(store, prefix, unowned_only=False)
         found = cube.cleanup(dry_run=True)
         objects = sum(kind.objects for each in found.values() for kind in each.found.values())
         size = sum(kind.bytes for each in found.values() for kind in each.found.values())

@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 def info(choice: StoreChoice, prefix: str | None, as_of: int | datetime | str | None, output: str) -> None:
     """Show a cube: its columns, and those of each dataset. Without a CUBE, list all."""
     from kubothek.catalog import Lake
-    from kubothek.storage import open_store
 
     if isinstance(as_of, str):
         raise click.UsageError("--as-of: versions of a cube have no tags: give a version or a time")
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         if prefix is None:
             names = Lake(store).cubes()
             show(output, [{"name": name} for name in names], names)
@@ -104,10 +102,9 @@ def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | 
     """Show the size of the datasets of a cube."""
     from kubothek.api.values import render_bytes
     from kubothek.cli.columns import listed
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        cube = open_cube(open_store(config), prefix)
+    with choice.opened() as store:
+        cube = open_cube(store, prefix)
         found = cube.stats(chosen(cube.snapshot().members, include, exclude))
     sizes: dict[str, dict[str, object]] = {
         name: {"rows": each.rows, "files": each.files, "bytes": each.bytes, "partitions": each.partitions}
@@ -130,10 +127,8 @@ def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | 
 @id_option
 def index(choice: StoreChoice, prefix: str, dataset: str, names: tuple[str, ...], commit_id: str | None) -> None:
     """Add kartothek indices on COLUMNS (a,b*) of a dataset; other indices stay."""
-    from kubothek.storage import open_store
-
-    with choice.config() as config:
-        cube = open_cube(open_store(config), prefix)
+    with choice.opened() as store:
+        cube = open_cube(store, prefix)
         done = cube.index(dataset, names, id=commit_id)
         member = cube.snapshot().member(dataset)
     click.echo(f"{told(prefix, done)}; {dataset} has indices on {', '.join(member.snapshot.head.index_state.wanted())}")

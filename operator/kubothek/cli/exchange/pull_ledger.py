@@ -70,14 +70,10 @@ def pull_remote(
     from kubothek.cli.ledger.exchange import short_name, table_of
     from kubothek.odf.sync import Reach
     from kubothek.odf.sync import pull_remote as pull_it
-    from kubothek.storage import open_store
-    from kubothek.storage.urls import create_directory
 
     url = elsewhere(url)
     uuid = name or short_name(url.rstrip("/"))
-    with choice.config() as config, shown() as told:
-        create_directory(config)
-        store = open_store(config)
+    with choice.opened(create=True) as store, shown() as told:
         reach = Reach(token=token_for(url), endpoint=choice.endpoint, region=choice.region)
         done = pull_it(
             store,
@@ -91,7 +87,7 @@ def pull_remote(
             told=told,
         )
         if not no_alias:
-            remember(config.url, uuid, "pull", url)
+            remember(store.url, uuid, "pull", url)
     click.echo(f"{uuid}: {_told(done)}")
 
 
@@ -145,7 +141,6 @@ def pull(
     """
     from kubothek.cli.ledger.sources import locally
     from kubothek.odf.derived import inputs_of
-    from kubothek.storage import open_store
 
     if len(datasets) == 1 and not (recursive or everything or remote["name"]):
         found = None if ":" in datasets[0] else remembered_remote(choice, datasets[0])
@@ -164,18 +159,17 @@ def pull(
     if everything == bool(datasets):
         raise click.UsageError("name the datasets to pull, or say --all")
     env = environment(variables)
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         inputs = inputs_of(store)
         context = locally(
-            [config],
+            [store.config],
             env=env,
             fetch_uncacheable=fetch_uncacheable,
             allow_commands=allow_commands,
             allow_containers=allow_containers,
         )
         for name in _in_order(store, inputs, datasets, recursive=recursive):
-            if (url := remembered(config.url, name, "pull")) is not None:  # its chain belongs to another party
+            if (url := remembered(store.url, name, "pull")) is not None:  # its chain belongs to another party
                 pull_remote(choice, url, **{**remote, "name": name})
                 continue
             told = _pulled(store, name, inputs, context, reset=on_change == "reset", asked=name in datasets)

@@ -33,22 +33,21 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
     from kubothek.cli.exchange.progress import shown
     from kubothek.odf.dataset import Root
     from kubothek.odf.sync import Reach, Relation, push_remote
-    from kubothek.storage import StoreConfig, open_store
+    from kubothek.storage import StoreConfig
     from kubothek.storage.urls import create_directory
     from kubothek.table.log import DatasetLog
 
-    with choice.config() as config, shown() as told:
-        known = url or remembered(config.url, dataset, "push")
+    with choice.opened() as store, shown() as told:
+        known = url or remembered(store.url, dataset, "push")
         if known is None:
             raise click.UsageError(f"{dataset} was never pushed from here: pass a URL")
         url = elsewhere(known)
         create_directory(StoreConfig(url))
-        store = open_store(config)
         root = Root(store, DatasetLog(store, dataset), by=BY)
         reach = Reach(token=token_for(url), endpoint=choice.endpoint, region=choice.region)
         done = push_remote(root, url, reach=reach, force=force, told=told)
         if not no_alias:
-            remember(config.url, dataset, "push", url)
+            remember(store.url, dataset, "push", url)
     if done.relation is Relation.EQUAL:
         click.echo(f"{dataset}: nothing new for {url}")
         return

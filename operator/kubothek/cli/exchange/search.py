@@ -36,10 +36,9 @@ def search(choice: StoreChoice, words: tuple[str, ...], server: str | None, outp
 
 def _here(choice: StoreChoice, words: tuple[str, ...]) -> list[dict[str, Any]]:
     from kubothek.odf.sync.found import search_store
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        return [*search_store(open_store(config), words)]
+    with choice.opened() as store:
+        return [*search_store(store, words)]
 
 
 def _there(server: str, words: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -57,15 +57,13 @@ def serve(
     from kubothek.gateway.catalogue import OneStore
     from kubothek.gateway.limits import Limits
     from kubothek.gateway.server import serve as serve_app
-    from kubothek.storage import open_store
 
     host, port = _listen(listen)
     tls = _tls(tls_cert, tls_key)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     access = Nobody() if token_file is None else Tokens.of_file(token_file)
     limits = Limits()
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         store.probe()
         app = make_app(
             OneStore(store, frozenset(public)),

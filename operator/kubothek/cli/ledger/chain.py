@@ -33,10 +33,8 @@ def chain() -> None:
 @_yes_option
 def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
     """Rewrite the chain with fewer, larger slices: the same records at the same offsets. Both chains are verified."""
-    from kubothek.storage import open_store
-
-    with choice.config() as config:
-        root = _root(open_store(config), dataset)
+    with choice.opened() as store:
+        root = _root(store, dataset)
         _ask(yes, f"rewrite the chain of {dataset}, {count(root.state.length, 'block')}")
         before, done = root.state.length, root.compact()
     if done.up_to_date:
@@ -57,10 +55,9 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
     """
     from kubothek.errors import FormatInvalid
     from kubothek.odf.spec.multihash import Multihash
-    from kubothek.storage import open_store
 
-    with choice.config() as config:
-        root = _root(open_store(config), dataset)
+    with choice.opened() as store:
+        root = _root(store, dataset)
         try:
             wanted = Multihash.parse(block)
         except FormatInvalid as error:

@@ -70,8 +70,8 @@ def export(choice: StoreChoice, dataset: str, target: str) -> None:
     from kubothek.storage.urls import create_directory
     from kubothek.table.log import DatasetLog
 
-    with choice.config() as config:
-        root = Ledger(open_store(config), DatasetLog(open_store(config), dataset), by=BY)
+    with choice.opened() as store:
+        root = Ledger(store, DatasetLog(store, dataset), by=BY)
         elsewhere = _elsewhere(target, choice)
         create_directory(elsewhere)
         done = export_chain(root, open_store(elsewhere))
@@ -115,11 +115,8 @@ def _create(
 def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]) -> None:
     from kubothek.odf.dataset import import_chain
     from kubothek.storage import open_store
-    from kubothek.storage.urls import create_directory
 
-    with choice.config() as config:
-        create_directory(config)
-        store = open_store(config)
+    with choice.opened(create=True) as store:
         source = open_store(_elsewhere(what, choice))
         table = None if no_table else table_of(partition_on)
         root = import_chain(store, writable_log(store, uuid), source, table=table, by=BY)

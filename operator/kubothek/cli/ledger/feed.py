@@ -64,19 +64,18 @@ def ingest(
     """
     from kubothek.odf.ingest import InputFormat, push_files
     from kubothek.odf.sources.readers import FileContent
-    from kubothek.storage import open_store
 
     if stdin == bool(files):
         raise click.UsageError("name the files to ingest, or say --stdin")
     wanted = InputFormat(input_format) if input_format else None
-    with choice.config() as config, ExitStack() as held:
+    with choice.opened() as store, ExitStack() as held:
         contents: list[Content] = [FileContent.of_path(file) for file in files]
         if stdin:
             contents = [FileContent.filled("standard input", sys.stdin.buffer, _LARGEST)]
         for content in contents:
             if isinstance(content, FileContent):
                 held.callback(content.handle.close)
-        root = writable_ledger(open_store(config), dataset)
+        root = writable_ledger(store, dataset)
         digest = " ".join([source_name, *map(str, files)])
         done = push_files(
             root, contents, source_name, wanted=wanted, event_time=event_time, commit_id=commit_id, digest=digest
@@ -99,18 +98,17 @@ def poll(
     """Read the polling source of a ledger until it has nothing new. Each file is a commit."""
     from kubothek.cli.ledger.sources import locally
     from kubothek.odf.ingest import poll_source
-    from kubothek.storage import open_store
 
     env = environment(variables)
-    with choice.config() as config:
+    with choice.opened() as store:
         context = locally(
-            [config],
+            [store.config],
             env=env,
             fetch_uncacheable=fetch_uncacheable,
             allow_commands=allow_commands,
             allow_containers=allow_containers,
         )
-        root = writable_ledger(open_store(config), dataset)
+        root = writable_ledger(store, dataset)
         click.echo(f"{dataset}: {polled_text(poll_source(root, context, tell))}")
 
 
@@ -120,10 +118,8 @@ def poll(
 @click.argument("time", type=Moment())
 def set_watermark(choice: StoreChoice, dataset: str, time: Timestamp) -> None:
     """Set the watermark of a ledger: all events up to this time have arrived. A watermark never goes back."""
-    from kubothek.storage import open_store
-
-    with choice.config() as config:
-        done = writable_ledger(open_store(config), dataset).set_watermark(time)
+    with choice.opened() as store:
+        done = writable_ledger(store, dataset).set_watermark(time)
     click.echo(f"{dataset}: the watermark {'was' if done.up_to_date else 'is'} {done.watermark}")
 
 

@@ -36,14 +36,12 @@ def lineage(
     cannot be determined, the part of the query that prevents it is shown, and what the run read of each input.
     """
     from kubothek.odf.lineage import graph
-    from kubothek.storage import open_store
 
     if row is not None and (up or down or output == "svg"):
         raise click.UsageError("--row shows one record, as tree, dot, json or yaml: leave out --up, --down and svg")
     if recursive and row is None:
         raise click.UsageError("--recursive requires --row OFFSET")
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         if row is not None:
             click.echo(_of_row(store, dataset, row, output, recursive=recursive), nl=output == "tree")
             return

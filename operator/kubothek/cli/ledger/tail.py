@@ -34,11 +34,9 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
     """
     from kubothek.cli.query import write_rows
     from kubothek.odf.dataset import Ledger
-    from kubothek.storage import open_store
     from kubothek.table.log import DatasetLog
 
-    with choice.config() as config:
-        store = open_store(config)
+    with choice.opened() as store:
         records = last_records(Ledger(store, DatasetLog(store, dataset)), limit)
         if records is None:
             click.echo(f"{dataset}: no record yet", err=output not in ("table", "wide"))

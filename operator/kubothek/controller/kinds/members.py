@@ -65,20 +65,8 @@ def _table(cube: Cube, member: Member) -> Table:
     """Return the layout. A dataset without a spec keeps the layout that it has in the store (``adopt``)."""
     if member.spec is None:
         return Table()
-    own = member.spec.table
-    return Table(
-        partition_on=_partition_on(cube, member.spec),
-        target_file_size=own.target_file_size,
-        row_group_rows=own.row_group_rows,
-        compression=own.compression,
-        columns=own.columns,
-        schema_evolution=own.schema_evolution,
-    )
-
-
-def _partition_on(cube: Cube, spec: CubeDataset) -> tuple[str, ...]:
-    own = spec.partition_on
-    return (cube.spec.partition_columns or ()) if own is None else own
+    own = member.spec.partition_on
+    return Table(partition_on=(cube.spec.partition_columns or ()) if own is None else own, **dict(member.spec.table))
 
 
 def refusal_key(dataset: str) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from kubothek.api import jobs
 from kubothek.api.commit import Commit
 from kubothek.api.conditions import complete, progressing, stalled, waiting
-from kubothek.api.cube_changes import CubeQuestion
 from kubothek.api.dataset import Dataset
 from kubothek.api.engine import Engine, EngineSpec
 from kubothek.api.objectstore import ObjectStore
@@ -145,7 +144,8 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
         attempt=attempt,
         store=store_ref(parts.store),
         sql=spec.sql,
-        cube=spec.cube and _question(spec.cube),
+        cube=spec.cube
+        and jobs.CubeQuestion(prefix=spec.cube.uuid_prefix, **spec.cube.model_dump(exclude={"uuid_prefix"})),
         as_of_version=spec.as_of.version if spec.as_of else None,
         as_of_time=spec.as_of.time if spec.as_of else None,
         as_of_tag=spec.as_of.tag if spec.as_of else None,
@@ -159,17 +159,4 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
         ),
         memory_bytes=parse_quantity(engine.driver.memory),
         time_limit_seconds=parse_duration(spec.time_limit).total_seconds(),
-    )
-
-
-def _question(asked: CubeQuestion) -> jobs.CubeQuestion:
-    return jobs.CubeQuestion(
-        prefix=asked.uuid_prefix,
-        conditions=asked.conditions,
-        dimension_columns=asked.dimension_columns,
-        partition_by=asked.partition_by,
-        payload_columns=asked.payload_columns,
-        datasets=asked.datasets,
-        newest_only=asked.newest_only,
-        explain=asked.explain,
     )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from kubothek.api.conditions import problem_text
-from kubothek.api.gcpolicy import KindCount, Mode, Round
+from kubothek.api.gcpolicy import Mode, Round
 from kubothek.api.jobs import CollectOutcome
+from kubothek.api.observed import KindCount
 from kubothek.api.values import render_bytes
 from kubothek.controller.kinds.targets import Candidate
 

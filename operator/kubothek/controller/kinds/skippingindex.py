@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 
 from kubothek.api.conditions import State, problem_state, problem_text, progressing, ready, stalled
 from kubothek.api.engine import Engine
-from kubothek.api.jobs import CsvOptions, PlainFiles, SkipFilesJob, SkipFilesOutcome
+from kubothek.api.files import Csv
+from kubothek.api.jobs import PlainFiles, SkipFilesJob, SkipFilesOutcome
 from kubothek.api.meta import FINALIZER, render_time
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.skippingindex import PlainRefresh, SkippingIndex, SkippingIndexStatus
@@ -21,7 +22,6 @@ from kubothek.controller.context import Action, CancelJob, Event, LaunchJob, Out
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
     Blocked,
-    columns_of,
     digest,
     engine_digest,
     find_engine,
@@ -69,7 +69,6 @@ class _Parts:
         spec = index.spec
         skipping = skipping_of(spec.skipping)
         assert skipping is not None
-        csv = CsvOptions() if spec.csv is None else CsvOptions.model_validate(spec.csv.model_dump())
         job = SkipFilesJob(
             job=job_name(prefix, attempt.attempt),
             uid=index.metadata.uid,
@@ -81,8 +80,8 @@ class _Parts:
                 prefix=spec.location.prefix,
                 glob=spec.location.glob,
                 format=spec.format,
-                csv=csv,
-                columns=columns_of(spec.columns),
+                csv=spec.csv or Csv(),
+                columns=spec.columns or (),
             ),
             skipping=skipping,
             drop=drop,

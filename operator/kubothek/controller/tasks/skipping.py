@@ -14,7 +14,8 @@ from typing import Any
 from kubothek.api.conditions import progressing
 from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun
 from kubothek.api.jobs import FilterSeen, SkipJob, SkippingSpec
-from kubothek.api.query import Query, QueryRead
+from kubothek.api.observed import QueryRead
+from kubothek.api.query import Query
 from kubothek.api.skipping import RECENT_QUERIES, QueryUse, SkippingAchieved, SkippingStatus
 from kubothek.api.values import percent
 from kubothek.controller.context import World

@@ -21,13 +21,13 @@ from kubothek.api import jobs
 from kubothek.api.conditions import State, problem_text, stalled, waiting
 from kubothek.api.dataset import Dataset, DatasetStatus
 from kubothek.api.engine import Engine
+from kubothek.api.files import Csv
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.sources import Intake, Lag, SourceState, StalledFile, StandingSource
 from kubothek.api.values import parse_duration, parse_quantity
 from kubothek.controller.context import Action, CancelJob, Event, FailureClass, World
 from kubothek.controller.references import (
     Blocked,
-    columns_of,
     dataset_ref,
     digest,
     engine_digest,
@@ -283,7 +283,6 @@ class _Case:
         reading = intake.reading or ""
         state = next(state for state in attended.status.sources if state.name == source.name)
         stopped = state.stalled if state.stalled is not None and state.stalled.reading == reading else None
-        csv = source.csv
         return jobs.IntakeJob(
             job=job_name(intake_prefix(self.dataset), intake.attempt),
             uid=self.dataset.metadata.uid,
@@ -295,8 +294,8 @@ class _Case:
                 store=store_ref(landing),
                 format=source.format,
                 compression=source.compression,
-                csv=jobs.CsvOptions() if csv is None else jobs.CsvOptions.model_validate(csv.model_dump()),
-                columns=columns_of(source.columns),
+                csv=source.csv or Csv(),
+                columns=source.columns or (),
             ),
             prefix=source.prefix or "",
             glob=source.glob or "",
