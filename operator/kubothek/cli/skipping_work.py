@@ -24,8 +24,7 @@ from kubothek.table.log import DatasetLog
 from kubothek.table.log.update_skipping import reskip, undescribed
 from kubothek.table.maintenance.choosing import with_chosen
 from kubothek.table.maintenance.retiming import retime
-from kubothek.table.scan.plan import plan
-from kubothek.table.scan.skipped import skipped
+from kubothek.table.scan.plan import plan, skipped
 from kubothek.table.skipping import names
 from kubothek.table.skipping.model import Encryption, IndexDefinition, SkippingState
 from kubothek.table.skipping.prune.aggregate import Skipped

@@ -24,7 +24,7 @@ from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.log.records import parallel
 from kubothek.table.name_lists import names_in
 from kubothek.table.operations import Written
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 from kubothek.table.skipping.collect.collectors import entry_schema
 from kubothek.table.skipping.initial import beginning
 from kubothek.table.skipping.model import Part, SkippingState

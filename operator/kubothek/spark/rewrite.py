@@ -19,8 +19,8 @@ from kubothek.errors import RowsLost
 from kubothek.spark import manifest
 from kubothek.spark.numbered import Numbered
 from kubothek.storage import Store
-from kubothek.table.operations.gathering import Gathered
 from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
+from kubothek.table.operations.written import Gathered
 from kubothek.table.scan.plan import PlannedFile
 
 FILES_A_TASK: Final = 4

@@ -28,7 +28,7 @@ from kubothek.spark.collect import collect
 from kubothek.spark.tasks import Failure, Joined, Reads, Writes
 from kubothek.spark.timed import Timed
 from kubothek.table.log import PartitionFile
-from kubothek.table.operations.gathering import Gathered, Gatherer
+from kubothek.table.operations.written import Gathered, Gatherer
 from kubothek.tracing import current
 
 READ_TASK_BYTES: Final = 32 << 20

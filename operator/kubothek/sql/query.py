@@ -25,9 +25,8 @@ from kubothek.storage.base import Store
 from kubothek.table.expressions import Predicate
 from kubothek.table.log import Snapshot, Version
 from kubothek.table.log.multi.spec import SEPARATOR
-from kubothek.table.scan.plan import Plan, Step, plan
+from kubothek.table.scan.plan import Plan, Step, plan, skipped
 from kubothek.table.scan.read import arrow_dataset, read_failure
-from kubothek.table.scan.skipped import skipped
 from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.time_zones import zones_of
 

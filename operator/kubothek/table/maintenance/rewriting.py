@@ -26,7 +26,7 @@ from kubothek.table.maintenance.grouping import Bundle, tasks
 from kubothek.table.maintenance.reading import rows_of
 from kubothek.table.maintenance.z_order import Curve
 from kubothek.table.operations.copying import Copying
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 from kubothek.table.partitioning import Group, split
 from kubothek.table.sorting import SortedRuns
 

@@ -34,7 +34,7 @@ from kubothek.table.log.model.head import (
     Head,
 )
 from kubothek.table.log.model.record import Delta, Record, Totals, after, size_of
-from kubothek.table.log.prepare.conflict import conflicts, summary
+from kubothek.table.log.prepare.draft import conflicts, summary
 from kubothek.table.log.prepare.indexing import index_delta, index_metadata, indices_after
 from kubothek.table.log.prepare.skipping import skipping_after, skipping_metadata
 from kubothek.table.log.records import records_from
