@@ -240,15 +240,13 @@ class Sources:
         assert function is not None, "it exists"
         if name == "__init__":
             owner, name = "", owner
-        for node in ast.walk(function):
-            if isinstance(node, ast.Attribute) and node.attr == name:
-                if owner or not isinstance(node.value, ast.Name):
-                    return True
-                if self._origin(before.module, node.value.id) == step.module:
-                    return True
-            elif isinstance(node, ast.Name) and not owner and node.id == name:
-                return self._origin(before.module, name) == f"{step.module}.{name}"
-        return False
+        return any(self._is(before.module, node, step.module, owner, name) for node in ast.walk(function))
+
+    def _is(self, here: str, node: ast.AST, module: str, owner: str, name: str) -> bool:
+        if isinstance(node, ast.Attribute) and node.attr == name:
+            is_of_module = isinstance(node.value, ast.Name) and self._origin(here, node.value.id) == module
+            return bool(owner) or is_of_module or not isinstance(node.value, ast.Name)
+        return isinstance(node, ast.Name) and node.id == name and self._origin(here, name) == f"{module}.{name}"
 
     def _origin(self, module: str, name: str) -> str:
         """Return the module and name that a name in a module stands for, through packages that pass it on."""

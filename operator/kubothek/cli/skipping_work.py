@@ -11,11 +11,10 @@ import click
 from kubothek.cli.remembered import recent
 from kubothek.errors import DatasetNotFound, SkippingUnreadable
 from kubothek.external import state
-from kubothek.external.auto import chosen_for_files
 from kubothek.external.files import PlainFiles, PlainFormat, keys_of, table_of
 from kubothek.external.location import PlainLocation, open_location, with_metadata_of_xskipper
 from kubothek.external.metadata import location
-from kubothek.external.refresh import Place, describe_here, drop, refresh
+from kubothek.external.refresh import Place, chosen_for_files, describe_here, drop, refresh
 from kubothek.jobs.skip import describe as told_of_dataset
 from kubothek.jobs.skip_files import describe as told_of_files
 from kubothek.storage import Store

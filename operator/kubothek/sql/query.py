@@ -18,8 +18,7 @@ from kubothek.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.external.location import PlainLocation, PlainPlan, open_location
 from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.sql.filters import needed_rows
-from kubothek.sql.lines import as_json
-from kubothek.sql.read import Read
+from kubothek.sql.read import Read, as_json
 from kubothek.sql.statement import Reference, Statement, parse
 from kubothek.storage.base import Store
 from kubothek.table.expressions import Predicate

@@ -20,7 +20,7 @@ from kubothek.table.log import PartitionFile, Snapshot
 from kubothek.table.operations.rows import stored_after
 from kubothek.table.operations.written import Gathered, Gatherer, Gathering
 from kubothek.table.schema import with_nulls
-from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.model import SkippingChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Protocol
 
-from kubothek.errors import Contended, HeadMissing
+from kubothek.errors import Contended, Diverged, HeadMissing
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.interop.foreign import adopt, preview, understood
 from kubothek.table.log.interop.recover import note_lost, recover
@@ -18,6 +18,7 @@ from kubothek.table.log.journal import Draft, Journal, Observed
 from kubothek.table.log.legacy_heads import require_writable
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.record import Record
+from kubothek.table.log.prepare.draft import require_no_drift
 from kubothek.words import duration
 
 _FIRST_PAUSE: Final = 0.02
@@ -180,3 +181,21 @@ class DatasetHeadTarget:
 
     def shown(self) -> None:
         """Return None: there is no cube."""
+
+
+# Check that what other programs see of a ledger agrees with its head.
+
+
+def require_sound_ledger(journal: Journal, seen: Observed | None) -> None:
+    """Raise Drift if the table is not the view of the chain, Diverged if ``refs/head`` names another chain's block.
+
+    A foreign head that was not adopted yet is not checked. Costs one request for a ledger, none for other datasets.
+    """
+    if seen is None or seen.marker is None or seen.head.chain is None or seen.head.tombstone:
+        return
+    require_no_drift(seen.head)
+    if (named := journal.stray_ref(seen)) is not None:
+        raise Diverged(
+            f"refs/head of the ledger {journal.uuid!r} names block {named}, which no commit of this dataset left; the "
+            "next commit adopts it if it continues the chain; otherwise the commit fails and reports why"
+        )

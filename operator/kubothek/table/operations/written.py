@@ -1,4 +1,4 @@
-"""Files that were written for a change, and what was collected about their rows."""
+"""Files that were written for a change, what was collected about their rows, and the change that appends them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from kubothek.table.indexes import Collected, Dialect, IndexChange, IndexCollect
 from kubothek.table.log import Change, Operation, PartitionFile, Snapshot
 from kubothek.table.log.model.paths import parse_path, partition_path
 from kubothek.table.schema import merge
-from kubothek.table.skipping.change import SkippingChange
 from kubothek.table.skipping.collect.collectors import Describing, SkippingCollector
-from kubothek.table.skipping.model import Part, SkippingState
+from kubothek.table.skipping.model import Part, SkippingChange, SkippingState
 
 # Data collected in the pass that writes rows: entries of secondary indices, and skipping metadata.
 
@@ -64,7 +63,7 @@ class Gathering:
         """Return what the table of this snapshot requires of rows of this stored schema.
 
         ``more``    further columns to index
-        ``begins``  initial skipping metadata of the table, see :func:`~kubothek.table.skipping.initial.beginning`
+        ``begins``  initial skipping metadata of the table, see :func:`~kubothek.table.skipping.refresh.beginning`
         """
         head = snapshot.head
         columns = dict.fromkeys([*head.index_state.wanted(), *more])
@@ -167,7 +166,7 @@ class Written:
         return SkippingChange(written=self.gathered.skipping, begins=self.begins)
 
 
-# Append: adds rows, removes nothing.
+# Append: adds rows, removes nothing. It reads nothing, so it conflicts with no concurrent commit.
 
 
 def append(written: Written, *, by: str = "") -> Change:

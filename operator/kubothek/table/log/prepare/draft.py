@@ -16,10 +16,9 @@ from kubothek.table.log.history.tags import require_untagged, versions_of
 from kubothek.table.log.journal import Draft, Journal, Observed
 from kubothek.table.log.model.changes import ROW_OPERATIONS, Change, Nothing, Operation, ReadPredicate, depends_on
 from kubothek.table.log.model.deltas import metadata_delta
-from kubothek.table.log.model.directories import recount
 from kubothek.table.log.model.head import DRIFT, HORIZON, INTAKE, LAYOUT, LEDGER, OWN_PREFIX, TABLE, Head
 from kubothek.table.log.model.keys import DEFAULT_TABLE
-from kubothek.table.log.model.paths import partition_path
+from kubothek.table.log.model.paths import partition_path, recount
 from kubothek.table.log.model.record import Delta, Totals, after, size_of
 from kubothek.table.log.prepare.indexing import index_delta, index_metadata, indices_after
 from kubothek.table.log.prepare.skipping import skipping_after, skipping_metadata
