@@ -10,7 +10,7 @@ export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages pictures docs lock lock-images clean
+.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages pictures docs docs-release lock lock-images clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -93,6 +93,12 @@ pages: install ## write what in docs/ is made from the code: fields of the kinds
 
 docs: install ## docs/ as a site in site/, with every link checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --site-dir site
+
+# Releases are directories of the branch gh-pages. `latest` is the newest one, and where a visitor without a version goes.
+docs-release: docs ## publish docs/ as the site of the version in operator/pyproject.toml, on the branch gh-pages of origin
+	@export NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	mike deploy --push --update-aliases "$$(sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)" latest; \
+	mike set-default --push latest
 
 lock: ## renew operator/constraints.txt from a fresh environment, and with it the images' requirements and their hashes
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock

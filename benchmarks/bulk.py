@@ -30,7 +30,7 @@ from kubothek.table.indexes import IndexKind
 from kubothek.table.layout import Layout
 from kubothek.table.log import DatasetLog, PartitionFile, Transaction
 from kubothek.table.operations import Written, append
-from kubothek.table.operations.gathering import Gatherer, Gathering
+from kubothek.table.operations.written import Gatherer, Gathering
 
 PARTITION_ON = ("year", "month")
 INDEXED = ("carrier", "customer")

@@ -1,8 +1,8 @@
 """``python -m tests.pages`` (`make pages`): what in docs/ is made from the code, written into the pages.
 
 docs/kinds/*.md have the fields of each kind, docs/reasons.md what jobs report, docs/python.md the Python API,
-docs/decisions/README.md the index of decisions, between a pair of markers each: ``<!-- fields -->`` …
-``<!-- end -->``. tests/test_pages.py says when the code has moved on.
+docs/decisions/README.md the index of decisions, docs/architecture.md the journeys of tests/layout, between a pair of
+markers each: ``<!-- fields -->`` … ``<!-- end -->``. tests/test_pages.py says when the code has moved on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kubothek.errors import LakeError
 from kubothek.odf.sync.smart import messages
 from kubothek.spark import errors as spark_errors
 from tests.documented import ROOT
+from tests.layout.journeys import JOURNEYS, Sources, modules, steps
 from tests.python_page import reference
 
 CODE = ROOT / "operator" / "kubothek"
@@ -84,11 +85,19 @@ def pages() -> dict[Path, str]:
     made[python] = _filled(python, "python", reference())
     index = DECISIONS / "README.md"
     made[index] = _filled(index, "decisions", decisions())
-    return made | {reasons: _filled(reasons, "reported", reported())}
+    architecture = ROOT / "docs" / "architecture.md"
+    followed = architecture.read_text()
+    for name in ("Commit", "Query"):
+        followed = _with(architecture, followed, f"follow {name}", journey(name))
+    return made | {reasons: _filled(reasons, "reported", reported()), architecture: followed}
 
 
 def _filled(file: Path, marker: str, text: str) -> str:
-    before, start, rest = file.read_text().partition(f"<!-- {marker} -->\n")
+    return _with(file, file.read_text(), marker, text)
+
+
+def _with(file: Path, page: str, marker: str, text: str) -> str:
+    before, start, rest = page.partition(f"<!-- {marker} -->\n")
     _, end, after = rest.partition("<!-- end -->")
     assert start, f"{file} lacks the markers of {marker}"
     assert end, f"{file} lacks the markers of {marker}"
@@ -104,6 +113,17 @@ def decisions() -> str:
         assert int(header[1]) == int(file.name[:4]), f"{file.name} has the number {header[1]} in its title"
         rows.append(f"| {header[1]} | [{header[2]}]({file.name}) | {header[3]} | {header[4]} |")
     return "\n".join(["| | decision | status | date |", "|---|---|---|---|", *rows])
+
+
+def journey(name: str) -> str:
+    """The modules of a journey as a table: what each is for, and which of its functions to open."""
+    sources, found = Sources(CODE), steps(JOURNEYS[name])
+    rows = []
+    for module in modules(found):
+        opened = ", ".join(f"`{step.name}`" for step in found if step.module == module)
+        purpose = sources.purpose(module).replace("``", "`")
+        rows.append(f"| `{module.replace('.', '/')}.py` | {_cell(purpose)} | {opened} |")
+    return "\n".join(["| module | what it does | open |", "|---|---|---|", *rows])
 
 
 def fields(kind: str) -> str:

@@ -54,9 +54,8 @@ from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.name_lists import names_in
 from kubothek.table.partitioning import check_new_table, check_without_time_zones
 from kubothek.table.schema import normalise, parse_type, require_distinct, without_time_zones
-from kubothek.table.skipping.change import SkippingChange
 from kubothek.table.skipping.indexes import check as check_skipping
-from kubothek.table.skipping.model import IndexDefinition, SkippingState
+from kubothek.table.skipping.model import IndexDefinition, SkippingChange, SkippingState
 from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.time_zones import zones_in
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import duckdb
 
-ISOLATED: Final[Mapping[str, str | bool]] = {
+_ISOLATED: Final[Mapping[str, str | bool]] = {
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -21,13 +21,13 @@ ISOLATED: Final[Mapping[str, str | bool]] = {
 
 
 def in_memory_database(**settings: Any) -> duckdb.DuckDBPyConnection:
-    """Return a new database with the settings of :data:`ISOLATED`, which ``settings`` complete or replace.
+    """Return a new database without access to anything outside; ``settings`` complete or replace the defaults.
 
     ``lock_configuration=True`` keeps statements from changing them.
     """
     import duckdb  # a tenth of a second: not for every program that only quotes a name
 
-    return duckdb.connect(":memory:", config={**ISOLATED, **settings})
+    return duckdb.connect(":memory:", config={**_ISOLATED, **settings})
 
 
 def quoted(name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from kubothek.cluster.api import Api
 from kubothek.cluster.config import WebhookConfig
-from kubothek.cluster.webhook.certificate_store import Keeper
+from kubothek.cluster.webhook.certificates import Keeper
 from tests.chart.conftest import Objects, Render
 from tests.chart.test_chart import deployment, environment, of_kind
 from tests.cluster.apiserver import OPERATOR, ApiServer

@@ -26,9 +26,8 @@ from kubothek.cluster.__main__ import main as operator
 from kubothek.cluster.api import Api, ApiError
 from kubothek.cluster.config import WebhookConfig
 from kubothek.cluster.webhook import certificates
-from kubothek.cluster.webhook.certificate_store import Keeper
-from kubothek.cluster.webhook.review import answer
-from kubothek.cluster.webhook.server import PATH, webhook
+from kubothek.cluster.webhook.certificates import Keeper
+from kubothek.cluster.webhook.server import PATH, answer, webhook
 from kubothek.controller.context import Lookup
 from kubothek.controller.validation.resource_set import Gathered
 from tests.cluster.apiserver import ApiServer

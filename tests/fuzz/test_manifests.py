@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubothek.cli.lint_rules import check
+from kubothek.cli.lint import check
 from kubothek.local.documents import ManifestError
 from tests.fuzz.harness import fuzz
 

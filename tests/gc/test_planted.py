@@ -10,8 +10,8 @@ from kubothek.errors import LakeError
 from kubothek.gc import collection, mark, plan
 from kubothek.gc.areas import Area, Turn, turn
 from kubothek.gc.mark import Moment, References
+from kubothek.gc.plan import Sweep
 from kubothek.gc.sorted_keys import unreferenced
-from kubothek.gc.sweep import Sweep
 from kubothek.storage import ObjectInfo
 from tests.gc import test_collect, test_crash, test_races
 

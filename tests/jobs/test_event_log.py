@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kubothek.errors import StoreUnavailable
-from kubothek.jobs import event_log
+from kubothek.jobs import outcome
 from kubothek.storage import Store
 from tests.jobs.conftest import Here
 
@@ -32,22 +32,22 @@ def logged(directory: Path, *sizes: int) -> dict[str, str]:
 
 
 def kept(store: Store) -> list[str]:
-    prefix = f"{event_log.PREFIX}{APPLICATION}/"
-    return sorted(found.key.removeprefix(prefix) for found in store.list(event_log.PREFIX))
+    prefix = f"{outcome.PREFIX}{APPLICATION}/"
+    return sorted(found.key.removeprefix(prefix) for found in store.list(outcome.PREFIX))
 
 
 @pytest.mark.parametrize(("sizes", "numbers"), [((40, 60), (1, 2)), ((40, 61), (1,)), ((10,) * 11, range(1, 11))])
 def test_the_beginning_is_kept_as_far_as_there_is_room(
     here: Here, tmp_path: Path, sizes: tuple[int, ...], numbers: tuple[int, ...]
 ) -> None:
-    event_log.keep(here.store, logged(tmp_path / "spark", *sizes))
+    outcome.keep_event_log(here.store, logged(tmp_path / "spark", *sizes))
     assert kept(here.store) == sorted(["appstatus_january-1", *(f"events_{n}_january-1.zstd" for n in numbers)])
 
 
 def test_a_job_that_keeps_none_looks_for_none(here: Here, tmp_path: Path) -> None:
     conf = logged(tmp_path / "spark", 10)
     del conf["spark.kubothek.eventLogLimit"]
-    event_log.keep(here.store, conf)
+    outcome.keep_event_log(here.store, conf)
     assert kept(here.store) == []
 
 
@@ -58,7 +58,7 @@ def test_a_store_that_takes_none_fails_no_job(
         raise StoreUnavailable("no answer")
 
     monkeypatch.setattr(here.store, "upload", upload)
-    event_log.keep(here.store, logged(tmp_path / "spark", 10))
+    outcome.keep_event_log(here.store, logged(tmp_path / "spark", 10))
     assert "was not kept" in caplog.text
 
 
@@ -84,12 +84,12 @@ def test_sparks_history_server_shows_the_job(here: Here, tmp_path: Path, spark: 
     )
     assert done.returncode == 0, done.stderr
     assert len(here.rows()) == 2_000
-    (application,) = (here.root / event_log.PREFIX).iterdir()
+    (application,) = (here.root / outcome.PREFIX).iterdir()
     assert {path.name.partition("_")[0] for path in application.iterdir()} == {"appstatus", "events"}
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     conf = jvm.org.apache.spark.SparkConf(False)
-    conf.set("spark.history.fs.logDirectory", f"file://{here.root}/{event_log.PREFIX}")
+    conf.set("spark.history.fs.logDirectory", f"file://{here.root}/{outcome.PREFIX}")
     conf.set("spark.history.store.path", str(tmp_path / "history"))
     provider = jvm.org.apache.spark.deploy.history.FsHistoryProvider(conf)
     try:

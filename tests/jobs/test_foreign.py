@@ -12,7 +12,7 @@ import pytest
 
 from kubothek.api.jobs import ExitCode
 from kubothek.errors import EngineFailed
-from kubothek.jobs.foreign import running_image
+from kubothek.jobs.transform import running_image
 from kubothek.local.errors import LocalError
 from kubothek.local.runner import running_engines
 from tests.jobs.conftest import Here

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 
 from kubothek.spark import session as sessions
 from kubothek.spark.errors import ExecutorsUnavailable
-from kubothek.spark.patience import ExecutorTimeout, patience
+from kubothek.spark.session import ExecutorTimeout, patience
 
 WAIT = 60.0
 

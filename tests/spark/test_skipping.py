@@ -24,7 +24,7 @@ from kubothek.table.log import DatasetLog, Transaction
 from kubothek.table.log.update_skipping import reskip, undescribed
 from kubothek.table.maintenance import Wish, compact
 from kubothek.table.operations import Written, append
-from kubothek.table.operations.gathering import Gathering
+from kubothek.table.operations.written import Gathering
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from kubothek.tracing import Ended, RunTrace
 

@@ -16,8 +16,7 @@ from kubothek.catalog import Lake
 from kubothek.errors import ObjectNotFound, StoreError
 from kubothek.gc import Collection, Kind, Mode, Retention, collect
 from kubothek.gc.areas import Turn
-from kubothek.gc.plan import Part
-from kubothek.gc.sweep import Sweep
+from kubothek.gc.plan import Part, Sweep
 from kubothek.spark.sweep import spread_with_spark
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.storage.parallel import Spread

@@ -14,7 +14,7 @@ import pytest
 
 from kubothek.errors import BucketNotFound, InvalidKey, ObjectNotFound, PreconditionFailed
 from kubothek.storage import Store, StoreConfig, open_store
-from kubothek.storage.probe import probe_store
+from kubothek.storage.base import probe_store
 from tests.faultstore import FaultStore
 from tests.storage.racing import RACERS, create, increment, racers
 

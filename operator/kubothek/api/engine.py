@@ -146,7 +146,7 @@ class EngineSpec(Strict):
             + ", ".join(f"'{prefix}'" for prefix in DENIED_CONF)
             + "].exists(denied, key.startsWith(denied)))",
             message="spec.sparkConf sets what only the operator may (where Spark runs, sizes, code that is loaded, "
-            "credentials): remove it; sizes have fields of their own, the full list is in the documentation of Engine",
+            'credentials): remove it; sizes have fields of their own, the list is in docs/engines.md, "Spark settings"',
             holds=lambda self: not any(key.startswith(DENIED_CONF) for key in self.spark_conf),
         ),
     )

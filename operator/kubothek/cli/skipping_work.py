@@ -11,11 +11,10 @@ import click
 from kubothek.cli.remembered import recent
 from kubothek.errors import DatasetNotFound, SkippingUnreadable
 from kubothek.external import state
-from kubothek.external.auto import chosen_for_files
 from kubothek.external.files import PlainFiles, PlainFormat, keys_of, table_of
 from kubothek.external.location import PlainLocation, open_location, with_metadata_of_xskipper
 from kubothek.external.metadata import location
-from kubothek.external.refresh import Place, describe_here, drop, refresh
+from kubothek.external.refresh import Place, chosen_for_files, describe_here, drop, refresh
 from kubothek.jobs.skip import describe as told_of_dataset
 from kubothek.jobs.skip_files import describe as told_of_files
 from kubothek.storage import Store
@@ -24,8 +23,7 @@ from kubothek.table.log import DatasetLog
 from kubothek.table.log.update_skipping import reskip, undescribed
 from kubothek.table.maintenance.choosing import with_chosen
 from kubothek.table.maintenance.retiming import retime
-from kubothek.table.scan.plan import plan
-from kubothek.table.scan.skipped import skipped
+from kubothek.table.scan.plan import plan, skipped
 from kubothek.table.skipping import names
 from kubothek.table.skipping.model import Encryption, IndexDefinition, SkippingState
 from kubothek.table.skipping.prune.aggregate import Skipped

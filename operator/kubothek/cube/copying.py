@@ -24,11 +24,10 @@ from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.log.records import parallel
 from kubothek.table.name_lists import names_in
 from kubothek.table.operations import Written
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 from kubothek.table.skipping.collect.collectors import entry_schema
-from kubothek.table.skipping.initial import beginning
 from kubothek.table.skipping.model import Part, SkippingState
-from kubothek.table.skipping.refresh import carried
+from kubothek.table.skipping.refresh import beginning, carried
 from kubothek.table.time_zones import zones_of
 
 _NAME: Final = re.compile(r"[0-9a-f]{32}")

@@ -28,8 +28,8 @@ from kubothek.table.log.prepare.skipping import skipping_metadata
 from kubothek.table.operations import Rows, Written
 from kubothek.table.operations.rows import stored_after
 from kubothek.table.scan.read import open_files
-from kubothek.table.skipping.initial import beginning
 from kubothek.table.skipping.model import SkippingState
+from kubothek.table.skipping.refresh import beginning
 from kubothek.table.time_zones import ZONES, zones_after, zones_in, zones_of
 
 _ROWS_AT_ONCE: Final = 4_000_000

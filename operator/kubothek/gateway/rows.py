@@ -9,7 +9,7 @@ import pyarrow as pa
 from kubothek.odf.dataset import Root
 from kubothek.sandbox.arrow import as_arrow
 from kubothek.sandbox.limited import Ask
-from kubothek.sql.lines import json_lines
+from kubothek.sql.read import json_lines
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 

@@ -25,7 +25,7 @@ from kubothek.odf.named import Named
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.sync.pull import pull
-from kubothek.odf.sync.pushed import PushedRepository
+from kubothek.odf.sync.push import PushedRepository
 from kubothek.odf.sync.smart.batch import batch_of, blocks_of
 from kubothek.odf.sync.smart.messages import (
     Dialect,

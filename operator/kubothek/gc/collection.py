@@ -44,10 +44,8 @@ from kubothek.gc.areas import Kind, Turn, areas
 from kubothek.gc.leftovers import has_objects
 from kubothek.gc.listing import Look, add, write_kept
 from kubothek.gc.mark import Kept, Moment, References, YoungFiles, mark_versions, mark_young_records
-from kubothek.gc.pinned import pinned
-from kubothek.gc.plan import NO_OBJECTS, Count, Counts, Found, Spool, added, to_json
-from kubothek.gc.retention import Retention
-from kubothek.gc.sweep import Sweep
+from kubothek.gc.plan import NO_OBJECTS, Count, Counts, Found, Spool, Sweep, added, to_json
+from kubothek.gc.retention import Retention, pinned
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.storage.parallel import Spread, spread_here
 from kubothek.table.log import Change, DatasetLog, Head, Operation, Record, read_settings

@@ -19,7 +19,7 @@ from kubothek.table.files import Observer, PartitionedWriter
 from kubothek.table.layout import Layout
 from kubothek.table.log import PartitionFile
 from kubothek.table.operations import require_met
-from kubothek.table.operations.gathering import Gatherer, Gathering
+from kubothek.table.operations.written import Gatherer, Gathering
 from kubothek.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
 from kubothek.table.schema import fitted, merge, normalise, widened, with_nulls, without_time_zones
 from kubothek.table.time_zones import declared_zones, expecting, in_zones, zones_in

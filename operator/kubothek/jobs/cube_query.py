@@ -13,8 +13,7 @@ from kubothek.api.jobs import CubeQuestion
 from kubothek.cube.handle import Cube
 from kubothek.cube.query import CubeQuery, query
 from kubothek.errors import QueryInvalid
-from kubothek.sql.lines import json_lines
-from kubothek.sql.read import Read
+from kubothek.sql.read import Read, json_lines
 from kubothek.storage import Store
 
 _PLAN_FIELDS: list[pa.Field[Any]] = [

@@ -20,9 +20,9 @@ from kubothek.table.layout import Layout
 from kubothek.table.log import PartitionFile, Snapshot
 from kubothek.table.log.prepare.draft import require_rows_open
 from kubothek.table.operations import Written
-from kubothek.table.operations.gathering import Gatherer, Gathering
-from kubothek.table.skipping.initial import beginning
+from kubothek.table.operations.written import Gatherer, Gathering
 from kubothek.table.skipping.model import SkippingState
+from kubothek.table.skipping.refresh import beginning
 from kubothek.table.time_zones import expected_zones
 from kubothek.tracing import span
 

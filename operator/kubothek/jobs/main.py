@@ -39,7 +39,7 @@ from kubothek.api.jobs import (
     TransformJob,
 )
 from kubothek.errors import InputError, OwnedByAnother, VersionIncomplete
-from kubothek.jobs import event_log, outcome, translate
+from kubothek.jobs import outcome, translate
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import PodAnnotation, Reporter
 from kubothek.storage import open_store
@@ -95,11 +95,9 @@ def perform(arguments: Sequence[str], reporter: Reporter, span: Span | None = No
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
         if isinstance(error, VersionIncomplete) and not isinstance(job, _OF_NO_ONE_DATASET):
-            from kubothek.jobs import loss  # only a failed job needs it
-
-            result = loss.looked_into(store, job.dataset, result)
+            result = outcome.with_lost_files(store, job.dataset, result)
     if (spark := getattr(job, "spark", None)) is not None:
-        event_log.keep(store, spark.conf)
+        outcome.keep_event_log(store, spark.conf)
     if isinstance(job, CubeJob) and not foreign:
         outcome.keep(store, translate.seed_uuid(job.cube), job.uid, result)
     elif not isinstance(job, _OF_NO_ONE_DATASET) and not foreign:

@@ -1,17 +1,20 @@
-"""Results and exit codes of jobs, from errors too, and the places that results are written to."""
+"""Results and exit codes of jobs, from errors too, and the places that results and Spark's event log are written to."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-from kubothek.api.jobs import RESULT_LIMIT_BYTES, Ended, ExitCode, JobResult
+from kubothek.api.jobs import RESULT_LIMIT_BYTES, DatasetRef, Ended, ExitCode, JobResult
 from kubothek.errors import Conflict, DatasetDeleted, LakeError, OwnedByAnother
+from kubothek.jobs import translate
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.storage import Store
 from kubothek.table.log.model import keys
@@ -166,3 +169,82 @@ def keep(store: Store, uuid: str, job_uid: str, result: JobResult) -> None:
         store.put(keys.job(uuid, job_uid), result.model_dump_json(indent=2).encode())
     except LakeError as error:
         log.warning("the result of the job was not kept in the store: %s", error)
+
+
+# Upload of Spark's event log from the driver's disk to the store, where Spark's history server reads it.
+#
+# Spark would write it through Hadoop's file systems, which need their own credentials and settings; the job has a
+# store. The prefix ``.kubothek/++spark-events/`` holds the directories that Spark made (rolling logs,
+# ``eventlog_v2_<app>``), so it can serve as ``spark.history.fs.logDirectory``. No dataset can have that name: see
+# ``keys.check_uuid``.
+
+
+PREFIX: Final = ".kubothek/++spark-events/"
+_DIRECTORY: Final = "spark.eventLog.dir"
+_LIMIT: Final = "spark.kubothek.eventLogLimit"
+_EVENTS: Final = re.compile(r"events_(\d+)_")
+
+
+def keep_event_log(store: Store, conf: Mapping[str, str]) -> None:
+    """Upload the event log if the job's ``conf`` asks for it. Call this after the session has ended, however it ended.
+
+    A failure is logged and does not fail the job.
+    """
+    if _LIMIT not in conf:
+        return
+    directory = Path(urlsplit(conf[_DIRECTORY]).path)
+    for application in sorted(directory.glob("eventlog_v2_*")):
+        try:
+            _keep_application(store, application, int(conf[_LIMIT]))
+        except (LakeError, OSError) as error:
+            log.warning("the event log of Spark was not kept in the store: %s", error)
+
+
+def _keep_application(store: Store, application: Path, limit: int) -> None:
+    left = limit
+    for path in _in_order(application):
+        left -= path.stat().st_size
+        if left < 0:
+            # The history server reads files in order, and shows an application without an end as incomplete.
+            log.warning("the event log of Spark is larger than eventLog.maxSize: %s and what follows is left out", path)
+            break
+        _put(store, path)
+    # The history server ignores the directory until this file exists.
+    for path in application.glob("appstatus_*"):
+        if not path.name.startswith("."):
+            _put(store, path)
+    log.info("the event log of Spark is at %s%s%s", store.url, f"/{PREFIX}", application.name)
+
+
+def _in_order(application: Path) -> Iterator[Path]:
+    numbered = ((int(match[1]), path) for path in application.iterdir() if (match := _EVENTS.match(path.name)))
+    for _, path in sorted(numbered):
+        yield path
+
+
+def _put(store: Store, path: Path) -> None:
+    with path.open("rb") as source:
+        store.upload(f"{PREFIX}{path.parent.name}/{path.name}", source)
+
+
+# Search for all lost files after a job found that one is missing.
+
+
+def with_lost_files(store: Store, dataset: DatasetRef, failed: JobResult) -> JobResult:
+    """Return the failure, extended by all files that the current version has lost; later inspections report them too.
+
+    It costs one listing of the table, and only for a job that has failed. If it fails itself, return ``failed`` as is.
+    """
+    from kubothek.table.maintenance.lost_files import look_thoroughly  # only a failed job needs it
+
+    try:
+        own = translate.dataset_log(store, dataset, conditional_writes=True)  # nothing is committed
+        lost = look_thoroughly(store, own, own.snapshot())
+        if lost is None:
+            return failed
+        state = translate.dataset_state(own.inspect()).model_copy(update={"corrupt": str(lost)})
+    except LakeError as error:
+        log.warning("the search for lost files failed: %s", error)
+        return failed
+    message = shortened(f"{failed.message}; {lost}")
+    return failed.model_copy(update={"message": message, "dataset": state})

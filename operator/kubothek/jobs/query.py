@@ -26,7 +26,7 @@ from kubothek.table.files import PartitionedWriter
 from kubothek.table.layout import Layout
 from kubothek.table.log import AlreadyApplied, Committed, Snapshot
 from kubothek.table.operations import Written, overwrite
-from kubothek.table.operations.gathering import Gathering
+from kubothek.table.operations.written import Gathering
 from kubothek.table.time_zones import declared_zones, zones_after, zones_in, zones_of
 from kubothek.words import count
 

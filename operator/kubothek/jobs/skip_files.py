@@ -7,11 +7,10 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.api.jobs import JobResult, SkipFilesJob, SkipFilesOutcome
-from kubothek.external.auto import chosen_for_files
 from kubothek.external.collect import Described, Work
 from kubothek.external.files import PlainFiles
 from kubothek.external.metadata import location
-from kubothek.external.refresh import Describe, Place, Refreshed, describe_here, drop, refresh
+from kubothek.external.refresh import Describe, Place, Refreshed, chosen_for_files, describe_here, drop, refresh
 from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter

@@ -26,7 +26,7 @@ CLUSTER = {
     "resume": Entry("kubothek.kubectl.acting:resume", "Undo suspend."),
     "reconcile": Entry("kubothek.kubectl.acting:reconcile", "Do now what is otherwise done at intervals."),
     "ui": Entry("kubothek.kubectl.ui:ui", "Open the Spark UI of a running job."),
-    "completion": Entry("kubothek.kubectl.completion:completion", "Print what makes a shell complete words."),
+    "completion": Entry("kubothek.kubectl.naming:completion", "Print what makes a shell complete words."),
 }
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+
+from kubothek.kubectl.cluster import Cluster, ClusterProblem
+
+if TYPE_CHECKING:
+    from kubothek.cluster.api import Api
+
 
 _SHORT: Final = {
     "kos": "ObjectStore",
@@ -72,7 +79,40 @@ class ResourceName(click.ParamType[Named]):
         if kind is None:
             kinds = (f"{each.lower()}/" for each in _SHORT.values())
             return [CompletionItem(each) for each in kinds if each.startswith(incomplete)]
-        from kubothek.kubectl.completion import names
 
         found = (f"{word}{slash}{name}" for name in names(ctx, kind))
         return [CompletionItem(each) for each in found if each.startswith(incomplete)]
+
+
+# Shell completion: the script of each shell, and the names of resources.
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes the words of `kubothek` in a shell.
+
+    For bash: `source <(kubectl kubothek completion bash)`. Words of `kubectl kubothek` are completed by kubectl's own
+    completion, which finds `kubectl_complete-kubothek` beside this program.
+    """
+    from click.shell_completion import get_completion_class
+
+    from kubothek.cli.main import cli
+
+    found = get_completion_class(shell)
+    assert found is not None, "click has one for each choice"
+    click.echo(found(cli, {}, "kubothek", "_KUBOTHEK_COMPLETE").source())
+
+
+def names(context: click.Context, kind: str) -> Sequence[str]:
+    """Return the names of the resources of a kind; empty if the cluster does not answer."""
+    given = context.params
+    cluster = Cluster(given.get("kubeconfig"), given.get("context"), given.get("namespace"))
+
+    async def listed(api: Api, namespace: str) -> list[str]:
+        return [obj["metadata"]["name"] async for page, _ in api.pages(kind, namespace) for obj in page]
+
+    try:
+        return cluster.run(listed)
+    except ClusterProblem:
+        return []

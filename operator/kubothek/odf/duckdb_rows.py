@@ -1,13 +1,34 @@
-"""DuckDB for records: the engines whose SQL it runs, and types: timestamps without zone, UUIDs as UUIDs."""
+"""DuckDB for records: the engines whose SQL it runs, their databases, and types: times without zone, UUIDs as UUIDs."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from kubothek.in_memory_database import in_memory_database
+
+if TYPE_CHECKING:
+    import duckdb
+
 ENGINES: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
 """The engines whose SQL is understood, and whether 5 / 2 is 2 there."""
+
+
+def database_of(engine: str, memory: str, scratch: Path | None, **settings: Any) -> duckdb.DuckDBPyConnection:
+    """Return a locked database that divides as the engine does.
+
+    ``memory``   its limit, in DuckDB's notation
+    ``scratch``  the directory for what exceeds the limit; None: such statements fail
+    """
+    return in_memory_database(
+        lock_configuration=True,
+        memory_limit=memory,
+        temp_directory="" if scratch is None else str(scratch / "duckdb"),
+        integer_division=ENGINES[engine],
+        **settings,
+    )
 
 
 def for_duckdb(kind: Any) -> pa.DataType:

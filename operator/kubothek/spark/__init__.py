@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kubothek.spark.absent import install
+from kubothek.spark.errors import install
 
 install()

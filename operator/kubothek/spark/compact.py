@@ -21,7 +21,7 @@ from kubothek.table.log import PartitionFile
 from kubothek.table.maintenance import Bundle, Compactor
 from kubothek.table.maintenance.grouping import tasks
 from kubothek.table.maintenance.rewriting import TASK_BYTES, Compacting, Replaced, Rewritten, rewrite_bundles
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 
 RESULT_SCHEMA: Final = "task bigint, added string, gathered string"
 """Per task, a line for each of its bundles, in order, with the new files; and one line with index entries."""

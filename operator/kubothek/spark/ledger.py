@@ -54,7 +54,7 @@ from kubothek.spark.ledger_tasks import (
     WritesSlices,
 )
 from kubothek.spark.tasks import Failure, Joined
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 
 _PAYLOAD_PER_FILE_BYTE: Final = 1.9
 _SHUFFLE_BYTES: Final = 16 << 20

@@ -28,7 +28,7 @@ from kubothek.spark.tasks import Failure, report
 from kubothek.storage import open_store
 from kubothek.table.bucketing import Bucketing
 from kubothek.table.log import PartitionFile
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 from kubothek.table.partitioning import split
 from kubothek.table.schema import conform
 

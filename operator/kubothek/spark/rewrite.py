@@ -16,11 +16,11 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from kubothek.errors import RowsLost
-from kubothek.spark import manifest
+from kubothek.spark import tasks
 from kubothek.spark.numbered import Numbered
 from kubothek.storage import Store
-from kubothek.table.operations.gathering import Gathered
 from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
+from kubothek.table.operations.written import Gathered
 from kubothek.table.scan.plan import PlannedFile
 
 FILES_A_TASK: Final = 4
@@ -58,9 +58,9 @@ def _rewritten(
 
 def _manifest(done: Rewritten) -> pa.RecordBatch:
     gathered = orjson.dumps(done.gathered.to_json()).decode()
-    return manifest.batch_of(
+    return tasks.batch_of(
         [
-            *map(manifest.written, done.added),
+            *map(tasks.written, done.added),
             *({"label": label} for label in done.removed),
             {"rows": done.matched, "bytes": done.kept, "indexed": gathered},
         ]
@@ -76,7 +76,7 @@ def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], 
         work=partial(_rewritten, rewrite, bundles, matched),
         pieces=len(bundles),
         tasks=len(bundles),
-        schema=manifest.SCHEMA,
+        schema=tasks.SCHEMA,
     )
     found = work.run(session, f"rewrite {rewrite.table.uuid}", lambda done, total: told(done, total, matched.value))
     return _result(rewrite, found, len(bundles))
@@ -92,7 +92,7 @@ def _result(rewrite: Rewrite, found: pa.Table, bundles: int) -> Rewritten:
         elif row["key"] is None:
             removed.append(row["label"])
         else:
-            added.append(manifest.file_of(row))
+            added.append(tasks.file_of(row))
     if len(gathered) != bundles:
         raise RowsLost(f"{len(gathered)} of {bundles} tasks reported what they rewrote; try again")
     done = Rewritten(tuple(removed), tuple(added), matched, kept, Gathered.joined(gathered))

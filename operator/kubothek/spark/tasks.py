@@ -7,9 +7,12 @@ and end with a Java stack trace. A task raises only transient errors, so that Sp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,15 +21,15 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from kubothek import errors
 from kubothek.errors import LakeError
 from kubothek.ingest import Ingest, SourceReader, Split
-from kubothek.spark import manifest
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
-from kubothek.spark.timed import Timed
 from kubothek.storage import open_store
 from kubothek.table.bucketing import Bucketing
 from kubothek.table.log import PartitionFile
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 from kubothek.table.partitioning import split as split_rows
 from kubothek.table.schema import conform
+from kubothek.tracing import Ended, Place, current, tell
+from kubothek.tracing.spans import fresh
 
 RETRIES: Final = 2
 """How often Spark retries a task after a transient error before the error is reported."""
@@ -127,7 +130,7 @@ class Writes:
             report(error, self._failures, len(self._ingest.plan.splits), None)
             return
         counted = {"rows": rows, "bytes": bundles, "indexed": json.dumps(gathered.to_json())}
-        yield manifest.batch_of([*map(manifest.written, files), counted])
+        yield batch_of([*map(written, files), counted])
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Gathered, int, int]:
         """Return the files, their index entries, and the numbers of rows and bundles that the readers counted."""
@@ -144,3 +147,68 @@ class Writes:
                     else:
                         writer.write_group(group, content)
             return writer.finish(), gatherer.finish(), read, bundles
+
+
+# Manifest of the files that a task wrote, for the driver: one row per file, the same for all kinds of work.
+
+
+SCHEMA: Final = "label string, key string, rows bigint, bytes bigint, sha3 string, indexed string"
+"""``indexed``: the index files that the task stored, as JSON, in a line without label."""
+
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "label": pa.string(),
+    "key": pa.string(),
+    "rows": pa.int64(),
+    "bytes": pa.int64(),
+    "sha3": pa.string(),
+    "indexed": pa.string(),
+}
+
+
+def written(file: PartitionFile) -> dict[str, Any]:
+    """Return the line of a file."""
+    return {"label": file.label, "key": file.key, "rows": file.rows, "bytes": file.bytes, "sha3": file.sha3}
+
+
+def file_of(line: Mapping[str, Any]) -> PartitionFile:
+    """Return the file of a line."""
+    return PartitionFile(line["label"], line["key"], line["rows"], line["bytes"], line["sha3"])
+
+
+def batch_of(lines: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Return lines as a record batch for Spark; columns that a line does not name are NULL."""
+    return pa.RecordBatch.from_pylist(list(lines), schema=pa.schema(_TYPES))
+
+
+# Durations of tasks for a job's trace: tasks report to the driver, and only the driver sends to the collector.
+
+
+Times: TypeAlias = "Accumulator[list[tuple[str, int, int, int, int, str]]]"
+"""For each task that succeeded: name, begin and end in nanoseconds, number, attempt from 0, host."""
+
+
+class Timed:
+    """Timer of tasks; ``times`` is None without a trace."""
+
+    def __init__(self, times: Times | None) -> None:
+        self._times = times
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Measure the body of a task."""
+        begin = time.time_ns()
+        yield
+        task = TaskContext.get()
+        if self._times is not None and task is not None:
+            end, host = time.time_ns(), socket.gethostname()
+            self._times.add([(name, begin, end, task.partitionId(), task.attemptNumber(), host)])
+
+    def tell(self) -> None:
+        """Send one span per task, below the current span; call this in the driver when the tasks are over."""
+        above = current()
+        if self._times is None or above is None:
+            return
+        for name, begin, end, number, attempt, host in self._times.value:
+            about = {"spark.task": number, "spark.attempt": attempt + 1, "host.name": host}
+            place = Place(above.trace, fresh())
+            tell(Ended(name=name, place=place, parent=above.span, begin=begin, end=end, attributes=about))

@@ -23,12 +23,11 @@ from pyspark.sql import SparkSession
 from kubothek.errors import InputError, RowsLost
 from kubothek.ingest import Ingest, SourceReader
 from kubothek.ingest.write import require_all_rows
-from kubothek.spark import fatrows, manifest
+from kubothek.spark import fatrows, tasks
 from kubothek.spark.collect import collect
-from kubothek.spark.tasks import Failure, Joined, Reads, Writes
-from kubothek.spark.timed import Timed
+from kubothek.spark.tasks import Failure, Joined, Reads, Timed, Writes
 from kubothek.table.log import PartitionFile
-from kubothek.table.operations.gathering import Gathered, Gatherer
+from kubothek.table.operations.written import Gathered, Gatherer
 from kubothek.tracing import current
 
 READ_TASK_BYTES: Final = 32 << 20
@@ -79,7 +78,7 @@ def _run(session: SparkSession, ingest: Ingest, told: Told, gatherer: Gatherer) 
         session.range(0, len(bundles), 1, len(bundles))
         .mapInArrow(Reads(ingest, bundles, failures, rows_read, timed), fatrows.SPARK_SCHEMA)
         .hint("rebalance", parts, *fatrows.GROUP)
-        .mapInArrow(Writes(ingest, failures, timed), manifest.SCHEMA)
+        .mapInArrow(Writes(ingest, failures, timed), tasks.SCHEMA)
     )
     found = collect(session, frame, f"write {ingest.uuid}", failures, lambda d, n: told(d, n, rows_read.value))
     timed.tell()
@@ -94,7 +93,7 @@ def _files(ingest: Ingest, found: pa.Table, bundles: int, gatherer: Gatherer) ->
             rows, reported = rows + row["rows"], reported + row["bytes"]
             gatherer.add(Gathered.from_json(json.loads(row["indexed"])))
         else:
-            files.append(manifest.file_of(row))
+            files.append(tasks.file_of(row))
     if reported != bundles:
         raise RowsLost(f"{reported} of {bundles} tasks reported what they read; try again")
     require_all_rows(ingest, rows, files)

@@ -18,16 +18,14 @@ from kubothek.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.external.location import PlainLocation, PlainPlan, open_location
 from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.sql.filters import needed_rows
-from kubothek.sql.lines import as_json
-from kubothek.sql.read import Read
+from kubothek.sql.read import Read, as_json
 from kubothek.sql.statement import Reference, Statement, parse
 from kubothek.storage.base import Store
 from kubothek.table.expressions import Predicate
 from kubothek.table.log import Snapshot, Version
 from kubothek.table.log.multi.spec import SEPARATOR
-from kubothek.table.scan.plan import Plan, Step, plan
+from kubothek.table.scan.plan import Plan, Step, plan, skipped
 from kubothek.table.scan.read import arrow_dataset, read_failure
-from kubothek.table.scan.skipped import skipped
 from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.time_zones import zones_of
 

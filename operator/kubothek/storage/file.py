@@ -48,10 +48,9 @@ from kubothek.errors import (
     StoreError,
     StoreUnavailable,
 )
-from kubothek.storage.base import Capabilities, ObjectInfo, Store, StoreConfig
+from kubothek.storage.base import Capabilities, ObjectInfo, Store, StoreConfig, probe_store
 from kubothek.storage.beneath import LINKED, Beneath
 from kubothek.storage.file_staging import Temporary, temporary
-from kubothek.storage.probe import probe_store
 from kubothek.storage.urls import FileLocation, check_key, check_prefix
 
 _HIDDEN = ".kubothek/.file/"

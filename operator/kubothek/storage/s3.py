@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.exceptions import ClientError
 
 from kubothek.errors import AccessDenied, ObjectNotFound, PreconditionFailed, StoreError, StoreUnavailable
-from kubothek.storage.base import Capabilities, ObjectInfo, Presigned, Store, StoreConfig
-from kubothek.storage.probe import probe_store
+from kubothek.storage.base import Capabilities, ObjectInfo, Presigned, Store, StoreConfig, probe_store
 from kubothek.storage.ranges import RangeReader
 from kubothek.storage.retry import RetryPolicy, with_retries
 from kubothek.storage.s3_client import Connected, connected

@@ -2,8 +2,8 @@
 
 Files that were ordered together are a *run*: each holds a range of the order, so its value ranges are narrow. A file's
 name states its run and its clustering: the columns, and whether rows are sorted by them or follow the Z-curve
-(:mod:`kubothek.table.maintenance.z_order`). The names alone thus show which files are clustered already. Other writers
-write names without these marks.
+(:mod:`kubothek.table.maintenance.rewriting`). The names alone thus show which files are clustered already. Other
+writers write names without these marks.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 import shapefile
 
 from kubothek.errors import DataTypeMismatch, SchemaMismatch, SourceCorrupt, SourceNotFound, SourceRefused
-from kubothek.ingest.readers import zips
+from kubothek.ingest.readers import streams
 from kubothek.odf.sources.readers import FileContent, read, shapefile_rows
 from kubothek.odf.spec.sources import ReadStepEsriShapefile, ReadStepParquet
 from tests.odf.sources.conftest import rows_of, table
@@ -146,7 +146,7 @@ def test_shapefile_that_takes_too_much_memory_is_refused(monkeypatch: pytest.Mon
 
 
 def test_zip_with_a_large_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zips, "DIRECTORY_BYTES", 1000)
+    monkeypatch.setattr(streams, "DIRECTORY_BYTES", 1000)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as target:
         for number in range(20):

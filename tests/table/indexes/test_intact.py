@@ -150,11 +150,11 @@ def test_foreign_index_that_lacks_files_is_completed_by_a_commit(
 
 
 def test_hash_is_of_the_bytes_and_in_every_key(table: Dataset) -> None:
-    from kubothek.table.indexes import integrity, names
+    from kubothek.table.indexes import integrity, model
 
     store = table._lake.store
     for key in objects(store, table).values():
-        assert names.digest_in(key) == names.digest_of(store.get(key))
+        assert model.digest_in(key) == model.digest_of(store.get(key))
         integrity.check_object(store, key)
         with pytest.raises(IndexStale, match="do not have the hash"):
             integrity.check_bytes(key, b"")

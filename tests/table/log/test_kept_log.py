@@ -11,7 +11,7 @@ from kubothek.errors import DatasetNotFound, HeadMissing
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog, Operation
 from kubothek.table.log.model import keys
-from kubothek.table.log.model.directories import count, recount
+from kubothek.table.log.model.paths import count, recount
 from tests.faultstore import FaultStore
 from tests.table.log.plateaulike import ForeignWriter
 from tests.table.log.table import UUID, append, appending, present, started, values_of, write

@@ -28,7 +28,7 @@ from kubothek.table.log.model.changes import depends_on
 from kubothek.table.log.model.deltas import apply, difference, metadata_delta
 from kubothek.table.log.model.head import digest
 from kubothek.table.log.model.record import Distance
-from kubothek.table.log.prepare.conflict import conflicts, summary
+from kubothek.table.log.prepare.draft import conflicts, summary
 
 # --- keys ---
 

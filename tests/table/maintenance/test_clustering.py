@@ -22,8 +22,7 @@ from kubothek.table.log import PartitionFile
 from kubothek.table.maintenance import rewriting
 from kubothek.table.maintenance.content import Content
 from kubothek.table.maintenance.grouping import RUN_TARGETS, Thresholds, bundles
-from kubothek.table.maintenance.rewriting import in_order
-from kubothek.table.maintenance.z_order import Curve
+from kubothek.table.maintenance.rewriting import Curve, in_order
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.table.maintenance.table import ROWS, files_of, filled
 from tests.table.operations.deeds import copy, table_in
@@ -323,7 +322,7 @@ def test_a_column_of_few_values_counts_as_much_as_one_of_many() -> None:
 
 
 def test_a_sample_is_enough_for_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubothek.table.maintenance.z_order._SAMPLE", 512)
+    monkeypatch.setattr("kubothek.table.maintenance.rewriting._SAMPLE", 512)
     values = np.random.default_rng(1).normal(size=20_000)
     pieces = pa.table({"v": pa.array(values)}).to_batches(max_chunksize=777)
     curve = Curve.through(pieces, len(values), ["v"])

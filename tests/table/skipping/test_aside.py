@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kubothek.table.skipping.collect import background
-from kubothek.table.skipping.collect.background import Aside
+from kubothek.table.skipping.collect import collectors
+from kubothek.table.skipping.collect.collectors import Aside
 
 LARGE = 1 << 21
 
@@ -54,7 +54,7 @@ def test_what_fails_comes_up() -> None:
 
 
 def test_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_WAITING", 3 * LARGE)
+    monkeypatch.setattr(collectors, "_WAITING", 3 * LARGE)
     work, running, most = Aside(), [0], [0]
     lock = threading.Lock()
 

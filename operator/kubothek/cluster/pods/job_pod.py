@@ -35,9 +35,9 @@ from kubothek.api.meta import API_VERSION
 from kubothek.api.values import parse_duration
 from kubothek.cluster import names
 from kubothek.cluster.config import OperatorConfig
-from kubothek.cluster.pods import deadlines, job_secret, placement, poll_pod, scratch, sidecar
+from kubothek.cluster.pods import deadlines, init_containers, job_secret, placement, scratch
+from kubothek.cluster.pods.placement import merged
 from kubothek.cluster.pods.sparkconf import spark_conf
-from kubothek.cluster.pods.template import merged
 from kubothek.controller.context import LaunchJob
 from kubothek.controller.scheduling.run_spans import traceparent
 from kubothek.tracing.ids import VARIABLE
@@ -122,10 +122,10 @@ def driver_pod(action: LaunchJob, config: OperatorConfig, *, may_start_spark: bo
     pod = merged(pod, engine.pod_template.driver, names.DRIVER_CONTAINER)
     pod = placement.spot(pod, engine, executor=False)
     if isinstance(job, PollJob) and job.container is not None:
-        return poll_pod.with_fetch(pod, job.container)
+        return init_containers.with_fetch(pod, job.container)
     if isinstance(job, TransformJob) and job.foreign is not None and engine.odf is not None:
         policy = engine.image_pull_policy or config.job_image_pull_policy
-        return sidecar.with_engine(pod, engine.odf, job.foreign, policy)
+        return init_containers.with_engine(pod, engine.odf, job.foreign, policy)
     return pod
 
 

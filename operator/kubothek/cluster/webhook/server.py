@@ -7,21 +7,23 @@ import json
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
-from kubothek.cluster.api import Api, ApiError, ApiUnavailable
+from kubothek.api.kinds import InvalidResource, parse
+from kubothek.api.meta import Resource
+from kubothek.cluster.api import Api, ApiError, ApiUnavailable, Object
 from kubothek.cluster.config import WebhookConfig
-from kubothek.cluster.webhook.certificate_store import Keeper
-from kubothek.cluster.webhook.certificates import Certificate
-from kubothek.cluster.webhook.review import answer
-from kubothek.cluster.webhook.secrets import forbidden_secrets
+from kubothek.cluster.webhook.certificates import Certificate, Keeper
 from kubothek.controller.context import Lookup
+from kubothek.controller.finding import Finding
+from kubothek.controller.validation.resource_set import Gathered
+from kubothek.controller.validation.rules import new_findings
 
 log = logging.getLogger(__name__)
 
@@ -123,3 +125,135 @@ class _Tls:
         if seen != self._loaded:
             self.context.load_cert_chain(certificate, key)
             self._loaded = seen
+
+
+# Secrets that a manifest names: its author must be allowed to read each of them.
+#
+# Jobs read these Secrets with the kubelet's rights and send what they hold to hosts that the manifest names. Without
+# this check, any author of a manifest could read every Secret of the namespace.
+
+
+def named_secrets(value: object, path: str = "spec") -> Iterator[tuple[str, str]]:
+    """Yield the path and the name of each Secret that a spec refers to, in pod templates too."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            where = f"{path}.{key}"
+            refers = key in ("secret", "secretRef", "secretKeyRef") or key.endswith("SecretRef")
+            if key == "secretName" and isinstance(inner, str):
+                yield where, inner
+            elif refers and isinstance(inner, Mapping) and isinstance(inner.get("name"), str):
+                yield f"{where}.name", inner["name"]
+            else:
+                yield from named_secrets(inner, where)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from named_secrets(inner, f"{path}[{index}]")
+
+
+async def forbidden_secrets(api: Api, request: Mapping[str, Any]) -> Sequence[Finding]:
+    """Return a finding for each Secret that an admission request newly refers to and its author may not get.
+
+    Raises ApiError and ApiUnavailable: then the API server does what the webhook's failurePolicy says.
+    """
+    if request["operation"] not in ("CREATE", "UPDATE") or request["object"]["metadata"].get("deletionTimestamp"):
+        return ()
+    known = {name for _, name in named_secrets((request.get("oldObject") or {}).get("spec"))}
+    new = {path: name for path, name in named_secrets(request["object"].get("spec")) if name not in known}
+    names = sorted(set(new.values()))
+    answers = await asyncio.gather(*(_may_get(api, request, name) for name in names))
+    allowed = dict(zip(names, answers, strict=True))
+    user = request["userInfo"].get("username", "")
+    return [
+        Finding(
+            "SecretForbidden",
+            path,
+            f"user {user!r} may not get Secret {name!r}, which jobs would read; grant the right, or apply the manifest "
+            "as a user who has it",
+        )
+        for path, name in new.items()
+        if not allowed[name]
+    ]
+
+
+async def _may_get(api: Api, request: Mapping[str, Any], name: str) -> bool:
+    user = request["userInfo"]
+    attributes = {
+        "namespace": request["namespace"],
+        "verb": "get",
+        "version": "v1",
+        "resource": "secrets",
+        "name": name,
+    }
+    spec: Object = {
+        "user": user.get("username"),
+        "uid": user.get("uid"),
+        "groups": user.get("groups"),
+        "extra": user.get("extra"),
+        "resourceAttributes": attributes,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {key: value for key, value in spec.items() if value},
+    }
+    answer = await api.create("SubjectAccessReview", None, review)
+    return bool(answer["status"].get("allowed"))
+
+
+# The answer to an AdmissionReview (``admission.k8s.io/v1``), as a pure function of it and the observed state.
+
+
+_WARNING: Final = 250
+"""Longest warning in characters: API servers cut them at 256."""
+_NOTHING: Final = Gathered(())
+
+
+def answer(review: Object, there: Lookup | None, found_before: Sequence[Finding] = ()) -> Object:
+    """Return the review with its response; ``found_before``: findings of other checks of the object.
+
+    ``there``: the observed state; None while the operator starts: then only the resource itself is checked. Raises
+    KeyError or TypeError if ``review`` is not an AdmissionReview.
+    """
+    request = review["request"]
+    found = [*found_before, *_found(request, there)]
+    denials = [each for each in found if each.denies]
+    response: Object = {"uid": request["uid"], "allowed": not denials}
+    warnings = [_short(str(each)) for each in found if not each.denies]
+    if warnings:
+        response["warnings"] = warnings
+    if denials:
+        causes = [{"reason": "FieldValueInvalid", "field": e.path, "message": e.message} for e in denials]
+        message = "; ".join(map(str, denials))
+        response["status"] = {"code": 422, "reason": "Invalid", "message": message, "details": {"causes": causes}}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def _found(request: Object, there: Lookup | None) -> Iterator[Finding]:
+    if request["operation"] not in ("CREATE", "UPDATE"):
+        return
+    new, old = request["object"], request.get("oldObject")
+    if new["metadata"].get("deletionTimestamp"):
+        return  # never block a deletion
+    if old is not None and old.get("spec") == new.get("spec"):
+        return  # no rule checks metadata
+    resource, before = _parsed(new), _parsed(old) if old is not None else None
+    if isinstance(resource, InvalidResource):
+        known = set(before.problems) if isinstance(before, InvalidResource) else set()
+        for problem in resource.problems:
+            yield Finding("InvalidSpec", problem.path, problem.message, denies=problem not in known)
+        return
+    earlier = before if isinstance(before, Resource) else None
+    for each in new_findings(resource, earlier, _NOTHING if there is None else there):
+        if there is not None or not each.reason.endswith("NotFound"):
+            yield each
+
+
+def _parsed(obj: Object) -> Resource | InvalidResource:
+    try:
+        return parse(obj)
+    except InvalidResource as error:
+        return error
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WARNING else f"{text[: _WARNING - 1]}…"

@@ -29,7 +29,7 @@ from kubothek.table.log.model.paths import parse_path, partition_path
 from kubothek.table.log.multi.members import Member
 from kubothek.table.path_columns import Mask, PathColumns, path_columns
 from kubothek.table.scan import statistics
-from kubothek.table.scan.bucket_pruning import by_bucket
+from kubothek.table.scan.plan import by_bucket
 from kubothek.table.skipping.prune.plan import Skipping
 
 MOST_FOOTERS: Final = 256

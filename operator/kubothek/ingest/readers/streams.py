@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Protocol
+from typing import IO, Any, Final, Protocol, cast
 
 import pyarrow as pa
 
-from kubothek.errors import SourceCorrupt
+from kubothek.errors import SourceCorrupt, SourceRefused
 from kubothek.ingest.model import UNPACKING, Compression, Unpacking
 from kubothek.ingest.readers.decoding import decoding
-from kubothek.ingest.readers.zips import open_zip
 
 _PIECE: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -156,3 +156,28 @@ def _line_start(raw: io.BufferedIOBase, position: int) -> int:
             return at + found + 1
         at += len(piece)
     return at
+
+
+# Zip archives from untrusted sources.
+
+
+DIRECTORY_BYTES: Final = 8 << 20
+"""Maximum bytes of an archive's directory of names and positions; in memory it takes some twenty times as much."""
+_DIRECTORY_SIZE: Final = 5
+
+
+def open_zip(name: str, file: io.RawIOBase | io.BufferedIOBase) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
+    """Return the archive and its files, without desktop metadata. Raises SourceRefused, and zipfile's errors."""
+    end: Any = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # as zipfile itself does
+    if end and end[_DIRECTORY_SIZE] > DIRECTORY_BYTES:
+        raise SourceRefused(
+            f"{name!r}: the directory of the Zip file has {end[_DIRECTORY_SIZE]} bytes, the limit is "
+            f"{DIRECTORY_BYTES}; pack fewer files"
+        )
+    archive = zipfile.ZipFile(cast("IO[bytes]", file))
+    return archive, [info for info in archive.infolist() if _is_file(info)]
+
+
+def _is_file(info: zipfile.ZipInfo) -> bool:
+    name = info.filename
+    return not (info.is_dir() or name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith("."))

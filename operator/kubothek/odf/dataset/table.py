@@ -8,8 +8,7 @@ from typing import Any
 
 from kubothek.table.indexes import Dialect, IndexChange, IndexKind
 from kubothek.table.layout import Layout
-from kubothek.table.skipping.change import SkippingChange
-from kubothek.table.skipping.model import NONE, SkippingState
+from kubothek.table.skipping.model import NONE, SkippingChange, SkippingState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

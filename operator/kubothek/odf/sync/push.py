@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kubothek.errors import DatasetNotFound, Diverged, InputError
-from kubothek.odf.chain import BrokenChain, read_chain
+from kubothek.errors import ChainCorrupt, DatasetNotFound, Diverged, InputError, ObjectNotFound
+from kubothek.odf.chain import BrokenChain, Stored, read_chain
 from kubothek.odf.dataset import Root
+from kubothek.odf.named import Named
+from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.sync.compare import Relation
-from kubothek.odf.sync.repository import Reach
+from kubothek.odf.sync.repository import Reach, Stream
 from kubothek.odf.sync.smart.pushing import push_smart
 from kubothek.odf.sync.stores import StoreRepository, push_store
 from kubothek.odf.sync.transfer import Told
 from kubothek.odf.sync.urls import parse
 from kubothek.odf.sync.web import Web, WebRepository
+from kubothek.storage import Store
+from kubothek.storage.hashed import hashed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +81,43 @@ def push_remote(
             remote.store, root.store, root.layout, blocks, at_once=reach.objects_at_once, told=told
         )
     return Pushed(relation=relation, head=head, created=theirs is None, blocks=len(blocks), objects=objects, bytes=size)
+
+
+# A client's push as a repository: its blocks in memory, and its objects where it uploaded them in our store.
+
+
+class PushedRepository:
+    """Committing a push is a pull from this repository: uploaded objects are found and hashed, and need no copy."""
+
+    url = "the push"
+
+    def __init__(self, blocks: Sequence[Stored], store: Store, layout: Layout) -> None:
+        """Raises ChainCorrupt without blocks."""
+        if not blocks:
+            raise ChainCorrupt("a push has at least one block")
+        self._head = blocks[-1].hash
+        self._blocks = {block.hash: block.data for block in blocks}
+        self._store = store
+        self._layout = layout
+
+    def head(self) -> Multihash:
+        """Return the last block received."""
+        return self._head
+
+    def block(self, block: Multihash) -> bytes:
+        """Return one of the blocks received."""
+        try:
+            return self._blocks[block]
+        except KeyError:
+            raise ObjectNotFound(str(block), self.url) from None
+
+    @contextmanager
+    def stream(self, named: Named, start: int) -> Iterator[Stream]:
+        """Raise ObjectNotFound: a pull asks only for objects that it did not find. Delete wrong bytes at the key."""
+        key = named.key(self._layout)
+        with hashed(self._store, key) as found:
+            wrong = found.digest != named.hash.digest  # a size other than the block's is not wrong
+        if wrong:
+            self._store.delete([key])
+        raise ObjectNotFound(key, self.url)
+        yield

@@ -12,8 +12,7 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import QueryInvalid, TransformInvalid, TransformTooLarge
-from kubothek.in_memory_database import in_memory_database
-from kubothek.odf.duckdb_rows import ENGINES
+from kubothek.odf.duckdb_rows import database_of
 from kubothek.odf.transform.dialect import respelled
 from kubothek.sql.statement import Node, Statement, parse
 
@@ -30,13 +29,7 @@ class Session:
         self.memory = memory
         self._numbers = count()
         self._problem: Exception | None = None
-        self._database = in_memory_database(
-            lock_configuration=True,
-            memory_limit=memory,
-            temp_directory="" if scratch is None else str(scratch / "duckdb"),
-            integer_division=ENGINES[engine],
-            **settings,
-        )
+        self._database = database_of(engine, memory, scratch, **settings)
 
     def close(self) -> None:
         """Close the database; nothing can be read afterwards."""

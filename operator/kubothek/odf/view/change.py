@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kubothek.table.indexes import IndexChange
 from kubothek.table.log import PartitionFile
-from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.model import SkippingChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

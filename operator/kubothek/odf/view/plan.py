@@ -17,10 +17,10 @@ from kubothek.table.files import PartitionedWriter
 from kubothek.table.indexes import Dialect, IndexChange, IndexKind
 from kubothek.table.layout import Layout
 from kubothek.table.log import PartitionFile, Snapshot
-from kubothek.table.operations.gathering import Gathered, Gatherer, Gathering
 from kubothek.table.operations.rows import stored_after
+from kubothek.table.operations.written import Gathered, Gatherer, Gathering
 from kubothek.table.schema import with_nulls
-from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.model import SkippingChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

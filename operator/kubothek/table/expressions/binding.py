@@ -18,8 +18,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.errors import FilterInvalid
-from kubothek.table.expressions.moments import parse_date, parse_timestamp
-from kubothek.table.expressions.terms import NULL_TESTS, PATTERNS, SETS, Literal, Op, Term, never, place
+from kubothek.table.expressions.terms import (
+    NULL_TESTS,
+    PATTERNS,
+    SETS,
+    Literal,
+    Op,
+    Term,
+    never,
+    parse_date,
+    parse_timestamp,
+    place,
+)
 from kubothek.table.schema import type_name
 
 _MOST_DIGITS: Final = 400

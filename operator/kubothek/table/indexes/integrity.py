@@ -8,8 +8,7 @@ from typing import Final
 
 from kubothek.errors import IndexStale, ObjectNotFound
 from kubothek.storage import Store
-from kubothek.table.indexes.model import IndexFile
-from kubothek.table.indexes.names import digest_in, digest_of
+from kubothek.table.indexes.model import IndexFile, digest_in, digest_of
 
 _PIECE: Final = 1 << 20
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from kubothek.errors import IndexStale, ObjectNotFound, PreconditionFailed
 from kubothek.storage import Store
-from kubothek.table.indexes import names
+from kubothek.table.indexes import model
 from kubothek.table.indexes.entries import LABEL, LABEL_TYPE, VALUE, no_entries, sort_distinct
 from kubothek.table.indexes.integrity import check_bytes
 from kubothek.table.indexes.model import Dialect
@@ -91,9 +91,9 @@ def from_legacy(column: str, index: Mapping[str, Any], stored: pa.DataType) -> p
 def write(store: Store, uuid: str, column: str, entries: pa.Table, file_type: pa.DataType, moment: datetime) -> str:
     """Store sorted entries as an index file under a new key, and return the key."""
     data = render(column, entries, file_type)
-    digest = names.digest_of(memoryview(data))
+    digest = model.digest_of(memoryview(data))
     while True:
-        key = names.kartothek_key(uuid, column, moment, digest)
+        key = model.kartothek_key(uuid, column, moment, digest)
         try:
             store.put_if_absent(key, memoryview(data))
         except PreconditionFailed:

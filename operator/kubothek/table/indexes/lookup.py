@@ -21,8 +21,7 @@ from kubothek.table.expressions.terms import Op, is_nan
 from kubothek.table.indexes import kartothek
 from kubothek.table.indexes.entries import LABEL, VALUE, texts, with_labels
 from kubothek.table.indexes.kartothek import PARTITION, from_legacy
-from kubothek.table.indexes.model import IndexFile, IndexState
-from kubothek.table.indexes.names import digest_in
+from kubothek.table.indexes.model import IndexFile, IndexState, digest_in
 from kubothek.table.indexes.object_cache import Opened, OpenedFile, opened
 from kubothek.table.indexes.types import bound_of, is_indexable
 from kubothek.table.untrusted_parquet import DAMAGED

@@ -17,8 +17,7 @@ from kubothek.storage import Store
 from kubothek.table.indexes import kartothek, native
 from kubothek.table.indexes.compact import stream, tidied
 from kubothek.table.indexes.entries import labels_in, merge, no_entries, sort_distinct, with_labels
-from kubothek.table.indexes.model import NO_CHANGE, Collected, IndexChange, IndexKind, IndexState
-from kubothek.table.indexes.names import digest_in
+from kubothek.table.indexes.model import NO_CHANGE, Collected, IndexChange, IndexKind, IndexState, digest_in
 from kubothek.table.indexes.native import Manifest
 from kubothek.table.indexes.reading import collect_from_files
 from kubothek.table.indexes.types import check_indexable, file_type, is_indexable

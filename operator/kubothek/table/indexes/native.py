@@ -21,7 +21,7 @@ from kubothek.errors import IndexStale, InputError, InvalidKey, ObjectNotFound
 from kubothek.storage import Store
 from kubothek.storage.foreign_keys import check_foreign_keys
 from kubothek.table.checked_types import checked
-from kubothek.table.indexes import names
+from kubothek.table.indexes import model
 from kubothek.table.indexes.entries import LABEL, LABEL_TYPE, VALUE
 from kubothek.table.indexes.integrity import check_bytes, check_rows, check_size, check_stream
 from kubothek.table.indexes.model import IndexFile, Merged
@@ -84,7 +84,7 @@ def read_manifest(store: Store, key: str) -> Manifest:
 def write_manifest(store: Store, uuid: str, manifest: Manifest) -> str:
     """Write the manifest under a new key and return the key."""
     data = manifest.render()
-    key = names.new_manifest_key(uuid, manifest.column, names.digest_of(data))
+    key = model.new_manifest_key(uuid, manifest.column, model.digest_of(data))
     store.put(key, data)
     return key
 
@@ -184,7 +184,7 @@ class _Part:
         self._flush()
         self._writer.close()
         data = self._sink.getvalue()
-        key = names.new_file_key(uuid, column, names.digest_of(memoryview(data)))
+        key = model.new_file_key(uuid, column, model.digest_of(memoryview(data)))
         store.put(key, memoryview(data))
         assert self._first is not None and self._last is not None, "a part without rows is not stored"  # noqa: PT018
         return IndexFile(key, self.rows, data.size, low_bound(self._first), high_bound(self._last))

@@ -23,7 +23,6 @@ from kubothek.storage import Store
 from kubothek.table.indexes.model import Dialect
 from kubothek.table.indexes.report import IndexReport, report
 from kubothek.table.log.actions import convert, tombstone
-from kubothek.table.log.consistency import require_sound_ledger
 from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
 from kubothek.table.log.history.tags import retag, versions_of
@@ -36,7 +35,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
-from kubothek.table.log.settle import CommitBackoff, look, settle_thoroughly, unadopted
+from kubothek.table.log.settle import CommitBackoff, look, require_sound_ledger, settle_thoroughly, unadopted
 from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
 
 PATIENCE: Final = timedelta(minutes=5)

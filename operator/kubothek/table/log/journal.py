@@ -234,7 +234,7 @@ class Journal:
         Raises StoreUnavailable if the store has answered no swap for some time. The commit may have happened.
         """
         record, head, data = prepared.record, prepared.head, prepared.data
-        if (etag := self._swap(data, None if on is None else on.etag)) is None:
+        if (etag := self._swap.compare_and_swap(data, None if on is None else on.etag)) is None:
             return None
         if on is not None and on.etag is None:
             self._drop_packed_head()

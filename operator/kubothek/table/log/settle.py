@@ -8,14 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
-from kubothek.errors import Contended, HeadMissing
+from kubothek.errors import Contended, Diverged, HeadMissing
+from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.interop.foreign import adopt, preview, understood
 from kubothek.table.log.interop.recover import note_lost, recover
-from kubothek.table.log.journal import Journal, Observed
+from kubothek.table.log.journal import Draft, Journal, Observed
 from kubothek.table.log.legacy_heads import require_writable
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.record import Record
+from kubothek.table.log.prepare.draft import require_no_drift
 from kubothek.words import duration
 
 _FIRST_PAUSE: Final = 0.02
@@ -128,3 +131,71 @@ def look(journal: Journal, observe: Callable[[], Observed | None] | None = None)
 def _is_head(seen: Observed | None) -> bool:
     """Return whether it is the JSON head. A packed one counts only while the dataset never had a JSON head."""
     return seen is not None and seen.etag is not None
+
+
+# How commits reach the head of a dataset: directly here, or through the head of its cube
+# (multi/cube_head_target.py).
+
+
+Look = Callable[[], Observed | None]
+
+
+class Way(Protocol):
+    """What a log and its transactions need of a commit target."""
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the dataset."""
+
+    def settled(
+        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+    ) -> Observed | None:
+        """Settle as :func:`kubothek.table.log.settle.settled` does."""
+
+    def shown(self) -> tuple[Snapshot | None] | None:
+        """Return the snapshot that readers of the cube see; (None,) if it is not a member, None if there is no cube."""
+
+    def publish(
+        self,
+        draft: Draft,
+        on: Observed | None,
+        *,
+        before_swap: Callable[[Record], None] | None = None,
+        after_swap: Callable[[str], None] | None = None,
+    ) -> Observed | None:
+        """Publish as :meth:`Journal.publish` does."""
+
+
+class DatasetHeadTarget:
+    """The commit target of a dataset that belongs to no cube."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.publish = journal.publish
+
+    def settled(
+        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+    ) -> Observed | None:
+        """Return the head with nothing left to settle."""
+        return settled(self.journal, patience, first_look, adopts=adopts)
+
+    def shown(self) -> None:
+        """Return None: there is no cube."""
+
+
+# Check that what other programs see of a ledger agrees with its head.
+
+
+def require_sound_ledger(journal: Journal, seen: Observed | None) -> None:
+    """Raise Drift if the table is not the view of the chain, Diverged if ``refs/head`` names another chain's block.
+
+    A foreign head that was not adopted yet is not checked. Costs one request for a ledger, none for other datasets.
+    """
+    if seen is None or seen.marker is None or seen.head.chain is None or seen.head.tombstone:
+        return
+    require_no_drift(seen.head)
+    if (named := journal.stray_ref(seen)) is not None:
+        raise Diverged(
+            f"refs/head of the ledger {journal.uuid!r} names block {named}, which no commit of this dataset left; the "
+            "next commit adopts it if it continues the chain; otherwise the commit fails and reports why"
+        )

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 
 from kubothek.errors import Conflict, DatasetDeleted, ForeignOverwrite, IdReused, ObjectNotFound, StoreError
-from kubothek.table.log.commit_target import Way
 from kubothek.table.log.deadline import Pace
 from kubothek.table.log.history.snapshot import Snapshot, live_head, snapshot_of
 from kubothek.table.log.journal import Journal, Observed
@@ -20,10 +19,9 @@ from kubothek.table.log.model.head import Head
 from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.ownership import Claim
-from kubothek.table.log.prepare.conflict import touches
-from kubothek.table.log.prepare.draft import draft, require_valid
+from kubothek.table.log.prepare.draft import draft, require_valid, touches
 from kubothek.table.log.records import chain
-from kubothek.table.log.settle import CommitBackoff
+from kubothek.table.log.settle import CommitBackoff, Way
 from kubothek.tracing import span
 
 

@@ -14,19 +14,18 @@ import pyarrow as pa
 from kubothek.errors import DatasetNotFound
 from kubothek.storage import Store
 from kubothek.table.log.dataset_log import DatasetLog
-from kubothek.table.log.history.presence import absent
 from kubothek.table.log.history.snapshot import Snapshot
+from kubothek.table.log.history.versions import absent
 from kubothek.table.log.model.changes import Change, Operation
 from kubothek.table.log.model.head import Head
 from kubothek.table.log.model.paths import parse_path, partition_path
 from kubothek.table.log.settings import read_settings
 from kubothek.table.log.transaction import Transaction
-from kubothek.table.skipping.change import SkippingChange
 from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files
 from kubothek.table.skipping.collect.collectors import Describing, entry_schema, usable
 from kubothek.table.skipping.entries import EntrySchema, wish_id
 from kubothek.table.skipping.indexes import check
-from kubothek.table.skipping.model import NONE, Part, SkippingState, require_footer_key
+from kubothek.table.skipping.model import NONE, Part, SkippingChange, SkippingState, require_footer_key
 from kubothek.table.skipping.names import wish_of
 from kubothek.table.skipping.prune.entry_cache import opened
 from kubothek.table.skipping.refresh import merged

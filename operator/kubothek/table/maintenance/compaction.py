@@ -40,7 +40,7 @@ from kubothek.table.maintenance.rewriting import Compacting, Compactor, Replaced
 from kubothek.table.maintenance.sizes import sizes
 from kubothek.table.operations.filters import bind, require_table
 from kubothek.table.scan.plan import plan
-from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.model import SkippingChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,13 @@ from typing import Final
 from kubothek.errors import DatasetNotFound, IndexStale, ObjectNotFound, PreconditionFailed, VersionIncomplete
 from kubothek.storage import Store
 from kubothek.table.indexes.integrity import check_object
-from kubothek.table.indexes.model import IndexKind
-from kubothek.table.indexes.names import digest_in
+from kubothek.table.indexes.model import IndexKind, digest_in
 from kubothek.table.indexes.native import read_manifest
 from kubothek.table.indexes.object_cache import OpenedFile
 from kubothek.table.indexes.report import IndexHealth, report
 from kubothek.table.log import DatasetLog, Head, Record, Snapshot
-from kubothek.table.log.history.presence import absent
 from kubothek.table.log.history.rebuild import rebuild
+from kubothek.table.log.history.versions import absent
 from kubothek.table.log.journal import Journal, Observed
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.markers import Marker

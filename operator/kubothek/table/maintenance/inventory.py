@@ -23,7 +23,6 @@ from kubothek.table.log import DatasetLog, Head, PartitionFile, Record, Snapshot
 from kubothek.table.log.file_sizes import measure
 from kubothek.table.log.model import keys
 from kubothek.table.log.records import chain
-from kubothek.table.maintenance.runs import runs
 
 _TYPES: Final[dict[str, pa.DataType]] = {
     "key": pa.string(),
@@ -47,7 +46,7 @@ class Inventory:
     ``commit``    key of the record that made the version; None if unknown
     ``files``     as :data:`FILES`; those of the version first, in its order
     ``versions``  that readers can request, ascending
-    ``garbage``   the last estimate (:mod:`~kubothek.table.maintenance.garbage`)
+    ``garbage``   the last estimate (:mod:`~kubothek.table.maintenance.health`)
     ``news``      number of records read that the stored inventory lacks; None: it was of no use
     """
 
@@ -217,3 +216,17 @@ def _render(inventory: Inventory) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(files.replace_schema_metadata(about), sink, compression="zstd")
     return sink.getvalue()
+
+
+# Ascending numbers as runs without gaps.
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last number of each run: 3, 5, 6, 7 are (3, 3) and (5, 7)."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found

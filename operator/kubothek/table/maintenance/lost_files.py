@@ -21,10 +21,10 @@ from kubothek.errors import ObjectNotFound, VersionIncomplete
 from kubothek.storage import Store
 from kubothek.table.checked_types import checked
 from kubothek.table.log import DatasetLog, Record, Snapshot
-from kubothek.table.log.history.presence import absent
+from kubothek.table.log.history.versions import absent
 from kubothek.table.log.model import keys
 from kubothek.table.log.records import chain
-from kubothek.table.maintenance.runs import runs
+from kubothek.table.maintenance.inventory import runs
 
 _SHOWN: Final = 3
 _LEAST_SAMPLE: Final = 4

@@ -9,11 +9,11 @@ from typing import Any
 
 from kubothek.storage import Store
 from kubothek.table.log import Change, DatasetLog, Operation
-from kubothek.table.skipping.change import SkippingChange
 from kubothek.table.skipping.collect.collectors import entry_schema
 from kubothek.table.skipping.entries import KEY, MODIFIED
 from kubothek.table.skipping.files.reading import load
 from kubothek.table.skipping.files.writing import modified
+from kubothek.table.skipping.model import SkippingChange
 from kubothek.table.skipping.refresh import merged
 
 

@@ -14,15 +14,13 @@ before anything is written.
 
 from __future__ import annotations
 
-from kubothek.table.operations.append import append
 from kubothek.table.operations.delete import delete
-from kubothek.table.operations.overwrite import fitting, overwrite
+from kubothek.table.operations.overwrite import fitting, overwrite, rollback
 from kubothek.table.operations.replace import check_replace, replace, require_met
 from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten, rewrite_here
-from kubothek.table.operations.rollback import rollback
 from kubothek.table.operations.rows import Check, Rows, write_rows
 from kubothek.table.operations.update import parse_values, update
-from kubothek.table.operations.written import Written
+from kubothek.table.operations.written import Written, append
 
 __all__ = [
     "Check",

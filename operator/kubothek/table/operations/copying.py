@@ -14,7 +14,7 @@ from kubothek.table.files import Observer, PartitionedWriter
 from kubothek.table.layout import Layout
 from kubothek.table.log import Head, Snapshot
 from kubothek.table.log.model.head import TABLE
-from kubothek.table.operations.gathering import Gatherer, Gathering
+from kubothek.table.operations.written import Gatherer, Gathering
 from kubothek.table.scan.read import open_files
 
 

@@ -12,7 +12,7 @@ from kubothek.table.log.records import parallel
 from kubothek.table.operations import filters
 from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten, count_matches
 from kubothek.table.scan.plan import PlannedFile, plan
-from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.model import SkippingChange
 
 
 def delete(

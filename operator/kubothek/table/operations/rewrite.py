@@ -22,7 +22,7 @@ from kubothek.table.expressions import Predicate
 from kubothek.table.log import PartitionFile
 from kubothek.table.operations.copying import Copying
 from kubothek.table.operations.filters import surely
-from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.written import Gathered
 from kubothek.table.scan.plan import PlannedFile
 from kubothek.table.scan.read import read_failure
 

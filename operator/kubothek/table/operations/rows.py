@@ -15,9 +15,8 @@ from kubothek.table.expressions import Predicate
 from kubothek.table.files import PartitionedWriter
 from kubothek.table.layout import Layout
 from kubothek.table.log import Snapshot
-from kubothek.table.operations.gathering import Gathering
 from kubothek.table.operations.replace import require_met
-from kubothek.table.operations.written import Written
+from kubothek.table.operations.written import Gathering, Written
 from kubothek.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
 from kubothek.table.schema import conform, fitted, merge, normalise, with_nulls, without_time_zones
 from kubothek.table.time_zones import zones_after, zones_in, zones_of

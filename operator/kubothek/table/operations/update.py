@@ -21,7 +21,7 @@ from kubothek.table.operations import filters
 from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten
 from kubothek.table.scan.plan import plan
 from kubothek.table.schema import type_name
-from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.model import SkippingChange
 
 Values = Mapping[str, Any]
 """New value by column, as a Python object; None is NULL."""

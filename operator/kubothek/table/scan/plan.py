@@ -9,22 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import compress
+from itertools import compress, product
+from math import prod
 from operator import and_, or_
-from typing import Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kubothek.errors import LayoutInvalid
 from kubothek.storage import Store
-from kubothek.table.expressions import TRUE, Predicate, Range, Term, intervals
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.expressions import TRUE, Op, Predicate, Range, Term, intervals
 from kubothek.table.indexes import lookup_interval
+from kubothek.table.layout import Layout
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.model.head import Head
 from kubothek.table.log.model.paths import parse_path, partition_path
 from kubothek.table.path_columns import Mask, PathColumns, path_columns
 from kubothek.table.scan import statistics
-from kubothek.table.scan.bucket_pruning import by_bucket
+from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.skipping.prune.plan import Skipping
 
 _FOOTERS: Final = range(2, 10_001)
@@ -210,3 +215,63 @@ def _by_statistics(
 
 def _known(key: str, schema: pa.Schema) -> Mapping[str, Range]:
     return {name: Range.of(value) for name, value in parse_path(partition_path(key), schema).items()}
+
+
+# Pruning by bucket: files of the table's current bucketing whose bucket a filter excludes are dropped.
+
+
+_MOST_COMBINATIONS: Final = 256
+"""Maximum number of combinations of column values that are hashed for one filter."""
+
+
+def by_bucket(may: Mask, head: Head, schema: pa.Schema, terms: Sequence[Term]) -> Mask:
+    """Return the files of ``may`` (one flag a file, in head order) that may hold rows for which all terms are TRUE.
+
+    The terms are bound. Files without a bucket, or of an older layout, stay.
+    """
+    try:
+        bucketing = Bucketing.of(Layout.of(head), schema)
+    except LayoutInvalid:  # writers report it; reading is still possible
+        return may
+    if bucketing is None or (wanted := _wanted(bucketing, terms)) is None:
+        return may
+    found = bucketing.read(pa.array(compress(head.partitions, may.tobytes()), pa.string()))
+    keep = pc.or_(found.is_null(), pc.is_in(found, value_set=pa.array(sorted(wanted), pa.int32())))
+    left = may.copy()
+    left[may] = np.asarray(keep)
+    return left
+
+
+def _wanted(bucketing: Bucketing, terms: Sequence[Term]) -> set[int] | None:
+    """Return the possible buckets, if the terms fix the values of all bucket columns and these are few; else None."""
+    values = [_values(name, terms) for name, _ in bucketing.columns]
+    if any(each is None for each in values) or prod(len(each or ()) for each in values) > _MOST_COMBINATIONS:
+        return None
+    names = [name for name, _ in bucketing.columns]
+    rows = product(*(each or () for each in values))
+    return {bucketing.bucket_of(dict(zip(names, row, strict=True))) for row in rows}
+
+
+def _values(column: str, terms: Sequence[Term]) -> tuple[Any, ...] | None:
+    for term in terms:
+        if term.column == column and term.op is Op.IN:
+            return tuple(term.value)
+        if term.column == column and term.op in (Op.EQ, Op.IS_NULL):
+            return (term.value,)
+    return None
+
+
+# The savings of a query plan, in the terms of Xskipper's API: skipped data files and their bytes.
+
+
+def skipped(store: Store, snapshot: Snapshot, where: Predicate, planned: Plan) -> Skipped:
+    """Return the savings of the plan for ``where``. Lists the dataset's files for their sizes.
+
+    A missing file counts as zero bytes.
+    """
+    head = snapshot.head
+    there = {info.key: info.size for info in store.list(f"{head.uuid}/")}
+    asked = {column.lower() for column in where.columns}
+    indexed = {column.lower() for each in head.skipping.indices for column in each.columns}
+    sizes = {key: there.get(key, 0) for key in head.files().values()}
+    return Skipped.of((file.key for file in planned.files), sizes, is_skippable=bool(asked & indexed))

@@ -15,12 +15,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kubothek.errors import SkippingUnreadable
+from kubothek.errors import SkippingInvalid, SkippingUnreadable
 from kubothek.storage import Store
 from kubothek.table.skipping.entries import KEY, MODIFIED, EntrySchema, wish_id
+from kubothek.table.skipping.files.encryption import MasterKeys
 from kubothek.table.skipping.files.reading import load
 from kubothek.table.skipping.files.writing import modified, write
-from kubothek.table.skipping.model import Encryption, Part
+from kubothek.table.skipping.indexes import check
+from kubothek.table.skipping.model import Encryption, Part, SkippingState, require_footer_key
 from kubothek.table.skipping.names import wish_of
 
 Holds = Callable[[str], bool]
@@ -211,3 +213,25 @@ def _is_cheap(parts: Sequence[Part]) -> bool:
 def _size_class(part: Part) -> int:
     """Return the size class; parts of one class differ in their rows by a factor of four at most."""
     return (max(part.rows, 1).bit_length() - 1) // 2
+
+
+# The initial skipping metadata of a table: its first commit also describes the files that it adds.
+
+
+def beginning(
+    store: Store, wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
+) -> SkippingState | None:
+    """Return ``wish`` if a table of this stored schema can have all its indices and every key is available; else None.
+
+    Rows matter more than their metadata: a commit that only changes definitions
+    (:mod:`kubothek.table.log.update_skipping`) reports what is invalid.
+    """
+    labels = {each.key for each in wish.indices if each.key is not None}
+    try:
+        check(wish.indices, schema, partition_keys)
+        require_footer_key(wish)
+        if wish.encryption is not None:
+            MasterKeys.of(store).require({wish.encryption.footer_key, *labels})
+    except (SkippingInvalid, SkippingUnreadable):
+        return None
+    return wish if wish.indices else None

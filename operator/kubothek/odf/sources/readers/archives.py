@@ -9,7 +9,7 @@ from typing import cast
 
 from kubothek.errors import SourceCorrupt, SourceNotFound
 from kubothek.ingest.readers.decoding import decoding
-from kubothek.ingest.readers.zips import open_zip
+from kubothek.ingest.readers.streams import open_zip
 from kubothek.odf.sources.readers.globs import matcher
 
 

@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import InputError, LakeError, QueryInvalid
-from kubothek.in_memory_database import in_memory_database, quoted
-from kubothek.odf.duckdb_rows import ENGINES, cast, for_duckdb
+from kubothek.in_memory_database import quoted
+from kubothek.odf.duckdb_rows import ENGINES, cast, database_of, for_duckdb
 from kubothek.odf.sources.readers.coerce import uuids_of
 from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.sql import Limits
@@ -79,14 +79,7 @@ class _Run:
         self._problem: LakeError | None = None  # raised by the input rows; DuckDB would keep only its text
         spill = TemporaryDirectory(prefix="kubothek-preprocess-", ignore_cleanup_errors=True)
         self._spill = Path(self._stack.enter_context(spill))
-        self._database = self._stack.enter_context(
-            in_memory_database(
-                lock_configuration=True,
-                memory_limit=limits.memory,
-                temp_directory=str(self._spill / "duckdb"),
-                integer_division=ENGINES[engine],
-            )
-        )
+        self._database = self._stack.enter_context(database_of(engine, limits.memory, self._spill))
 
     def start(self, steps: Sequence[SqlQueryStep], rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """Check all queries, then run them. Raises QueryInvalid, what the rows raise, and OSError on a full disk."""

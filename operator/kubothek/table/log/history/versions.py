@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from kubothek.errors import VersionIncomplete, VersionNotFound
-from kubothek.table.log.history.presence import absent
+from kubothek.errors import ObjectNotFound, VersionIncomplete, VersionNotFound
+from kubothek.storage import Store
 from kubothek.table.log.journal import Journal, Observed
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.head import Head
 from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Record, utc
-from kubothek.table.log.records import chain, down_to, records_from
+from kubothek.table.log.records import chain, down_to, parallel, records_from
 
 _SHOWN: Final = 5
 
@@ -159,3 +159,32 @@ class History:
 def missing_files(journal: Journal, head: Head, wanted: Sequence[str]) -> list[str]:
     """Return those of these data files that do not exist: a request each if they are few, else one listing."""
     return absent(journal.store, keys.data_prefix(journal.uuid, head.table), wanted)
+
+
+# Which of the objects that something names do not exist.
+
+
+_STAT_LIMIT: Final = 200
+
+
+def absent(store: Store, prefix: str, wanted: Iterable[str]) -> list[str]:
+    """Return those of these keys that do not exist, in order: a request each if they are few, else a listing.
+
+    ``prefix`` is what is listed. Keys outside of it are safe: a key that the listing lacks gets a request. Memory grows
+    with ``wanted``, not with the number of objects.
+    """
+    left = dict.fromkeys(wanted)
+    if len(left) > _STAT_LIMIT:
+        for info in store.list(prefix):
+            left.pop(info.key, None)
+            if not left:
+                break
+    return [key for key in parallel(lambda key: _absent(store, key), list(left)) if key]
+
+
+def _absent(store: Store, key: str) -> str | None:
+    try:
+        store.stat(key)
+    except ObjectNotFound:
+        return key
+    return None

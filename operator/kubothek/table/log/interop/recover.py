@@ -20,7 +20,6 @@ from kubothek.table.log.metadata_commit import noted
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import Operation, PartitionFile
 from kubothek.table.log.model.deltas import metadata_delta
-from kubothek.table.log.model.directories import recount
 from kubothek.table.log.model.head import (
     DIALECT,
     HORIZON,
@@ -33,14 +32,14 @@ from kubothek.table.log.model.head import (
     TAGS,
     Head,
 )
+from kubothek.table.log.model.paths import recount
 from kubothek.table.log.model.record import Delta, Record, Totals, after, size_of
-from kubothek.table.log.prepare.conflict import conflicts, summary
+from kubothek.table.log.prepare.draft import conflicts, summary
 from kubothek.table.log.prepare.indexing import index_delta, index_metadata, indices_after
 from kubothek.table.log.prepare.skipping import skipping_after, skipping_metadata
 from kubothek.table.log.records import records_from
 from kubothek.table.schema import merge
-from kubothek.table.skipping.change import SkippingChange
-from kubothek.table.skipping.model import Part
+from kubothek.table.skipping.model import Part, SkippingChange
 
 
 class _NotMergeableError(Exception):

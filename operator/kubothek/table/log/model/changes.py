@@ -14,7 +14,7 @@ from kubothek.table.expressions import Predicate
 from kubothek.table.indexes.model import NO_CHANGE, IndexChange
 from kubothek.table.log.model.ledgers import LedgerChange
 from kubothek.table.log.model.paths import parse_path
-from kubothek.table.skipping.change import NO_SKIPPING_CHANGE, SkippingChange
+from kubothek.table.skipping.model import NO_SKIPPING_CHANGE, SkippingChange
 
 
 class Operation(StrEnum):

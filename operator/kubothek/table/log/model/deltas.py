@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubothek.table.log.model.directories import recount
 from kubothek.table.log.model.head import COMMIT, SCHEMA, VERSION, Head
+from kubothek.table.log.model.paths import recount
 from kubothek.table.log.model.record import Delta
 
 _DERIVED = (VERSION, COMMIT)

@@ -24,8 +24,8 @@ from kubothek.storage.decompressing import decompress
 from kubothek.storage.foreign_keys import check_foreign_keys, foreign_key
 from kubothek.table.indexes.model import Dialect, IndexKind, IndexState
 from kubothek.table.log.model import keys
-from kubothek.table.log.model.directories import count
 from kubothek.table.log.model.ledgers import ChainNote
+from kubothek.table.log.model.paths import count
 from kubothek.table.skipping.model import NONE, SkippingState
 
 VERSION: Final = "kubothek_version"

@@ -7,7 +7,8 @@ A *partition path* is ``<column>=<value>/…``, each part percent-encoded, empty
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from typing import Final
 from urllib.parse import quote, unquote, unquote_to_bytes
@@ -88,3 +89,31 @@ def value_parser(data_type: pa.DataType) -> Callable[[str], PartitionValue]:
 
 def _requote(text: str) -> str:
     return quote(unquote(text), safe="")
+
+
+# Number of files in each directory of a table, from which its partitions are counted.
+#
+# A count reads every file; the update after a change reads only the files of the change. So a writer that commits
+# repeatedly counts once.
+
+
+def directory(key: str) -> str:
+    """Return the directory of a data file, which is the same for all files of a partition."""
+    return key.rpartition("/")[0]
+
+
+def count(keys: Iterable[str]) -> Counter[str]:
+    """Return the number of files in each directory."""
+    return Counter(map(directory, keys))
+
+
+def recount(before: Mapping[str, int], *, removed: Iterable[str], added: Iterable[str]) -> dict[str, int]:
+    """Return the numbers after these keys were removed and added, without empty directories."""
+    after = dict(before)
+    for place in map(directory, added):
+        after[place] = after.get(place, 0) + 1
+    for place in map(directory, removed):
+        after[place] -= 1
+        if not after[place]:
+            del after[place]
+    return after

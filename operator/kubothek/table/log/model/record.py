@@ -27,8 +27,8 @@ from kubothek.table.log.model.changes import (
     Partitions,
     ReadPredicate,
 )
-from kubothek.table.log.model.directories import directory
 from kubothek.table.log.model.ledgers import ChainMove
+from kubothek.table.log.model.paths import directory
 from kubothek.table.schema import parse_type, type_name
 
 _FORMAT: Final = 1

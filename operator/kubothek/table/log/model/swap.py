@@ -19,7 +19,7 @@ class HeadSwap:
         self._key = key
         self._unanswered = 0
 
-    def __call__(self, data: bytes, etag: str | None) -> str | None:
+    def compare_and_swap(self, data: bytes, etag: str | None) -> str | None:
         """Replace the head that has this ETag (None: create the head), and return the new ETag.
 
         None if the swap failed, or its answer was lost: read the head again. Raises StoreUnavailable after three

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kubothek.errors import CubeBroken
-from kubothek.table.log.commit_target import DatasetHeadTarget, Look, Way
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
 from kubothek.table.log.journal import Draft, Journal, Observed
 from kubothek.table.log.model.keys import OWN_ID_PREFIX
@@ -21,7 +20,7 @@ from kubothek.table.log.multi.publish import Step, Title, publish
 from kubothek.table.log.multi.settle import adopted, settled_cube
 from kubothek.table.log.multi.snapshots import is_at, present
 from kubothek.table.log.multi.spec import memberships
-from kubothek.table.log.settle import CommitBackoff, settled
+from kubothek.table.log.settle import CommitBackoff, DatasetHeadTarget, Look, Way, settled
 
 
 def way_of(journal: Journal, open_member: Open) -> Way:

@@ -88,7 +88,7 @@ class CubeJournal:
 
     def swap(self, head: CubeHead, on: SeenCube | None) -> SeenCube | None:
         """Replace the head that was read. None if the swap failed, or its answer was lost: read the head again."""
-        etag = self._swap(head.render(), None if on is None else on.etag)
+        etag = self._swap.compare_and_swap(head.render(), None if on is None else on.etag)
         return None if etag is None else self._remember(SeenCube(head, etag))
 
     def put_record(self, record: CubeRecord) -> None:

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from kubothek.table.log.journal import Journal
 from kubothek.table.log.model.head import SKIPPING, Head
-from kubothek.table.skipping.change import NO_SKIPPING_CHANGE, SkippingChange
 from kubothek.table.skipping.collect.collectors import entry_schema
 from kubothek.table.skipping.entries import wish_id
-from kubothek.table.skipping.model import NONE, SkippingState
+from kubothek.table.skipping.model import NO_SKIPPING_CHANGE, NONE, SkippingChange, SkippingState
 from kubothek.table.skipping.names import wish_of
 from kubothek.table.skipping.refresh import tidied
 

@@ -6,7 +6,9 @@ distinct texts of a column from its dictionary. Everything else comes from the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Self
@@ -17,7 +19,6 @@ import pyarrow.parquet as pq
 
 from kubothek.errors import SkippingInvalid
 from kubothek.storage import Store
-from kubothek.table.skipping.collect.background import Aside
 from kubothek.table.skipping.collect.footers import Footers, told_by_footers
 from kubothek.table.skipping.columns import path_of
 from kubothek.table.skipping.entries import Describer, EntrySchema, fields, wish_id
@@ -291,3 +292,45 @@ def _first(file: pq.ParquetFile, group: int, column: str) -> Any:
     found: Any = next(batches).column(0)
     dictionary = found.dictionary
     return dictionary if len(dictionary) else None
+
+
+# Work in parallel with the encoding of Parquet files, which mostly runs without Python's interpreter lock.
+
+
+_SMALL: Final = 1 << 20
+"""Below this many bytes, a call is cheaper in the calling thread."""
+_WAITING: Final = 64 << 20
+"""Maximum bytes that queued calls hold in memory: more than one row group."""
+
+
+class Aside:
+    """Executor of calls in order, large ones in a thread of its own. Their exceptions are raised later."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._bytes = 0
+
+    def run(self, call: Callable[[], None], size: int) -> None:
+        """Run a call that reads this many bytes, now or soon."""
+        if size < _SMALL and not self._waiting:
+            call()
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="describe")
+        self._waiting.append((self._pool.submit(call), size))
+        self._bytes += size
+        self._wait(_WAITING)
+
+    def finish(self) -> None:
+        """Wait until all calls have ended."""
+        self._wait(0)
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _wait(self, goal: int) -> None:
+        while self._waiting and (self._bytes > goal or self._waiting[0][0].done()):
+            call, size = self._waiting.popleft()
+            self._bytes -= size
+            call.result()
