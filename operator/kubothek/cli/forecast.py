@@ -29,8 +29,8 @@ from kubothek.cli.statements import wrong_statements
 from kubothek.cli.steps import Step, Verb
 from kubothek.errors import BucketNotFound, LakeError
 from kubothek.local.changes import changes
+from kubothek.local.loop import CLUSTER_ID
 from kubothek.local.manifests import Key
-from kubothek.local.runner import CLUSTER_ID
 from kubothek.table.log import Claim, DatasetLog
 from kubothek.words import count
 
