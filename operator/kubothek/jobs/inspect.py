@@ -87,20 +87,23 @@ def _look_at_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> C
 def _look(batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool) -> list[DatasetState]:
     def look(dataset: DatasetRef) -> DatasetState:
         log = translate.dataset_log(store, dataset, conditional_writes=conditional_writes)
-        return _state(store, log, dataset)
+        return inspected(store, log, dataset)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inspect") as pool:
         return list(pool.map(look, batch))
 
 
-def _state(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
-    """Settle the dataset and return its state; a dataset with another owner is only read."""
+def inspected(store: Store, log: DatasetLog, dataset: DatasetRef, *, writes: bool = True) -> DatasetState:
+    """Settle the dataset and return its state; a dataset with another owner is only read. Without ``writes`` nothing is
+    settled or stored. Raises StoreError.
+    """
     seen = translate.dataset_state(log.inspect())
     if seen.version is None or seen.problem is not None or seen.deleted:
         return _short(seen)
     try:
-        settle(log)
-        return _short(examined(store, log, dataset))
+        if writes:
+            settle(log)
+        return _short(examined(store, log, dataset, keeps=writes))
     except StoreError:
         raise
     except LakeError as error:
