@@ -21,8 +21,11 @@ def lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
 
-def everything(directory: Path) -> set[Path]:
-    return set(directory.rglob("*"))
+def everything(directory: Path) -> dict[Path, tuple[int, bytes]]:
+    """Time and content of each file, and each directory."""
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in directory.rglob("*")
+    }
 
 
 def test_lint_counts_what_is_valid(kubothek: Kubothek, project: Path) -> None:
@@ -288,6 +291,15 @@ def test_plan_refuses_a_parquet_source_whose_columns_do_not_fit(kubothek: Kuboth
     assert "SchemaMismatch: the columns of 'sources/new.parquet' do not match: not in the table: 'b'" in planned.out
     write(project, STORE, dataset("flights", "adopt: true\n  table: {schemaEvolution: Compatible}"), bad)
     assert kubothek("plan", "-f", "manifests").code == 0
+
+
+def test_plan_of_a_frozen_dataset_says_so(kubothek: Kubothek, project: Path) -> None:
+    frozen = dataset("flights").replace(
+        "name: flights}", "name: flights, annotations: {kubothek.io/reconcile: disabled}}"
+    )
+    write(project, STORE, frozen)
+    told = lines(kubothek("plan", "-f", "manifests").out)
+    assert told[-1] == "‖ suspended dataset/flights   the annotation kubothek.io/reconcile is disabled"
 
 
 def test_plan_as_data_has_an_action_for_each_resource(kubothek: Kubothek, project: Path) -> None:

@@ -56,3 +56,14 @@ def test_dry_run_does_not_retry_a_simulated_failure(tmp_path: Path) -> None:
     stalled = waiting.status.condition("Stalled")
     assert stalled is not None
     assert stalled.reason == "DependencyFailed"
+
+
+def test_dry_run_counts_an_interrupted_job_as_lost(tmp_path: Path) -> None:
+    loaded = load([write(tmp_path, STORE, dataset("flights"), commit("b", "flights"))])
+    states, key = states_of(loaded, tmp_path), Key("Commit", "default", "b")
+    interrupted = apply(loaded, states, NOW).resources[key]
+    assert isinstance(interrupted, Commit)
+    status = interrupted.status.model_copy(update={"attempt": 1, "observed_attempt": 1})
+    states[key].save(interrupted.model_copy(update={"status": status}))
+    _, recorded = rehearse(tmp_path, STORE, dataset("flights"), commit("b", "flights"))
+    assert recorded == ["lake-inspect-1", "b-2"]

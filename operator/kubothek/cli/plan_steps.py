@@ -9,7 +9,7 @@ from typing import Final
 from kubothek.api.commit import Commit
 from kubothek.api.conditions import state_of
 from kubothek.api.engine import Engine
-from kubothek.api.meta import Resource
+from kubothek.api.meta import FREEZE_ANNOTATION, Resource
 from kubothek.api.query import Query
 from kubothek.api.repository import Repository
 from kubothek.cli.steps import Outlook, Step, Verb
@@ -51,6 +51,8 @@ def _last(key: Key, resource: Resource) -> Step:
     """Return the step that the status of a resource tells after the dry run."""
     if isinstance(resource, Engine):
         return Step(key, Verb.KEEP, "runs jobs on this machine")
+    if resource.frozen:
+        return Step(key, Verb.SUSPENDED, f"the annotation {FREEZE_ANNOTATION} is disabled")
     state = state_of(resource.status)
     assert state is not None, "the dry run has reconciled every resource"
     if state.reason == "Suspended":
