@@ -142,27 +142,26 @@ class PlannedJobs:
         assert isinstance(owner, ObjectStore), "only ObjectStores have such jobs"
         store, url = self._open(key_of(owner)), owner.spec.url
         cubes = tuple(self._cube(owner.namespace, cube, store) for cube in job.cubes)
-        datasets = tuple(self._table(owner.namespace, dataset, store) for dataset in job.datasets)
+        datasets = tuple(jobs.DatasetState(uuid=ref.uuid) for ref in job.datasets)
+        if store is not None:
+            datasets = tuple(inspected(job.datasets, store, conditional_writes=True, writes=False))
+        for ref, state in zip(job.datasets, datasets, strict=True):
+            self._note_dataset(Key("Dataset", owner.namespace, ref.claim.owner.rpartition("/")[2]), state)
         self._known = {(key_of(owner), state.uuid): state for state in datasets} | self._known
         result = done(store=jobs.StoreState(conditional_writes=True), cubes=cubes, datasets=datasets)
         if store is None:
             return Outlook(Verb.CREATE, f"the directory {url.removeprefix('file:')}", result)
         return Outlook(Verb.KEEP, f"{url} can be read", result)
 
-    def _table(self, namespace: str, ref: jobs.DatasetRef, store: Store | None) -> jobs.DatasetState:
-        """Return the state of a dataset, and record it for its resource unless a problem blocks that."""
-        key, state = Key("Dataset", namespace, ref.claim.owner.rpartition("/")[2]), jobs.DatasetState(uuid=ref.uuid)
-        if store is not None:
-            log = translate.dataset_log(store, ref, conditional_writes=True)
-            state = inspected(store, log, ref, writes=False)
+    def _note_dataset(self, key: Key, state: jobs.DatasetState) -> None:
+        """Record the state of a dataset for its resource, unless a problem blocks that."""
         outlook = Outlook(Verb.KEEP, f"version {state.version}, {count(state.totals.rows, 'row')}")
         if state.version is None or state.deleted:
             dataset = self._applied.resources.get(key)
             ledger = dataset.spec.ledger if isinstance(dataset, Dataset) else None
             origin = "a Sync brings it" if ledger is not None and ledger.kind == "Copy" else "its first commit makes it"
-            outlook = Outlook(Verb.CREATE, f"nothing is at {ref.uuid!r} yet; {origin}")
+            outlook = Outlook(Verb.CREATE, f"nothing is at {state.uuid!r} yet; {origin}")
         self._record(key, Outlook() if state.problem else outlook)
-        return state
 
     def _cube(self, namespace: str, ref: jobs.CubeRef, store: Store | None) -> jobs.CubeState:
         """Return the state of a cube, and record it for its resource unless a problem blocks that."""
