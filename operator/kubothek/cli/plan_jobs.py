@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from kubothek.api.values import render_bytes
 from kubothek.api.verification import Verification
 from kubothek.cli.manifest_stores import reachable
 from kubothek.cli.plan_commits import commit_outlook
-from kubothek.cli.plan_ledgers import ledger_outlook
+from kubothek.cli.plan_ledgers import advanced, ledger_outlook
 from kubothek.cli.statements import wrong_statements
 from kubothek.cli.steps import Outlook, Verb, done, failed
 from kubothek.controller.context import LaunchJob
@@ -93,9 +94,7 @@ class PlannedJobs:
         home = Key("ObjectStore", owner.namespace, job.store.name)
         if isinstance(job, jobs.CommitJob | jobs.CubeJob):
             place = (home, job.dataset.uuid if isinstance(job, jobs.CommitJob) else job.cube.prefix)
-            outlook = commit_outlook(action, job, opened, first=place not in self._changed)
-            self._changed |= {place} if outlook.verb is Verb.COMMIT else set()
-            return outlook
+            return self._commit(place, commit_outlook(action, job, opened, first=place not in self._changed))
         if isinstance(job, jobs.LedgerJob | jobs.PollJob | jobs.TransformJob | jobs.SyncJob):
             place = (home, job.dataset.uuid)
             known = self._known.get(place) or jobs.DatasetState(uuid=job.dataset.uuid)
@@ -116,6 +115,17 @@ class PlannedJobs:
         if isinstance(owner, Query):
             return Outlook(Verb.CREATE, f"runs, and its rows become {owner.spec.result.target}")
         return Outlook(Verb.CHANGE, _OF_DATASETS[job.verb])
+
+    def _commit(self, place: tuple[Key, str], outlook: Outlook) -> Outlook:
+        """Note the change; of a ledger, report the records, so that what is derived from it is planned as well."""
+        if outlook.verb is not Verb.COMMIT:
+            return outlook
+        self._changed.add(place)
+        known = self._known.get(place)
+        if known is None or known.ledger is None:
+            return outlook
+        self._known[place] = advanced(known, (known.version or 0) + 1)
+        return replace(outlook, result=done(dataset=self._known[place]))
 
     # --- stores ---
 

@@ -28,13 +28,11 @@ def ledger_outlook(
     A plan assumes that polls, transformations and pulls bring new records, so that what follows them is
     planned as well. Raises LakeError for what the job would refuse.
     """
-    before = known.ledger or LedgerState(id=known.uuid, head=_AHEAD, blocks=1)
-    advanced = before.model_copy(update={"head": _AHEAD, "records": before.records or 1})
-    result = done(dataset=known.model_copy(update={"ledger": advanced}))
+    result = done(dataset=advanced(known, known.version))
     match job:
         case LedgerJob():
             verb, text = _chain(job, _opened(store, job.dataset.uuid))
-            return Outlook(verb, text, done(dataset=known.model_copy(update={"ledger": before})))
+            return Outlook(verb, text, done(dataset=known.model_copy(update={"ledger": _begun(known)})))
         case PollJob():
             ledger = owner.spec.ledger if isinstance(owner, Dataset) else None
             if ledger is not None and ledger.fetch is not None and ledger.fetch["kind"] == "Container":
@@ -44,8 +42,19 @@ def ledger_outlook(
             return _derivation(job, _opened(store, job.dataset.uuid), result)
     if job.direction == "Push":
         return Outlook(Verb.COMMIT, f"pushes to {job.remote.url} what is new")
-    pulled = known.model_copy(update={"ledger": advanced, "version": known.version or 1})
+    pulled = advanced(known, known.version or 1)
     return Outlook(Verb.COMMIT, f"pulls {job.remote.url} what is new", done(dataset=pulled))
+
+
+def advanced(known: DatasetState, version: int | None) -> DatasetState:
+    """Return the state, at this version, after a job that appends records to the chain."""
+    ledger = _begun(known)
+    ledger = ledger.model_copy(update={"head": _AHEAD, "records": ledger.records or 1})
+    return known.model_copy(update={"ledger": ledger, "version": version})
+
+
+def _begun(known: DatasetState) -> LedgerState:
+    return known.ledger or LedgerState(id=known.uuid, head=_AHEAD, blocks=1)
 
 
 def _chain(job: LedgerJob, there: Root | Derivative | None) -> tuple[Verb, str]:
