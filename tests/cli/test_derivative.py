@@ -245,4 +245,4 @@ def test_an_input_that_no_manifest_has_is_planned_as_blocked(kubothek: Kubothek,
     write(project, store=STORE, large=manifest("large", "planes", 100))
     planned = kubothek("plan", "-f", "manifests")
     assert planned.code == 1
-    assert "! blocked   dataset/large     InputMissing: no manifest has the input 'planes'" in planned.out
+    assert "! blocked   dataset/large     InputMissing: there is no valid Dataset 'planes'" in planned.out

@@ -219,6 +219,10 @@ def test_the_delays_are_derived_and_right_again_after_a_correction(
         "event_time,origin,wind_speed\n2013-01-01 10:00:00,EWR,25.0\n2013-01-01 23:00:00,JFK,3.5\n"
     )
     assert kubothek("put", *STORE, *sorted(sources.iterdir()), "--to", "sources/derivative/").code == 0
+    planned = kubothek("plan", *STORE, "-f", "examples/derivative/delays.yaml").out
+    assert [line.split()[-5:] for line in planned.splitlines() if line.startswith("> commit    dataset/delays ")] == [
+        ["all", "records", "of", "its", "inputs"]
+    ]
     ran = kubothek("run", *STORE, "-f", "examples/derivative/delays.yaml")
     assert ran.code == 0, ran.out + ran.err
     asked = ("query", *STORE, "--output", "csv", "SELECT carrier, windy, minutes FROM delays ORDER BY 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,8 +21,11 @@ def lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
 
-def everything(directory: Path) -> set[Path]:
-    return set(directory.rglob("*"))
+def everything(directory: Path) -> dict[Path, tuple[int, bytes]]:
+    """Time and content of each file, and each directory."""
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in directory.rglob("*")
+    }
 
 
 def test_lint_counts_what_is_valid(kubothek: Kubothek, project: Path) -> None:
@@ -116,9 +120,10 @@ def test_plan_checks_filters_before_anything_runs(kubothek: Kubothek, project: P
     assert lines(answer.out)[-5:] == [
         "= as it is  commit/first      is version 1 of dataset/flights",
         "! blocked   commit/one        FilterInvalid: no column 'b'; there are a",
-        "! blocked   commit/two        FilterInvalid: filter, character 4: expected a literal, found the end",
-        "> commit    commit/four       delete dataset/flights where b = 3",  # by then there may be such a column
         "! blocked   commit/three      FilterInvalid: no column 'b'; there are a",
+        "! blocked   commit/two        FilterInvalid: filter, character 4: expected a literal, found the end",
+        "! blocked   commit/four       DependencyFailed: Commit 'one' of spec.dependsOn failed; create it again under "
+        "the same name to continue",
     ]
 
 
@@ -158,18 +163,17 @@ def test_plan_tells_what_syncs_would_do_and_which_cannot(kubothek: Kubothek, pro
     for name, reason in (("over", "NotACopy"), ("out", "PushNotAllowed"), ("table", "NotALedger")):
         assert by_name[f"sync/{name}"].startswith("! blocked")
         assert f"{reason}: " in by_name[f"sync/{name}"]
-    assert by_name["sync/lost"].endswith(
-        "needs dataset/nowhere, which is not in these manifests: add its manifest with -f"
-    )
+    assert "DatasetNotFound: there is no valid Dataset 'nowhere'" in by_name["sync/lost"]
 
 
 def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> None:
     write(project, dataset("flights"), commit("a", "flights"), commit("b", "planes"))
-    missing = "which is not in these manifests: add its manifest with -f"
+    missing = "in namespace 'default': create it, or correct it if it is Stalled"
     assert lines(kubothek("plan", "-f", "manifests").out) == [
-        f"! blocked   dataset/flights  needs objectstore/lake, {missing}",
-        f"! blocked   commit/a         needs objectstore/lake, {missing}",
-        f"! blocked   commit/b         needs dataset/planes, {missing}",
+        f"! blocked   dataset/flights  ObjectStoreNotFound: there is no valid ObjectStore 'lake' {missing}",
+        "! blocked   commit/a         DependencyNotReady: Dataset 'flights' is not ready (ObjectStoreNotFound): its "
+        "status says what to do",
+        f"! blocked   commit/b         DatasetNotFound: there is no valid Dataset 'planes' {missing}",
     ]
 
 
@@ -190,7 +194,8 @@ def test_plan_after_a_run_says_what_an_edit_changes_and_when_it_takes_effect(kub
     )
     before = everything(project)
     answer = kubothek("plan", "-f", "manifests")
-    assert lines(answer.out) == [
+    told = [re.sub(r", \d{4}-[^)]+\)", ")", line) for line in lines(answer.out)]
+    assert told == [
         "= as it is  objectstore/lake  file:store can be read",
         "= as it is  engine/default    runs jobs on this machine",
         "~ change    dataset/flights   spec.table.targetFileSize: 128Mi → 1Gi (takes effect at the next write)",
@@ -198,7 +203,8 @@ def test_plan_after_a_run_says_what_an_edit_changes_and_when_it_takes_effect(kub
         "~ change    commit/a          spec.suspend: false → true (may be edited)",
         "= as it is  commit/a          is version 1 of dataset/flights",
         "= as it is  commit/b          is version 1 of dataset/flights",
-        "! blocked   commit/c          IdReused: the id 'default/a' was another change, version 1 of dataset/flights",
+        "! blocked   commit/c          IdReused: commit id 'default/a' of dataset 'flights' was used for another "
+        "change (version 1); give this one an id of its own",
         "‖ suspended commit/d          spec.suspend is true",
     ]
     assert answer.code == 1
@@ -285,6 +291,15 @@ def test_plan_refuses_a_parquet_source_whose_columns_do_not_fit(kubothek: Kuboth
     assert "SchemaMismatch: the columns of 'sources/new.parquet' do not match: not in the table: 'b'" in planned.out
     write(project, STORE, dataset("flights", "adopt: true\n  table: {schemaEvolution: Compatible}"), bad)
     assert kubothek("plan", "-f", "manifests").code == 0
+
+
+def test_plan_of_a_frozen_dataset_says_so(kubothek: Kubothek, project: Path) -> None:
+    frozen = dataset("flights").replace(
+        "name: flights}", "name: flights, annotations: {kubothek.io/reconcile: disabled}}"
+    )
+    write(project, STORE, frozen)
+    told = lines(kubothek("plan", "-f", "manifests").out)
+    assert told[-1] == "‖ suspended dataset/flights   the annotation kubothek.io/reconcile is disabled"
 
 
 def test_plan_as_data_has_an_action_for_each_resource(kubothek: Kubothek, project: Path) -> None:

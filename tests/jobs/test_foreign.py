@@ -14,7 +14,7 @@ from kubothek.api.jobs import ExitCode
 from kubothek.errors import EngineFailed
 from kubothek.jobs.transform import running_image
 from kubothek.local.errors import LocalError
-from kubothek.local.runner import running_engines
+from kubothek.local.loop import running_engines
 from tests.jobs.conftest import Here
 from tests.jobs.test_transform import LARGE, Lake, lake, refs, transform
 from tests.odf.engines.world import serving

@@ -12,8 +12,8 @@ from kubothek.controller.context import Settings
 from kubothek.controller.kinds import gcpolicy
 from kubothek.local.apply import Applied, apply, save, states_of
 from kubothek.local.context import LocalWorld, Objects
+from kubothek.local.loop import CLUSTER_ID
 from kubothek.local.manifests import Key, load
-from kubothek.local.runner import CLUSTER_ID
 from tests.local.manifests import STORE, write
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -49,7 +49,7 @@ def adopt(
     No data file is moved or deleted.
     """
     from kubothek.errors import DatasetNotFound
-    from kubothek.local.runner import CLUSTER_ID
+    from kubothek.local.loop import CLUSTER_ID
     from kubothek.table.log import Claim, DatasetLog, owner_of, take_claim
 
     claimed = owner or f"{CLUSTER_ID}/default/{dataset}"

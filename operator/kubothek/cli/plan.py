@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,7 @@ from kubothek.cli.run import tell_foreign
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek.api.meta import Resource
     from kubothek.cli.steps import Step
-    from kubothek.local.manifests import Key
 
 
 @click.command()
@@ -31,17 +28,21 @@ def plan(manifests: tuple[Path, ...], output: str, verbose: bool) -> int:
     Reads the manifests, the state of earlier runs, and the stores. Refuses a forbidden edit with the message of a
     cluster. Manifests of other API groups are skipped. Exit code 1 if a resource is blocked.
     """
-    from kubothek.cli.forecast import Forecaster
+    from kubothek.cli.plan_jobs import PlannedJobs
+    from kubothek.cli.plan_steps import steps_of
     from kubothek.cli.steps import Verb
     from kubothek.local.apply import apply, states_of
+    from kubothek.local.dry_run import DryRun
     from kubothek.local.manifests import load
 
-    loaded = load(manifests)
+    loaded, now = load(manifests), datetime.now(UTC)
     tell_foreign(loaded)
-    states = states_of(loaded, Path.cwd())
-    applied = apply(loaded, states, datetime.now(UTC))
-    with Forecaster(applied, Path.cwd()) as forecaster:
-        steps = [step for key in _in_order(applied.resources) for step in forecaster.steps(key)]
+    applied = apply(loaded, states_of(loaded, Path.cwd()), now)
+    with ExitStack() as held:
+        jobs = PlannedJobs(applied, Path.cwd(), held, now)
+        dry_run = DryRun(applied, jobs.simulate, now)
+        dry_run.run()
+    steps = list(steps_of(applied, dry_run.objects, jobs.outlooks))
     absent = list(applied.absent)
     if output in ("table", "wide"):
         width = max((len(str(step.key)) for step in steps), default=0)
@@ -68,24 +69,3 @@ def _object(step: Step) -> dict[str, str]:
         "action": str(step.verb),
         "reason": step.why,
     }
-
-
-def _in_order(resources: Mapping[Key, Resource]) -> list[Key]:
-    """Return the keys by kind; Commits and Queries after the Commits that they depend on."""
-    from kubothek.api.commit import Commit
-    from kubothek.api.query import Query
-    from kubothek.local.manifests import Key
-
-    needs = {
-        key: [Key("Commit", key.namespace, reference.name) for reference in resource.spec.depends_on]
-        for key, resource in resources.items()
-        if isinstance(resource, Commit | Query)
-    }
-    depth: dict[Key, int] = {}
-    try:
-        for key in TopologicalSorter(needs).static_order():
-            depth[key] = 1 + max((depth[other] for other in needs.get(key, ())), default=0)
-    except CycleError:  # the run reports it for these Commits
-        return list(resources)
-    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(key.kind for key in resources))}
-    return sorted(resources, key=lambda key: (kinds[key.kind], depth.get(key, 0)))

@@ -1,10 +1,12 @@
-"""Lines of a plan: what happens to a resource, and why."""
+"""Lines of a plan: what happens to a resource, and why; and what a job would do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kubothek.api.jobs import JobResult
+from kubothek.jobs.outcome import MESSAGE_LIMIT
 from kubothek.local.manifests import Key
 
 
@@ -36,3 +38,24 @@ class Step:
     key: Key
     verb: Verb
     why: str
+
+
+def done(**reported: object) -> JobResult:
+    """Return the least result of a job that succeeds, and what it reports."""
+    least = JobResult(outcome="Succeeded", reason="Succeeded", message="simulated by plan")
+    return least.model_copy(update=reported)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a job would do; without ``why`` it is not worth a line. ``result`` is what it would report."""
+
+    verb: Verb = Verb.KEEP
+    why: str = ""
+    result: JobResult = field(default_factory=done)
+
+
+def failed(reason: str, message: str) -> Outlook:
+    """Return the outlook of a job that fails for good."""
+    result = JobResult(outcome="Failed", reason=reason, message=message[:MESSAGE_LIMIT])
+    return Outlook(Verb.BLOCKED, f"{reason}: {message.partition(chr(10))[0]}", result)

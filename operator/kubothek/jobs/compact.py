@@ -34,11 +34,11 @@ def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
-    wish = _wish(job, log)
+    wish = wish_of(job, log)
     reporter.tell("Planning")
     if job.dry_run:
         plan = plan_compaction(store, log, log.snapshot(), wish)
-        outcome, message = _planned(plan), _forecast(plan)
+        outcome, message = _planned(plan), _intent(plan)
     else:
         done = compact(
             store,
@@ -54,7 +54,7 @@ def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, compact=outcome, dataset=state)
 
 
-def _wish(job: CompactJob, log: DatasetLog) -> Wish:
+def wish_of(job: CompactJob, log: DatasetLog) -> Wish:
     """Return what to compact. New files get the Dataset's current layout, so an edit of it takes effect."""
     return Wish(
         where=None if job.where is None else parse(job.where),
@@ -100,7 +100,7 @@ def _planned(plan: CompactionPlan) -> CompactOutcome:
     )
 
 
-def _forecast(plan: CompactionPlan) -> str:
+def _intent(plan: CompactionPlan) -> str:
     if not plan.bundles:
         return f"nothing to compact ({count(plan.files.files, 'file')})"
     return f"{_files(plan.rewritten)} of {plan.files.files:,} would be rewritten"

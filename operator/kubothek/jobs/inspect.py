@@ -46,7 +46,7 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
             return result
     waiting, looked_at = iter(sorted(job.datasets, key=lambda dataset: dataset.uuid)), 0
     while batch := list(islice(waiting, _BATCH)):
-        states = _look(batch, store, conditional_writes=found.conditional_writes)
+        states = inspected(batch, store, conditional_writes=found.conditional_writes)
         news = (state for state in states if job.known.get(state.uuid) != state.digest)
         result = result.model_copy(update={"datasets": (*result.datasets, *news)})
         looked_at += len(batch)
@@ -84,23 +84,28 @@ def _look_at_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> C
     )
 
 
-def _look(batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool) -> list[DatasetState]:
+def inspected(
+    batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool, writes: bool = True
+) -> list[DatasetState]:
+    """Return the states of datasets, in this order. Without ``writes`` nothing is settled or stored."""
+
     def look(dataset: DatasetRef) -> DatasetState:
         log = translate.dataset_log(store, dataset, conditional_writes=conditional_writes)
-        return _state(store, log, dataset)
+        return _state(store, log, dataset, writes=writes)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inspect") as pool:
         return list(pool.map(look, batch))
 
 
-def _state(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
+def _state(store: Store, log: DatasetLog, dataset: DatasetRef, *, writes: bool) -> DatasetState:
     """Settle the dataset and return its state; a dataset with another owner is only read."""
     seen = translate.dataset_state(log.inspect())
     if seen.version is None or seen.problem is not None or seen.deleted:
         return _short(seen)
     try:
-        settle(log)
-        return _short(examined(store, log, dataset))
+        if writes:
+            settle(log)
+        return _short(examined(store, log, dataset, keeps=writes))
     except StoreError:
         raise
     except LakeError as error:

@@ -33,7 +33,7 @@ def run(job: IntakeJob, store: Store, reporter: Reporter) -> JobResult:
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     landed_in = open_store(translate.store_config(job.source.store or job.store))
-    round_ = Round(log, store, landed_in, _terms(job), _Loader(job, store, reporter), clock=system_clock)
+    round_ = Round(log, store, landed_in, terms_of(job), _Loader(job, store, reporter), clock=system_clock)
     report = round_.run()
     state = state_of(store, log, job.dataset)
     return JobResult(
@@ -41,7 +41,8 @@ def run(job: IntakeJob, store: Store, reporter: Reporter) -> JobResult:
     )
 
 
-def _terms(job: IntakeJob) -> Terms:
+def terms_of(job: IntakeJob) -> Terms:
+    """Return which files a round takes, and how many."""
     own = job.source.store is None or job.source.store.url == job.store.url
     stalled = job.stalled
     reason, _, message = stalled.problem.partition(": ") if stalled else ("", "", "")

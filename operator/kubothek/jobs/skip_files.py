@@ -28,7 +28,7 @@ def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
         message = f"deleted {count(drop(store, job.name), 'object')} of metadata"
         return JobResult(outcome="Succeeded", reason="Succeeded", message=message)
     place = Place(open_store(translate.store_config(job.files.store)), store, job.name)
-    files = _files(job)
+    files = files_of(job)
     wish = translate.skipping(job.skipping)
     if job.skipping.auto:
         wish = chosen_for_files(place, files, wish)
@@ -44,7 +44,8 @@ def describe(done: Refreshed) -> str:
     return f"{told} ({', '.join(changes)})" if changes else told
 
 
-def _files(job: SkipFilesJob) -> PlainFiles:
+def files_of(job: SkipFilesJob) -> PlainFiles:
+    """Return which files the metadata describes."""
     spec = job.files
     return PlainFiles(
         spec.prefix, spec.format, spec.glob, translate.csv_options(spec.csv), translate.schema(spec.columns)

@@ -26,8 +26,11 @@ _AILMENT_LIMIT: Final = 80
 _COUNTED_BYTES: Final = 16 << 20
 
 
-def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: bool = False) -> DatasetState:
-    """Return the dataset's state, with its health updated to the current version; ``estimates`` adds the garbage.
+def state_of(
+    store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: bool = False, keeps: bool = True
+) -> DatasetState:
+    """Return the dataset's state, with its health updated to the current version; ``estimates`` adds the garbage, and
+    ``keeps`` stores the inventory of the health for the next call.
 
     Without ``estimates`` the cost depends only on what changed since the last update. If the health cannot be computed,
     it is left out: the job has done its work and must not fail.
@@ -41,7 +44,7 @@ def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: b
         state = state.model_copy(update={"ledger": ledger_state(store, log)})
     try:
         order = translate.clustering(dataset.clustering)
-        found = health(store, log, log.snapshot(), clustering=order, estimates=estimates, keeps=True)
+        found = health(store, log, log.snapshot(), clustering=order, estimates=estimates, keeps=keeps)
     except LakeError as error:
         _logger.warning("the health of %s was not worked out: %s", state.uuid, error)
         return state
@@ -59,12 +62,12 @@ def _skipping(store: Store, log: DatasetLog) -> SkippingState | None:
     return translate.skipping_state(found, described)
 
 
-def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
-    """Return :func:`state_of` with the results of cheap checks.
+def examined(store: Store, log: DatasetLog, dataset: DatasetRef, *, keeps: bool = True) -> DatasetState:
+    """Return :func:`state_of` with the results of cheap checks. Without ``keeps`` it writes nothing.
 
     They find missing derived objects, lost data files, and damage that an earlier verification found.
     """
-    state = state_of(store, log, dataset, estimates=True)
+    state = state_of(store, log, dataset, estimates=True, keeps=keeps)
     if state.version is None or state.deleted:
         return state
     from kubothek.verify import known_damage

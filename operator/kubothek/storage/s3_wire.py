@@ -1,4 +1,4 @@
-"""HTTP requests over persistent connections, by the standard library: less CPU time than urllib3 (decision 54).
+"""HTTP requests over persistent connections, by the standard library: less CPU time than urllib3 (decision 53).
 
 It replaces botocore's ``URLLib3Session`` and raises the same errors. It has no redirects, retries, cookies, compressed
 bodies or proxies; for a proxy, botocore's own is used.
