@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,11 +15,12 @@ from kubothek.external import state
 from kubothek.external.files import PlainTable, keys_of
 from kubothek.external.matching import Matched, by_path_and_time, matched, versions_listed
 from kubothek.storage import Store
-from kubothek.table.expressions import TRUE, Predicate, Term
+from kubothek.table.expressions import TRUE, Predicate
+from kubothek.table.path_columns import PathColumn, PathColumns
 from kubothek.table.scan.plan import SKIPPING_STEP, Step
+from kubothek.table.scan.pruner import by_partition
 from kubothek.table.skipping.files.reading import load_location
 from kubothek.table.skipping.prune.aggregate import Skipped
-from kubothek.table.skipping.prune.clauses import Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class PlainLocation:
         all_files = len(self._keys)
         by_path, may = np.zeros(all_files, np.bool_), np.zeros(all_files, np.bool_)
         for terms in bound.conjunctions:
-            branch = self._by_path(terms)
+            asked = any(term.column in self.table.partitions for term in terms)
+            branch = by_partition(terms, self._partitions if asked else {}, np.ones(all_files, np.bool_))
             by_path |= branch
             if branch.any():
                 may |= branch & self.known.may(terms)
@@ -78,27 +79,21 @@ class PlainLocation:
         return keys_of(self._listed)
 
     @cached_property
-    def _partitions(self) -> list[dict[str, Any]]:
-        """The partition values of each file; parsed once for each directory."""
-        known: dict[str, dict[str, Any]] = {}
-        for key in self._keys:
+    def _partitions(self) -> PathColumns:
+        """The partition columns; parsed once for each directory."""
+        numbers: dict[str, int] = {}
+        parsed: list[dict[str, Any]] = []
+        codes = np.empty(len(self._keys), np.int32)
+        for at, key in enumerate(self._keys):
             directory = key.rpartition("/")[0]
-            if directory not in known:
-                known[directory] = self.table.partition_of(key)
-        return [known[key.rpartition("/")[0]] for key in self._keys]
-
-    def _by_path(self, terms: Sequence[Term]) -> Mask:
-        partitions = set(self.table.partitions)
-        if not any(term.column in partitions for term in terms):
-            return np.ones(len(self._keys), np.bool_)
-        predicate = Predicate((tuple(terms),))
-        verdicts: dict[int, bool] = {}
-        found = []
-        for values in self._partitions:
-            if id(values) not in verdicts:
-                verdicts[id(values)] = predicate.verdict(values) is not False
-            found.append(verdicts[id(values)])
-        return np.array(found, np.bool_)
+            if directory not in numbers:
+                numbers[directory] = len(parsed)
+                parsed.append(self.table.partition_of(key))
+            codes[at] = numbers[directory]
+        return {
+            name: PathColumn(codes, pa.array([values[name] for values in parsed], self.schema.field(name).type))
+            for name in self.table.partitions
+        }
 
 
 def open_location(metadata: Store, name: str, files: Store | None = None) -> PlainLocation:

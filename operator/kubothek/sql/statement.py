@@ -22,7 +22,7 @@ import duckdb
 import orjson
 
 from kubothek.errors import QueryInvalid
-from kubothek.in_memory_database import functions
+from kubothek.in_memory_database import functions, quoted
 from kubothek.table.log import Version
 from kubothek.table.log.model.record import utc
 
@@ -181,8 +181,7 @@ def _mark_versions(text: str) -> tuple[str, int]:
             continue
         plain = name[1:-1].replace('""', '"') if name.startswith('"') else name
         value = literal if unit == "VERSION" else literal[1:-1]
-        quoted = f"{plain}{_MARK}{unit} {value}".replace('"', '""')
-        pieces += [data[done:start], f'"{quoted}"'.encode()]
+        pieces += [data[done:start], quoted(f"{plain}{_MARK}{unit} {value}").encode()]
         done, marks = last + len(literal.encode()), marks + 1
     return b"".join([*pieces, data[done:]]).decode(), marks
 

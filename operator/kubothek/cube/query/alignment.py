@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.cube.query.masks import Files
 from kubothek.errors import PartitionInvalid
+from kubothek.table.log.multi.members import Member
 from kubothek.table.path_columns import PathColumn
+from kubothek.table.scan.pruner import Pruner
 
 Codes = npt.NDArray[np.int32]
 
@@ -41,19 +42,18 @@ class Partitions:
         return int(self.ranks.shape[1])
 
 
-def partitions(seed: Files, columns: Sequence[str]) -> Partitions:
+def partitions(member: Member, seed: Pruner, columns: Sequence[str]) -> Partitions:
     """Return the seed's partitions. Raises PartitionInvalid if a file's path does not contain its partition."""
     count = len(seed)
-    schema = seed.member.schema
     if not count:
-        empty = pa.schema([f for f in schema if f.name in columns]).empty_table()
+        empty = pa.schema([f for f in seed.schema if f.name in columns]).empty_table()
         return Partitions(empty, np.zeros((len(columns), 0), np.int32), (), np.zeros(0, np.int32))
     ranked = []
     for name in columns:
         column = seed.paths.get(name)
         if column is None or (column.codes < 0).any():
             raise PartitionInvalid(
-                f"cube {seed.member.spec.uuid_prefix!r}: a file of the seed {seed.member.name!r} does not tell the "
+                f"cube {member.spec.uuid_prefix!r}: a file of the seed {member.name!r} does not tell the "
                 f"partition column {name!r} in its path; the seed must be partitioned by {', '.join(columns)}"
             )
         ranked.append(_ranked(column))
@@ -81,9 +81,9 @@ class Alignment:
     count: int
 
 
-def aligned(files: Files, beside: Partitions, columns: Sequence[str]) -> Alignment:
+def aligned(member: Member, files: Pruner, beside: Partitions, columns: Sequence[str]) -> Alignment:
     """Return the alignment of a dataset other than the seed; ``columns`` are the cube's partition columns."""
-    shared = [n for n, name in enumerate(columns) if name in files.member.partition_on]
+    shared = [n for n, name in enumerate(columns) if name in member.partition_on]
     if not len(files) or not len(beside):
         return Alignment(np.full(len(files), -1, np.int32), np.zeros(len(beside), np.int32), 1)
     if not shared:

@@ -12,30 +12,18 @@ If conditions first select rows, as in kartothek, all conditions are of the firs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import and_
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from kubothek.storage import Store
-from kubothek.table.expressions import Interval, Predicate, Range, Term, intervals
-from kubothek.table.indexes import lookup_interval
-from kubothek.table.log.model.paths import parse_path, partition_path
-from kubothek.table.log.multi.members import Member
-from kubothek.table.path_columns import Mask, PathColumns, path_columns
-from kubothek.table.scan import statistics
-from kubothek.table.scan.plan import by_bucket
-from kubothek.table.skipping.prune.plan import Skipping
+from kubothek.table.expressions import Predicate, Term
+from kubothek.table.path_columns import Mask
+from kubothek.table.scan.pruner import Pruner
 
 MOST_FOOTERS: Final = 256
 """Most footers read per dataset and conjunction: they delay the start of the scan, which reads footers anyway."""
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,113 +40,41 @@ class Branch:
     match: Mask
 
 
-@dataclass(slots=True)
-class Files:
-    """The files of a dataset in the order of its head, with the values in their paths."""
-
-    store: Store
-    member: Member
-    paths: PathColumns
-    _held: dict[tuple[str, str], Mask | None] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, store: Store, member: Member, needed: Iterable[str]) -> Files:
-        """Return the files. Raises PartitionInvalid for a path that does not fit the schema."""
-        head = member.snapshot.head
-        return cls(store, member, path_columns(head, member.schema, {*needed}))
-
-    def __len__(self) -> int:
-        return len(self.member.snapshot.head.partitions)
-
-    # --- pruning steps; each shrinks the masks of a branch ---
-
-    def by_path(self, branch: Branch) -> Branch:
-        """Prune by partition keys and buckets."""
-        may = branch.may & self._in_paths(branch.cells)
-        match = may & branch.match & self._in_paths(branch.rows)
-        head, schema = self.member.snapshot.head, self.member.schema
-        cells = self._beside_paths(branch.cells)
-        may = by_bucket(may, head, schema, cells)
-        return Branch(
-            branch.cells,
-            branch.rows,
-            may,
-            by_bucket(match & may, head, schema, cells + self._beside_paths(branch.rows)),
-        )
-
-    def by_index(self, branch: Branch) -> Branch:
-        """Prune by secondary indices. A single remaining file is faster to read than to look up."""
-        may = branch.may
-        for column, interval in intervals(self._beside_paths(branch.cells)).items():
-            if np.count_nonzero(may) > 1:
-                may = may & self._in_index(column, interval)
-        match = branch.match & may
-        for column, interval in intervals(self._beside_paths(branch.rows)).items():
-            if np.count_nonzero(match) > 1:
-                match = match & self._in_index(column, interval)
-        return Branch(branch.cells, branch.rows, may, match)
-
-    def by_skipping(self, branch: Branch) -> Branch:
-        """Prune by skipping metadata. A file without an entry stays."""
-        cells, rows = self._beside_paths(branch.cells), self._beside_paths(branch.rows)
-        skipping = Skipping(self.store, self.member.snapshot.head, {term.column for term in (*cells, *rows)})
-        may = skipping.may(cells, branch.may)
-        match = skipping.may(rows, branch.match & may)
-        return Branch(branch.cells, branch.rows, may, match)
-
-    def by_statistics(self, branch: Branch) -> Branch:
-        """Prune by the statistics in footers, if few files are left."""
-        may = self._in_footers(branch.may, self._beside_paths(branch.cells))
-        rows = self._beside_paths(branch.rows)
-        match = self._in_footers(branch.match & may, self._beside_paths(branch.cells) + rows) if rows else may
-        return Branch(branch.cells, branch.rows, may, match & branch.match)
-
-    # --- parts ---
-
-    def _in_paths(self, terms: tuple[Term, ...]) -> Mask:
-        everywhere = np.ones(len(self), np.bool_)
-        if any(term.never for term in terms) or any(each.empty for each in intervals(terms).values()):
-            return ~everywhere
-        here = (self.paths[term.column].where(term, unknown=True) for term in terms if term.column in self.paths)
-        return reduce(and_, here, everywhere)
-
-    def _beside_paths(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
-        return tuple(term for term in terms if term.column not in self.paths)
-
-    def _in_index(self, column: str, interval: Interval) -> Mask | np.bool_:
-        name = (column, repr(interval))
-        if name not in self._held:
-            head = self.member.snapshot.head
-            labels = lookup_interval(self.store, head, self.member.schema, column, interval)
-            self._held[name] = (
-                None if labels is None else np.fromiter(map(labels.__contains__, head.partitions), np.bool_, len(self))
-            )
-        held = self._held[name]
-        return np.True_ if held is None else held
-
-    def _in_footers(self, mask: Mask, terms: tuple[Term, ...]) -> Mask:
-        left = np.flatnonzero(mask)
-        if not terms or not 1 < len(left) <= MOST_FOOTERS:
-            return mask
-        head, schema = self.member.snapshot.head, _of_terms(self.member.schema, terms)
-        files = list(head.files().values())
-        known: list[tuple[str, Mapping[str, Range]]] = [
-            (files[n], _known(files[n], self.member.schema)) for n in left.tolist()
-        ]
-        verdicts = statistics.verdicts(self.store, Predicate((terms,)), schema, known)
-        kept = np.zeros_like(mask)
-        kept[left] = [verdict is not False for verdict in verdicts]
-        return kept
+def by_path(files: Pruner, branch: Branch) -> Branch:
+    """Prune by partition keys and buckets."""
+    may = files.by_path(branch.cells, branch.may)
+    match = files.by_path((*branch.cells, *branch.rows), may & branch.match) if branch.rows else may & branch.match
+    return replace(branch, may=may, match=match)
 
 
-def _of_terms(schema: pa.Schema, terms: tuple[Term, ...]) -> pa.Schema:
-    """Return the schema with the types of the terms: a column that is all NULL here may have a type elsewhere."""
-    types = {term.column: term.type for term in terms}
-    return pa.schema([f.with_type(types.get(f.name) or f.type) for f in schema])
+def by_index(files: Pruner, branch: Branch) -> Branch:
+    """Prune by secondary indices. A single remaining file is faster to read than to look up."""
+    may = files.by_index(branch.cells, branch.may, fewest=2)
+    return replace(branch, may=may, match=files.by_index(branch.rows, branch.match & may, fewest=2))
 
 
-def _known(key: str, schema: pa.Schema) -> dict[str, Range]:
-    return {name: Range.of(value) for name, value in parse_path(partition_path(key), schema).items()}
+def by_skipping(files: Pruner, branch: Branch) -> Branch:
+    """Prune by skipping metadata. A file without an entry stays."""
+    skipping = files.skipping((*branch.cells, *branch.rows))
+    may = skipping.may(files.beside_paths(branch.cells), branch.may)
+    return replace(branch, may=may, match=skipping.may(files.beside_paths(branch.rows), branch.match & may))
+
+
+def by_statistics(files: Pruner, branch: Branch) -> Branch:
+    """Prune by the statistics in footers, if few files are left."""
+    cells, rows = files.beside_paths(branch.cells), files.beside_paths(branch.rows)
+    may = _in_footers(files, branch.may, cells)
+    match = _in_footers(files, branch.match & may, cells + rows) if rows else may
+    return replace(branch, may=may, match=match & branch.match)
+
+
+def _in_footers(files: Pruner, mask: Mask, terms: tuple[Term, ...]) -> Mask:
+    left = np.flatnonzero(mask)
+    if not terms or not 1 < len(left) <= MOST_FOOTERS:
+        return mask
+    kept = np.zeros_like(mask)
+    kept[left] = [verdict is not False for verdict in files.verdicts(Predicate((terms,)), mask)]
+    return kept
 
 
 def closed(branch: Branch, aligned: npt.NDArray[np.int32], count: int) -> Mask:

@@ -9,9 +9,10 @@ import numpy as np
 
 from kubothek.cube.query.alignment import Alignment
 from kubothek.cube.query.asking import Intent, Join, Source, restricts
-from kubothek.cube.query.masks import Branch, Files, closed
+from kubothek.cube.query.masks import Branch, closed
 from kubothek.table.path_columns import Mask
 from kubothek.table.scan.plan import Step
+from kubothek.table.scan.pruner import Pruner
 
 
 @dataclass(slots=True)
@@ -19,7 +20,7 @@ class Part:
     """State of one dataset; ``branches``: one per conjunction; ``steps``: number of files left by each step."""
 
     source: Source
-    files: Files
+    files: Pruner
     alignment: Alignment
     branches: list[Branch]
     steps: list[Step]
@@ -27,9 +28,7 @@ class Part:
     @property
     def asks(self) -> bool:
         """Whether it has terms that paths do not decide."""
-        return any(
-            term.column not in self.files.paths for branch in self.branches for term in (*branch.cells, *branch.rows)
-        )
+        return any(self.files.beside_paths((*branch.cells, *branch.rows)) for branch in self.branches)
 
     def note(self, name: str, needed: Mask | None) -> None:
         """Record the files that a step left, as a mask; None: the step had nothing to prune by."""
@@ -57,7 +56,7 @@ class Part:
         return found
 
 
-def whole_part(wanted: Intent, source: Source, files: Files, alignment: Alignment) -> Part:
+def whole_part(wanted: Intent, source: Source, files: Pruner, alignment: Alignment) -> Part:
     """Return the initial state of a dataset, with all of its files."""
     fixed = {*source.member.dimensions, *wanted.spec.partition_columns}
     everything = np.ones(len(files), np.bool_)

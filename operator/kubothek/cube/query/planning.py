@@ -18,18 +18,19 @@ import numpy as np
 from kubothek.cube.query.alignment import aligned, of_seed, partitions
 from kubothek.cube.query.asking import Intent, Join, Source, restricts
 from kubothek.cube.query.assembling import assembled
-from kubothek.cube.query.masks import Branch, Files
+from kubothek.cube.query.masks import Branch, by_index, by_path, by_skipping, by_statistics
 from kubothek.cube.query.model import Plan
 from kubothek.cube.query.parts import Part, whole_part
 from kubothek.storage import Store
 from kubothek.table.log.records import parallel
 from kubothek.table.path_columns import Mask
 from kubothek.table.scan.plan import SKIPPING_STEP
+from kubothek.table.scan.pruner import Pruner
 
-_STEPS: Final[tuple[tuple[str, Callable[[Files, Branch], Branch]], ...]] = (
-    ("secondary indices", Files.by_index),
-    (SKIPPING_STEP, Files.by_skipping),
-    ("file statistics", Files.by_statistics),
+_STEPS: Final[tuple[tuple[str, Callable[[Pruner, Branch], Branch]], ...]] = (
+    ("secondary indices", by_index),
+    (SKIPPING_STEP, by_skipping),
+    ("file statistics", by_statistics),
 )
 """The steps after partition keys; each checks only files that the previous step left."""
 
@@ -39,18 +40,20 @@ def plan(store: Store, wanted: Intent) -> Plan:
     spec = wanted.spec
     columns = spec.partition_columns
     needed = {*columns, *wanted.where.columns}
-    seed = Files.of(store, wanted.sources[0].member, needed)
-    beside = partitions(seed, columns)
+    member = wanted.sources[0].member
+    seed = Pruner.of(store, member.snapshot.head, member.schema, needed)
+    beside = partitions(member, seed, columns)
 
     def begin(source: Source) -> Part:
         if source.join is Join.SEED:
             return whole_part(wanted, source, seed, of_seed(beside))
-        files = Files.of(store, source.member, {*needed, *source.columns})
-        return whole_part(wanted, source, files, aligned(files, beside, columns))
+        member = source.member
+        files = Pruner.of(store, member.snapshot.head, member.schema, {*needed, *source.columns})
+        return whole_part(wanted, source, files, aligned(member, files, beside, columns))
 
     parts = [begin(source) for source in wanted.sources]
     for part in parts:
-        part.branches = [part.files.by_path(branch) for branch in part.branches]
+        part.branches = [by_path(part.files, branch) for branch in part.branches]
         part.note("partition keys", part.needed(None))
     alive = _alive(wanted, parts, len(beside))
     asking = [part for part in parts if part.asks]
@@ -64,7 +67,7 @@ def plan(store: Store, wanted: Intent) -> Plan:
     return assembled(wanted, beside, parts, alive)
 
 
-def _narrow(step: Callable[[Files, Branch], Branch], alive: Sequence[Mask], part: Part) -> None:
+def _narrow(step: Callable[[Pruner, Branch], Branch], alive: Sequence[Mask], part: Part) -> None:
     """Run one step for one dataset, on the files aligned with the remaining partitions."""
     part.branches = [step(part.files, branch) for branch in _beside(part, alive)]
 

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 import duckdb
 
+from kubothek.in_memory_database import quoted
+
 SYSTEM_TIME: Final = " FOR SYSTEM_TIME OF "
 _CLAUSE: Final = ["FOR", "SYSTEM_TIME", "AS", "OF"]
 
@@ -33,8 +35,8 @@ def respelled(text: str) -> str:
             done = word.end
         elif [each.text.upper() for each in words[at + 1 : at + 5]] == _CLAUSE and _is_name(word):
             moment, stop = _moment(words, at + 5)
-            name = f"{_unquoted(word.text)}{SYSTEM_TIME}{moment}".replace('"', '""')
-            pieces += [data[done : word.start], f'"{name}"'.encode()]
+            name = quoted(f"{_unquoted(word.text)}{SYSTEM_TIME}{moment}")
+            pieces += [data[done : word.start], name.encode()]
             done, at = words[stop - 1].end, stop - 1
         at += 1
     return b"".join([*pieces, data[done:]]).decode()
