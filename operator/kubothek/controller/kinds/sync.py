@@ -20,12 +20,11 @@ from kubothek.api.objectstore import ObjectStore
 from kubothek.api.repository import Repository
 from kubothek.api.sync import Sync, SyncProgress, SyncRun, SyncStatus
 from kubothek.api.values import render_bytes
-from kubothek.controller.context import Action, CancelJob, LaunchJob, Outcome, World
+from kubothek.controller.context import Action, LaunchJob, Outcome, World
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
     Blocked,
     digest,
-    engine_digest,
     find_engine,
     job_basics,
     launch_job,
@@ -33,10 +32,10 @@ from kubothek.controller.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.attempts import GivenUp, job_name
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone, is_overdue, sync_prefix, writer_ahead
 from kubothek.controller.scheduling.retries import budget_of
+from kubothek.controller.scheduling.runner import run_attempts
 from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
 from kubothek.controller.status_merge import table_state
 from kubothek.controller.validation.compatibility import sync_blocker
@@ -161,43 +160,45 @@ class _Case:
     def _follow(self, status: SyncStatus, run: SyncRun) -> Outcome:
         sync, world = self.sync, self.world
         engine = None if isinstance(self.parts, Blocked) else self.parts.engine
-        on = engine_digest(engine, world.settings)
-        step = follow(first(run), sync_prefix(sync), sync, world, budget_of(engine), on)
-        case = self._with(*(CancelJob(sync.namespace, name) for name in step.cancel))
-        status = status.model_copy(update={"run": step.attempts, "progress": None})
-        match step.stage:
-            case Active() as active:
-                seen = status.model_copy(update={"progress": _progress(active.view.progress)})
-                return case._conclude(under_way(active, _SYNCING), seen)
-            case Succeeded(result):
-                return case.step(_done(status, step.attempts, result, sync, world.now))
+        step = run_attempts(
+            run,
+            sync_prefix(sync),
+            sync,
+            world,
+            engine=engine,
+            budget=budget_of(engine),
+            running=_SYNCING,
+            launch=self._launch,
+            keeps_two=True,
+        )
+        case = self._with(*step.actions)
+        status = status.model_copy(update={"run": step.attempts, "progress": _progress(step.progress)})
+        match step.end:
+            case None:
+                return case._conclude(step.state, status, again=step.again)
             case GivenUp(reason, message):
                 problem = problem_text(reason, message)
                 changes: dict[str, Any] = {"run": step.attempts.model_copy(update={"problem": problem})}
                 if reason == "Diverged":
                     changes["relation"] = "Diverged"
                 return case.step(status.model_copy(update=changes))
-            case Start() as begin:
-                if sync.spec.suspend:
-                    return case._conclude(_SUSPENDED, status)
-                waits = self._waits(step.attempts)
-                if waits is not None:
-                    return case._conclude(waits.state, status, again=waits.again)
-                assert not isinstance(self.parts, Blocked), "that is waited for"
-                launch = self.parts.launch(sync, step.attempts, world)
-                move = start(step, begin, launch, _SYNCING, on, world)
-                case = case._with(*_forgotten(sync, step.attempts), *move.actions)
-                return case._conclude(move.state, status.model_copy(update={"run": move.attempts}), again=move.again)
+            case result:
+                return case.step(_done(status, step.attempts, result, sync, world.now))
 
-    def _waits(self, run: SyncRun) -> Blocked | None:
+    def _launch(self, run: SyncRun) -> LaunchJob | Blocked:
+        if self.sync.spec.suspend:
+            return Blocked(_SUSPENDED)
+        if isinstance(self.parts, Blocked):
+            return self.parts
+        return self._waits(run, self.parts) or self.parts.launch(self.sync, run, self.world)
+
+    def _waits(self, run: SyncRun, parts: _Parts) -> Blocked | None:
         """Return what a pull waits for where one writer at a time is safe, or a push in order to include imminent
         commits; None if it may start. A push waits for ``LONGEST_WAIT`` at most.
         """
-        if isinstance(self.parts, Blocked):
-            return self.parts
-        dataset = self.parts.dataset
+        dataset = parts.dataset
         if self.sync.pulls:
-            return alone(self.sync, dataset, self.parts.store, self.world)
+            return alone(self.sync, dataset, parts.store, self.world)
         ahead = None if is_overdue(run.slot, self.world.now) else writer_ahead(dataset, self.world)
         if ahead is None:
             return None
@@ -259,16 +260,16 @@ class _Case:
         return replace(self, actions=(*self.actions, *actions))
 
 
-def _progress(told: Progress | None) -> SyncProgress | None:
-    if told is None:
+def _progress(reported: Progress | None) -> SyncProgress | None:
+    if reported is None:
         return None
     return SyncProgress(
-        stage=told.stage,
-        blocks=told.blocks,
-        objects=told.tasks_done,
-        objects_to_go=max(0, told.tasks_total - told.tasks_done),
-        bytes=told.bytes,
-        bytes_to_go=max(0, told.bytes_total - told.bytes),
+        stage=reported.stage,
+        blocks=reported.blocks,
+        objects=reported.tasks_done,
+        objects_to_go=max(0, reported.tasks_total - reported.tasks_done),
+        bytes=reported.bytes,
+        bytes_to_go=max(0, reported.bytes_total - reported.bytes),
     )
 
 
@@ -284,10 +285,3 @@ def _done(status: SyncStatus, run: SyncRun, result: JobResult, sync: Sync, now: 
     if sync.pulls and result.dataset is not None:
         changes["table"] = table_state(result.dataset)
     return status.model_copy(update=changes)
-
-
-def _forgotten(sync: Sync, run: SyncRun) -> tuple[Action, ...]:
-    """Cancel an old job: only the last two jobs are kept, for their logs."""
-    if run.attempt <= 2:
-        return ()
-    return (CancelJob(sync.namespace, job_name(sync_prefix(sync), run.attempt - 2)),)

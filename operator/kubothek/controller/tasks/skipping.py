@@ -127,9 +127,9 @@ SKIPPING = TaskType(
     verb="skip",
     field="describing",
     reason="SkippingStalled",
-    complaint="the skipping metadata is not what spec.table says",
-    doing=progressing("Describing", "a job makes the skipping metadata what spec.table says"),
+    problem="the skipping metadata is not what spec.table says",
+    running=progressing("Describing", "a job makes the skipping metadata what spec.table says"),
     cause=difference,
     job=_job,
-    seen=absorb,
+    absorb=absorb,
 )

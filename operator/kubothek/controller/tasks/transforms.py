@@ -262,13 +262,13 @@ TRANSFORM: Final = TaskType(
     verb="transform",
     field="transforming",
     reason="TransformStalled",
-    complaint="its transformation did not run, and will when an input, spec.ledger or a request changes",
-    doing=progressing("Transforming", "a job derives what is new in the inputs"),
+    problem="its transformation did not run, and will when an input, spec.ledger or a request changes",
+    running=progressing("Transforming", "a job derives what is new in the inputs"),
     cause=lambda dataset, status, now: None,
     job=_job,
-    seen=absorb,
-    noted=_ran,
+    absorb=absorb,
+    record=_ran,
     state=TransformState,
-    told=CHANGES,
+    reasons=CHANGES,
 )
 """The cause depends on other Datasets: see :func:`chore_of`."""
