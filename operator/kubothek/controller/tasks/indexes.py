@@ -36,7 +36,6 @@ def _job(_context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) -
 
 INDEX = TaskType(
     verb="index",
-    field="indexing",
     reason="IndexStalled",
     problem="the indices are not what spec.table says",
     running=progressing("Indexing", "a job makes the secondary indices what spec.table says"),

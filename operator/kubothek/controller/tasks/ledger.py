@@ -45,13 +45,13 @@ from kubothek.controller.tasks.transforms import (
     CHANGES,
     TRANSFORM,
     awaited_input,
-    chore_of,
     due,
     input_refs,
     lacking_inputs,
     left_to_wait,
     marked,
     slot_of,
+    transform_task,
 )
 
 IDENTITY_DIRECTORY = "/var/run/kubothek/identity"
@@ -110,12 +110,12 @@ def _derived(context: TaskContext, status: DatasetStatus, here: Ledgers, *, star
     dataset = context.dataset
     status = marked(dataset, status, here)
     if is_open(TRANSFORM, status):
-        return _step(chore_of(here), context, status, start=start)
+        return _step(transform_task(here), context, status, start=start)
     wait = due(dataset, status, here)
     left = left_to_wait(dataset, status, here.now)
     if wait.cause is not None and left > timedelta(0) and awaited_input(dataset, status, here) is not None:
         return TaskResult(status, again=min(LOOK_AGAIN, left), blocker=blocker_of(TRANSFORM, status))
-    result = _step(chore_of(here), context, status, start=start)
+    result = _step(transform_task(here), context, status, start=start)
     return replace(result, again=soonest(result.again, wait.again))
 
 
@@ -139,7 +139,7 @@ def _step(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, s
             return TaskResult(status, blocker=blocker_of(task_type, status))
         slot = slot_of(context.dataset, status, now)
         status = begun(task_type, status, cause, now)
-        if task_type.field in _FED:
+        if task_type.verb in (POLL.verb, TRANSFORM.verb):
             scheduled = getattr(status, task_type.field).model_copy(update={"slot": slot})
             status = status.model_copy(update={task_type.field: scheduled})
     waits = alone(context.dataset, context.dataset, context.store, context.world, status)
@@ -193,8 +193,6 @@ def identity_secret(dataset: Dataset) -> str:
     return named.name if named is not None else f"{dataset.name}-identity"
 
 
-_FED = ("polling", "transforming")
-"""Status fields of the tasks that follow the schedule."""
 _LAYOUT = {
     "sort_by",
     "bucket_by",
@@ -301,7 +299,6 @@ def _polled(task_run: TaskRun, result: JobResult, now: datetime) -> PollState:
 
 DEFINE = TaskType(
     verb="ledger",
-    field="defining",
     reason="LedgerStalled",
     problem="the chain does not hold the events of spec.ledger",
     running=progressing("Defining", "a job makes the chain hold the events of spec.ledger"),
@@ -313,7 +310,6 @@ DEFINE = TaskType(
 """The cause depends on the identities of other Datasets: see :func:`keep_ledger`."""
 POLL = TaskType(
     verb="poll",
-    field="polling",
     reason="SourceStalled",
     problem="the polling source was not read, and will be at the next slot, edit or request",
     running=progressing("Polling", "a job reads the polling source"),

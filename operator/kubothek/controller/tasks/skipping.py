@@ -125,7 +125,6 @@ def _job(context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) ->
 
 SKIPPING = TaskType(
     verb="skip",
-    field="describing",
     reason="SkippingStalled",
     problem="the skipping metadata is not what spec.table says",
     running=progressing("Describing", "a job makes the skipping metadata what spec.table says"),

@@ -213,7 +213,6 @@ def _compacted(task_run: TaskRun, result: JobResult, now: datetime) -> Compactio
 TASK_TYPES = (
     TaskType(
         verb="heal",
-        field="healing",
         reason="HealingStalled",
         problem="missing or outdated indexes and statistics could not be rebuilt",
         running=progressing("Healing", "a job rebuilds missing or outdated indexes and statistics"),
@@ -223,7 +222,6 @@ TASK_TYPES = (
     ),
     TaskType(
         verb="tag",
-        field="tagging",
         reason="TagStalled",
         problem="the tags are not what spec.tags says",
         running=progressing("Tagging", "a job makes the tags what spec.tags says"),
@@ -235,7 +233,6 @@ TASK_TYPES = (
     SKIPPING,
     TaskType(
         verb="compact",
-        field="compaction",
         reason="CompactionStalled",
         problem="small files were not rewritten",
         running=progressing("Compacting", "a job rewrites small files"),

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kubothek.api.conditions import State, problem_text, stalled
-from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun
+from kubothek.api.dataset import TASK_FIELDS, Dataset, DatasetStatus, TaskRun
 from kubothek.api.engine import Engine
 from kubothek.api.jobs import AnyJob, DatasetState, JobResult
 from kubothek.api.objectstore import ObjectStore
@@ -48,8 +48,8 @@ def _as_it_is(task_run: TaskRun, _result: JobResult, _now: datetime) -> TaskRun:
 class TaskType:
     """One type of task.
 
-    ``verb``    ends the prefix of its jobs' names
-    ``field``   field of the status that holds the task run, as a ``state``
+    ``verb``    of its jobs, a key of ``TASK_FIELDS``: it ends the prefix of their names
+    ``state``   the model of its task runs
     ``reason``  of the condition after the task was given up, and ``problem``, what is wrong then
     ``running`` the state while such a job runs, for messages
     ``cause``   what there is to do, as a short text that changes with it; None if there is nothing
@@ -60,7 +60,6 @@ class TaskType:
     """
 
     verb: str
-    field: str
     reason: str
     problem: str
     running: State
@@ -70,6 +69,11 @@ class TaskType:
     record: Callable[[TaskRun, JobResult, datetime], TaskRun] = _as_it_is
     state: type[TaskRun] = TaskRun
     reasons: Collection[str] = ()
+
+    @property
+    def field(self) -> str:
+        """Field of the status that holds the task run."""
+        return TASK_FIELDS[self.verb]
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ def _comes(dataset: Dataset, here: Ledgers, seen: dict[str, bool]) -> bool:
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
-def chore_of(here: Ledgers) -> TaskType:
+def transform_task(here: Ledgers) -> TaskType:
     """Return the task type of transformations, with a cause that takes these ledgers into account."""
 
     def cause(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
@@ -260,7 +260,6 @@ def _ran(task_run: TaskRun, result: JobResult, now: datetime) -> TransformState:
 
 TRANSFORM: Final = TaskType(
     verb="transform",
-    field="transforming",
     reason="TransformStalled",
     problem="its transformation did not run, and will when an input, spec.ledger or a request changes",
     running=progressing("Transforming", "a job derives what is new in the inputs"),
@@ -271,4 +270,4 @@ TRANSFORM: Final = TaskType(
     state=TransformState,
     reasons=CHANGES,
 )
-"""The cause depends on other Datasets: see :func:`chore_of`."""
+"""The cause depends on other Datasets: see :func:`transform_task`."""
