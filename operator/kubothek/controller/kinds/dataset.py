@@ -39,7 +39,7 @@ from kubothek.controller.references import (
     launch_job,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import GivenUp, first, job_name
+from kubothek.controller.scheduling.attempts import GivenUp, first, job_name, renewed
 from kubothek.controller.scheduling.retries import Budget
 from kubothek.controller.scheduling.runner import run_attempts
 from kubothek.controller.scheduling.schedule import soonest
@@ -76,8 +76,9 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
         return conclude(dataset, world, engine.state, status, actions=finalizer, again=engine.again)
     if dataset.spec.restore and status.deleted and not dataset.spec.suspend:
         return _restore(dataset, world, store, engine, status, finalizer)
-    if not dataset.spec.restore and status.restoration is not None:
-        status = status.model_copy(update={"restoration": _again(status.restoration)})
+    before = status.restoration
+    if not dataset.spec.restore and before is not None and (before.done or before.problem is not None):
+        status = status.model_copy(update={"restoration": renewed(before)})  # another restoration may run
     state = _state(dataset, world, status)
     fit = state.ready == "True" and not dataset.spec.suspend
     built = dataset.cube is None or status.version is not None  # sources append; only a Commit builds the cube
@@ -137,13 +138,6 @@ def _finalizer(dataset: Dataset) -> tuple[Action, ...]:
 
 
 # --- restoration -----------------------------------------------------------------------------------------------------
-
-
-def _again(before: OneShot) -> OneShot:
-    """Return a task that can run once more; the number of an observed job is never reused."""
-    if not before.done and before.problem is None:
-        return before
-    return OneShot(attempt=before.attempt + 1, observed_attempt=before.observed_attempt)
 
 
 def _restore(
@@ -239,12 +233,8 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deletio
             # A user may resolve it before the deadline: retry, and show the failure.
             state = stalled(reason, f"{message}; correct it, or set spec.deletionPolicy to Retain to keep the data")
             again = _FOR_EVER.delay(attempts.failures + 1)
-            attempts = OneShot(
-                attempt=attempts.attempt + 1,
-                observed_attempt=attempts.observed_attempt,
-                failures=attempts.failures + 1,
-                next_attempt_time=world.now + again,
-            )
+            failures, due = attempts.failures + 1, world.now + again
+            attempts = renewed(attempts, failures=failures, next_attempt_time=due)
             step = replace(step, actions=())
         case _:
             return _let_go(dataset, Event("Normal", "Deleted", _DELETED))

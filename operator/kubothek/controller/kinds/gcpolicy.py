@@ -26,7 +26,7 @@ from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, GivenUp, job_
 from kubothek.controller.scheduling.queue import job_is_there
 from kubothek.controller.scheduling.retries import budget_of
 from kubothek.controller.scheduling.runner import run_attempts
-from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.scheduling.schedule import Slots, fault
 
 _SUSPENDED = ready("Suspended", "nothing is collected while spec.suspend is true; what the policy keeps stays")
 _LOOK_AGAIN = timedelta(seconds=30)
@@ -67,9 +67,9 @@ class _Case:
         slot = self._due(status)
         if slot is None:
             return self._rest(status)
-        begun = rounds.begun(status.last, slot, self.policy.spec.mode, self._now)
+        new_round = rounds.begin(status.last, slot, self.policy.spec.mode, self._now)
         handled = self.policy.requested_at or status.handled_request
-        return self.step(status.model_copy(update={"round": begun, "handled_request": handled}))
+        return self.step(status.model_copy(update={"round": new_round, "handled_request": handled}))
 
     def _next_job(self, status: GCPolicyStatus, round_: Round) -> Outcome:
         until = self.selection.end_of_chunk(round_.after, failures=0)
@@ -84,7 +84,8 @@ class _Case:
             return self._conclude(stalled("InvalidSchedule", problem), status)
         if self.policy.spec.suspend:
             return self._conclude(_SUSPENDED, status)
-        start_time = self._next_start(status)
+        start_time = self._slots(status).next_start
+        assert start_time is not None, "the schedule is valid"
         return self._conclude(self._achieved(status, start_time), status, again=start_time - self.world.now)
 
     def _achieved(self, status: GCPolicyStatus, following: datetime) -> State:
@@ -94,7 +95,7 @@ class _Case:
             return stalled("CollectionFailed", f"{of_all}: {'; '.join(last.problems)}; {then}")
         if not self.selection.chosen:
             return ready("Succeeded", f"spec.selector selects no Dataset; {then}")
-        return ready("Succeeded", f"{rounds.told(last)}; {then}" if last else then)
+        return ready("Succeeded", f"{rounds.describe(last)}; {then}" if last else then)
 
     # --- slots ---
 
@@ -104,16 +105,13 @@ class _Case:
             return None
         if policy.requested_at not in (None, status.handled_request):
             return self._now
-        return due_slot(policy.spec.schedule, self._since(status), self.world.now, uid=policy.metadata.uid)
+        return self._slots(status).due
 
-    def _next_start(self, status: GCPolicyStatus) -> datetime:
-        policy = self.policy
-        return next_start(policy.spec.schedule, self._since(status), self.world.now, uid=policy.metadata.uid)
-
-    def _since(self, status: GCPolicyStatus) -> datetime:
-        """Return the last slot; a new policy waits for its first one."""
+    def _slots(self, status: GCPolicyStatus) -> Slots:
+        """Return the slots after the last one; a new policy waits for its first one."""
         last = status.round or status.last
-        return (last and last.slot) or self.policy.metadata.creation_timestamp or self.world.now
+        slot = last.slot if last is not None else None
+        return Slots.of(self.policy, self.policy.spec.schedule, slot, self.world.now)
 
     @property
     def _scheduled(self) -> bool:
@@ -224,7 +222,7 @@ class _Case:
         )
 
     def _conclude(self, state: State, status: GCPolicyStatus, *, again: timedelta | None = None) -> Outcome:
-        following = self._next_start(status) if self._scheduled else None
+        following = self._slots(status).next_start if self._scheduled else None
         status = status.model_copy(update={"next_time": following})
         return conclude(self.policy, self.world, state, status, actions=self.actions, again=again)
 

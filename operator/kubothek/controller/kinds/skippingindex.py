@@ -30,10 +30,10 @@ from kubothek.controller.references import (
     store_ref,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import GivenUp, first, job_name
+from kubothek.controller.scheduling.attempts import GivenUp, first, job_name, renewed
 from kubothek.controller.scheduling.retries import Budget, budget_of
 from kubothek.controller.scheduling.runner import run_attempts
-from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.scheduling.schedule import Slots, fault
 
 _REMOVAL = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
 """Deletion ends at its deadline; it has no retry limit."""
@@ -116,26 +116,22 @@ class _Case:
         refresh = status.refresh
         if refresh is not None and not refresh.done and refresh.problem is None:
             return self._follow(status, refresh)
-        begun = self._begun(status)
-        return self._rest(status) if begun is None else self._follow(begun, begun.refresh or PlainRefresh())
+        announced = self._next_refresh(status)
+        return self._rest(status) if announced is None else self._follow(announced, announced.refresh or PlainRefresh())
 
-    def _begun(self, status: SkippingIndexStatus) -> SkippingIndexStatus | None:
+    def _next_refresh(self, status: SkippingIndexStatus) -> SkippingIndexStatus | None:
         """Return the status with the refresh that is due, or None."""
         last, spec = status.refresh, _asked(self.index)
         if self.index.spec.suspend:
             return None
         request = self.index.requested_at
-        slot = self._due(status)
+        slot = self._slots(status).due
         new_request = request is not None and request != status.handled_request
         if last is not None and last.cause == spec and slot is None and not new_request:
             return None
-        begun = PlainRefresh(
-            attempt=(last.attempt if last is not None else 0) + 1,
-            observed_attempt=last.observed_attempt if last is not None else 0,
-            cause=spec,
-            slot=slot or self.world.now.replace(microsecond=0),
-        )
-        return status.model_copy(update={"refresh": begun, "handled_request": request or status.handled_request})
+        slot = slot or self.world.now.replace(microsecond=0)
+        refresh = renewed(last or PlainRefresh(), cause=spec, slot=slot)
+        return status.model_copy(update={"refresh": refresh, "handled_request": request or status.handled_request})
 
     def _follow(self, status: SkippingIndexStatus, refresh: PlainRefresh) -> Outcome:
         index, world, engine, prefix = self.index, self.world, self.parts.engine, f"{self.index.name}-skip"
@@ -179,21 +175,12 @@ class _Case:
         then = "" if following is None else f"; next inspection at {render_time(following)}"
         return self._conclude(_described(status, then), status, again=again)
 
-    def _due(self, status: SkippingIndexStatus) -> datetime | None:
-        schedule = self.index.spec.schedule
-        if schedule is None or fault(schedule) is not None:
-            return None
-        return due_slot(schedule, self._since(status), self.world.now, uid=self.index.metadata.uid)
+    def _slots(self, status: SkippingIndexStatus) -> Slots:
+        last = status.refresh
+        return Slots.of(self.index, self.index.spec.schedule, last.slot if last is not None else None, self.world.now)
 
     def _next_start(self, status: SkippingIndexStatus) -> datetime | None:
-        schedule = self.index.spec.schedule
-        if schedule is None or fault(schedule) is not None or self.index.spec.suspend:
-            return None
-        return next_start(schedule, self._since(status), self.world.now, uid=self.index.metadata.uid)
-
-    def _since(self, status: SkippingIndexStatus) -> datetime:
-        last = status.refresh
-        return (last and last.slot) or self.index.metadata.creation_timestamp or self.world.now
+        return None if self.index.spec.suspend else self._slots(status).next_start
 
     def _conclude(self, state: State, status: SkippingIndexStatus, *, again: timedelta | None = None) -> Outcome:
         status = status.model_copy(update={"next_time": self._next_start(status)})

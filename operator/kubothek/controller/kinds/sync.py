@@ -32,11 +32,11 @@ from kubothek.controller.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import GivenUp, job_name
+from kubothek.controller.scheduling.attempts import GivenUp, job_name, renewed
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone, is_overdue, sync_prefix, writer_ahead
 from kubothek.controller.scheduling.retries import budget_of
 from kubothek.controller.scheduling.runner import run_attempts
-from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.scheduling.schedule import Slots, fault
 from kubothek.controller.status_merge import table_state
 from kubothek.controller.validation.compatibility import sync_blocker
 
@@ -138,22 +138,18 @@ class _Case:
             return self._conclude(_SUSPENDED, status)
         if isinstance(self.parts, Blocked):
             return self._conclude(self.parts.state, status, again=self.parts.again)
-        begun = self._begun(status, self.parts)
-        return self._rest(status) if begun is None else self._follow(begun, begun.run or SyncRun())
+        announced = self._next_run(status, self.parts)
+        return self._rest(status) if announced is None else self._follow(announced, announced.run or SyncRun())
 
-    def _begun(self, status: SyncStatus, parts: _Parts) -> SyncStatus | None:
+    def _next_run(self, status: SyncStatus, parts: _Parts) -> SyncStatus | None:
         """Return the status with the sync that is due, or None."""
         last, cause, request = status.run, parts.asked(self.sync), self.sync.requested_at
-        slot = self._due(status) or self._absent_due(status)
+        slot = self._slots(status).due or self._absent_due(status)
         asked_anew = request is not None and request != status.handled_request
         if last is not None and last.cause == cause and slot is None and not asked_anew:
             return None
-        run = SyncRun(
-            attempt=(last.attempt if last is not None else 0) + 1,
-            observed_attempt=last.observed_attempt if last is not None else 0,
-            cause=cause,
-            slot=slot or self.world.now.replace(microsecond=0),
-        )
+        slot = slot or self.world.now.replace(microsecond=0)
+        run = renewed(last or SyncRun(), cause=cause, slot=slot)
         marks = {"run": run, "url": parts.url(self.sync), "handled_request": request or status.handled_request}
         return status.model_copy(update=marks)
 
@@ -236,21 +232,12 @@ class _Case:
         due = self._absent_since(status) + _LOOK_THERE_AGAIN
         return self.world.now.replace(microsecond=0) if due <= self.world.now else None
 
-    def _due(self, status: SyncStatus) -> datetime | None:
-        schedule = self.sync.spec.schedule
-        if schedule is None or fault(schedule) is not None:
-            return None
-        return due_slot(schedule, self._since(status), self.world.now, uid=self.sync.metadata.uid)
+    def _slots(self, status: SyncStatus) -> Slots:
+        last = status.run
+        return Slots.of(self.sync, self.sync.spec.schedule, last.slot if last is not None else None, self.world.now)
 
     def _next_start(self, status: SyncStatus) -> datetime | None:
-        schedule = self.sync.spec.schedule
-        if schedule is None or fault(schedule) is not None or self.sync.spec.suspend:
-            return None
-        return next_start(schedule, self._since(status), self.world.now, uid=self.sync.metadata.uid)
-
-    def _since(self, status: SyncStatus) -> datetime:
-        last = status.run
-        return (last and last.slot) or self.sync.metadata.creation_timestamp or self.world.now
+        return None if self.sync.spec.suspend else self._slots(status).next_start
 
     def _conclude(self, state: State, status: SyncStatus, *, again: timedelta | None = None) -> Outcome:
         status = status.model_copy(update={"next_time": self._next_start(status)})

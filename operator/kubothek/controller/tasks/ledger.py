@@ -27,7 +27,7 @@ from kubothek.controller.derivation import Ledgers, identity, references
 from kubothek.controller.references import digest, spark_settings
 from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, job_name
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone
-from kubothek.controller.scheduling.schedule import fault, next_start, soonest
+from kubothek.controller.scheduling.schedule import Slots, fault, soonest
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.containers import refused_container, source_container
 from kubothek.controller.tasks.external_engines import asked_of, refused_engine
@@ -266,10 +266,7 @@ def _unpolled(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | N
 
 def _next_slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
     ledger = dataset.spec.ledger
-    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
-        return None
-    since = slot_of(dataset, status, now) or dataset.metadata.creation_timestamp or now
-    return next_start(ledger.schedule, since, now, uid=dataset.metadata.uid) - now
+    return None if ledger is None else Slots.of(dataset, ledger.schedule, slot_of(dataset, status, now), now).wait
 
 
 def _faulty(dataset: Dataset) -> State | None:

@@ -19,7 +19,7 @@ from kubothek.api.jobs import AnyJob, DatasetState, JobResult
 from kubothek.api.objectstore import ObjectStore
 from kubothek.controller.context import Action, LaunchJob, World
 from kubothek.controller.references import Blocked, job_basics, launch_job
-from kubothek.controller.scheduling.attempts import GivenUp, job_name
+from kubothek.controller.scheduling.attempts import GivenUp, job_name, renewed
 from kubothek.controller.scheduling.retries import Budget
 from kubothek.controller.scheduling.runner import run_attempts
 
@@ -102,9 +102,7 @@ def is_open(task_type: TaskType, status: DatasetStatus) -> bool:
 def begun(task_type: TaskType, status: DatasetStatus, cause: str, now: datetime) -> DatasetStatus:
     """Return the status with a new run for this cause; the number of an observed job is never reused."""
     before, due = task_run_of(task_type, status) or task_type.state(), now.replace(microsecond=0)
-    number = before.attempt + 1
-    task_run = task_type.state(attempt=number, observed_attempt=before.observed_attempt, cause=cause, due_time=due)
-    return _with(task_type, status, task_run)
+    return _with(task_type, status, renewed(before, cause=cause, due_time=due))
 
 
 def is_untried(task_run: TaskRun) -> bool:
