@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from kubothek.api import jobs
 from kubothek.api.bounds import Bound, bounds_of
 from kubothek.api.commit import Commit
-from kubothek.api.dataset import Dataset
+from kubothek.api.dataset import TASK_FIELDS, Dataset
 from kubothek.api.engine import Engine
 from kubothek.api.kinds import manifest_of, parse
 from kubothek.api.meta import FINALIZER, Resource
@@ -56,16 +56,9 @@ _ANNOUNCED = {
     "inspect": "last_inspection",
     "delete": "deletion",
     "restore": "restoration",
-    "index": "indexing",
-    "ledger": "defining",
-    "poll": "polling",
-    "transform": "transforming",
+    **TASK_FIELDS,
     "intake": "intake",
-    "heal": "healing",
-    "tag": "tagging",
-    "compact": "compaction",
     "collect": "round",
-    "skip": "describing",
     "skip-files": "refresh",
     "sync": "run",
 }

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import get_args
 
 import pytest
 
+from kubothek.api.dataset import TASK_FIELDS, DatasetStatus, TaskRun
 from kubothek.api.jobs import DeleteJob, InspectJob, RestoreJob, StoreState
 from kubothek.api.meta import FINALIZER
 from kubothek.controller.context import FailureClass, JobPhase
+from kubothek.controller.tasks.ledger import DEFINE, POLL
+from kubothek.controller.tasks.table_maintenance import TASK_TYPES
+from kubothek.controller.tasks.transforms import TRANSFORM
 from tests.controller.fake import (
     COMMIT_SPEC,
     DATASET_SPEC,
@@ -487,3 +492,15 @@ def test_a_suspended_dataset_is_not_restored(tombstone: Fake) -> None:
     tombstone.settle(*KEY)
     assert tombstone.condition(*KEY) == ("False", "Suspended")
     assert tombstone.launches[-1].job.verb == "inspect"
+
+
+def test_task_fields_of_a_status_are_those_of_all_task_types() -> None:
+    types = (DEFINE, POLL, TRANSFORM, *TASK_TYPES)
+    assert [task_type.verb for task_type in types] == list(TASK_FIELDS), "in the order in which they run"
+    held = {name: field.annotation for name, field in DatasetStatus.model_fields.items()}
+    states = {name: kind for name, hint in held.items() for kind in get_args(hint) if _is_task_run(kind)}
+    assert {task_type.field: task_type.state for task_type in types} == states
+
+
+def _is_task_run(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, TaskRun)

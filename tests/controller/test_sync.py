@@ -221,6 +221,16 @@ def test_what_a_person_has_to_mend_is_told_until_the_next_request(world: Fake, r
     assert world.condition(*KEY) == ("True", "Succeeded")
 
 
+def test_sync_whose_job_is_lost_cancels_it_once_before_the_next(world: Fake) -> None:
+    begin(world)
+    world.job_runs("flights-sync-1")
+    world.settle(*KEY)
+    world.job_vanishes("flights-sync-1")
+    actions = world.reconcile(*KEY).actions
+    assert [type(action).__name__ for action in actions] == ["CancelJob", "LaunchJob"]
+    assert jobs(world) == ["flights-sync-1", "flights-sync-2"]
+
+
 def test_what_was_given_up_is_tried_again_at_the_next_slot(world: Fake) -> None:
     begin(world, schedule={"cron": "30 * * * *"})
     world.job_fails("flights-sync-1", FailureClass.REPORT, "Diverged", "look at both")

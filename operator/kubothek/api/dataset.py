@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -284,6 +284,19 @@ class TransformState(TaskRun):
     """The version that it created, if there was anything new."""
     records: int = 0
     """Number of records that it appended, including retractions and corrections."""
+
+
+TASK_FIELDS: Final = {
+    "ledger": "defining",
+    "poll": "polling",
+    "transform": "transforming",
+    "heal": "healing",
+    "tag": "tagging",
+    "index": "indexing",
+    "skip": "describing",
+    "compact": "compaction",
+}
+"""The tasks of a Dataset: field of its status with the task run, by verb of the task's jobs."""
 
 
 class DatasetStatus(Status, TableState):

@@ -12,7 +12,7 @@ from kubothek.api import jobs
 from kubothek.api.commit import Commit
 from kubothek.api.compaction import Compaction
 from kubothek.api.cube import Cube, CubeState, CubeStatus
-from kubothek.api.dataset import Dataset, DatasetStatus, TableState, TaskRun
+from kubothek.api.dataset import TASK_FIELDS, Dataset, DatasetStatus, TableState, TaskRun
 from kubothek.api.jobs import DatasetState, JobResult
 from kubothek.api.members import SEPARATOR
 from kubothek.api.objectstore import ObjectStore
@@ -24,11 +24,10 @@ from kubothek.api.values import percent, render_bytes
 from kubothek.controller.context import World
 from kubothek.controller.run_index import completed
 from kubothek.controller.scheduling.attempts import job_name
-from kubothek.controller.scheduling.maintenance_priority import TASK_TYPES
 
 Run = Commit | Query | Compaction | Sync
 
-_OWN_JOBS: Final = {**TASK_TYPES, "intake": "intake"}
+_OWN_JOBS: Final = {**TASK_FIELDS, "intake": "intake"}
 """A Dataset's own jobs that report the state of its table: verb, and field of the status."""
 AILMENTS = 16
 """Maximum number of ailments in a status."""

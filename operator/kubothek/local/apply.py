@@ -20,6 +20,9 @@ from kubothek.api.skippingindex import SkippingIndex
 from kubothek.api.sync import Sync
 from kubothek.api.verification import Verification, VerificationStatus
 from kubothek.controller.scheduling.schedule import fault, next_slot
+from kubothek.controller.tasks.ledger import DEFINE
+from kubothek.controller.tasks.task_runs import task_run_of
+from kubothek.controller.tasks.transforms import TRANSFORM
 from kubothek.local.documents import ManifestError, Problem
 from kubothek.local.manifests import Key, Manifests, key_of
 from kubothek.local.state import State, admit
@@ -189,10 +192,10 @@ def _polled_now(status: DatasetStatus) -> DatasetStatus:
     changes: dict[str, object] = {}
     if status.polling is not None and (status.polling.done or status.polling.problem is not None):
         changes["polling"] = status.polling.model_copy(update=over)
-    for name in ("defining", "transforming"):
-        errand = getattr(status, name)
-        if errand is not None and errand.problem is not None:
-            changes[name] = errand.model_copy(update=over)
+    for task_type in (DEFINE, TRANSFORM):
+        task_run = task_run_of(task_type, status)
+        if task_run is not None and task_run.problem is not None:
+            changes[task_type.field] = task_run.model_copy(update=over)
     return status.model_copy(update=changes)
 
 

@@ -40,7 +40,7 @@ from kubothek.controller.references import (
 from kubothek.controller.scheduling.attempts import job_name
 from kubothek.controller.scheduling.maintenance_priority import alone
 from kubothek.controller.scheduling.queue import turn
-from kubothek.controller.scheduling.runs import RunSpec, go_through
+from kubothek.controller.scheduling.runs import RunSpec, run_once
 from kubothek.controller.status_merge import cube_state, table_state
 from kubothek.controller.validation.compatibility import ledger_blocker
 
@@ -49,7 +49,7 @@ _RUNNING = progressing("Progressing", "a job makes the change")
 
 def reconcile(commit: Commit, world: World) -> Outcome:
     """Reconcile a Commit."""
-    course: RunSpec[CommitStatus] = RunSpec(
+    spec: RunSpec[CommitStatus] = RunSpec(
         prefix=commit.name,
         running=_RUNNING,
         progress=CommitProgress,
@@ -58,7 +58,7 @@ def reconcile(commit: Commit, world: World) -> Outcome:
         succeeded=lambda status, result: _succeeded(commit, world, status, result),
         marks={"id": commit.id},
     )
-    return go_through(commit, commit.status, world, course)
+    return run_once(commit, commit.status, world, spec)
 
 
 def _engine(commit: Commit, world: World) -> Engine | Blocked | None:

@@ -20,7 +20,7 @@ from kubothek.controller.outcome import conclude
 from kubothek.controller.references import Blocked, find_engine, job_basics, launch_job, usable_dataset, usable_store
 from kubothek.controller.scheduling.attempts import job_name
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, ahead_of_compaction, compaction_prefix
-from kubothek.controller.scheduling.runs import RunSpec, go_through
+from kubothek.controller.scheduling.runs import RunSpec, run_once
 from kubothek.controller.status_merge import table_state
 from kubothek.controller.tasks.compaction import compact_job
 
@@ -29,7 +29,7 @@ _RUNNING = progressing("Progressing", "a job rewrites small files")
 
 def reconcile(compaction: Compaction, world: World) -> Outcome:
     """Reconcile a Compaction."""
-    course: RunSpec[CompactionStatus] = RunSpec(
+    spec: RunSpec[CompactionStatus] = RunSpec(
         prefix=compaction_prefix(compaction),
         running=_RUNNING,
         progress=CompactionProgress,
@@ -37,7 +37,7 @@ def reconcile(compaction: Compaction, world: World) -> Outcome:
         launch=lambda attempt: _launch(compaction, attempt, world),
         succeeded=lambda status, result: _succeeded(compaction, world, status, result),
     )
-    return go_through(compaction, compaction.status, world, course)
+    return run_once(compaction, compaction.status, world, spec)
 
 
 def _engine(compaction: Compaction, world: World) -> Engine | Blocked | None:

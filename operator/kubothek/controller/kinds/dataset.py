@@ -9,7 +9,9 @@ store themselves.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from kubothek.api.conditions import (
     State,
@@ -27,21 +29,19 @@ from kubothek.api.engine import Engine
 from kubothek.api.jobs import DeleteJob, RestoreJob
 from kubothek.api.meta import FINALIZER
 from kubothek.api.objectstore import ObjectStore
-from kubothek.controller.context import Action, CancelJob, Event, Outcome, SetFinalizer, World
+from kubothek.controller.context import Action, CancelJob, Event, LaunchJob, Outcome, SetFinalizer, World
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
     Blocked,
-    dataset_ref,
-    engine_digest,
     find_engine,
     find_store,
+    job_basics,
     launch_job,
-    store_ref,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.attempts import GivenUp, first, job_name, renewed
 from kubothek.controller.scheduling.retries import Budget
+from kubothek.controller.scheduling.runner import run_attempts
 from kubothek.controller.scheduling.schedule import soonest
 from kubothek.controller.status_merge import absorb, project
 from kubothek.controller.tasks.ledger import keep_ledger, missing_chain
@@ -76,8 +76,9 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
         return conclude(dataset, world, engine.state, status, actions=finalizer, again=engine.again)
     if dataset.spec.restore and status.deleted and not dataset.spec.suspend:
         return _restore(dataset, world, store, engine, status, finalizer)
-    if not dataset.spec.restore and status.restoration is not None:
-        status = status.model_copy(update={"restoration": _again(status.restoration)})
+    before = status.restoration
+    if not dataset.spec.restore and before is not None and (before.done or before.problem is not None):
+        status = status.model_copy(update={"restoration": renewed(before)})  # another restoration may run
     state = _state(dataset, world, status)
     fit = state.ready == "True" and not dataset.spec.suspend
     built = dataset.cube is None or status.version is not None  # sources append; only a Commit builds the cube
@@ -126,8 +127,8 @@ def _looking(dataset: Dataset, world: World) -> State:
         return _LOOKING
     there = world.get(ObjectStore, dataset.namespace, dataset.spec.store_ref.name)
     fresh = there is not None and not there.deleting and not there.spec.suspend
-    seen = state_of(there.status) if there is not None else None
-    return _LOOKING if fresh and (seen is None or seen.ready == "Unknown") else store.state
+    published = state_of(there.status) if there is not None else None
+    return _LOOKING if fresh and (published is None or published.ready == "Unknown") else store.state
 
 
 def _finalizer(dataset: Dataset) -> tuple[Action, ...]:
@@ -139,13 +140,6 @@ def _finalizer(dataset: Dataset) -> tuple[Action, ...]:
 # --- restoration -----------------------------------------------------------------------------------------------------
 
 
-def _again(deed: OneShot) -> OneShot:
-    """Return a task that can run once more; the number of an observed job is never reused."""
-    if not deed.done and deed.problem is None:
-        return deed
-    return OneShot(attempt=deed.attempt + 1, observed_attempt=deed.observed_attempt)
-
-
 def _restore(
     dataset: Dataset,
     world: World,
@@ -154,42 +148,38 @@ def _restore(
     status: DatasetStatus,
     finalizer: tuple[Action, ...],
 ) -> Outcome:
-    deed = first(status.restoration or OneShot())
-    if deed.problem is not None:
-        return conclude(dataset, world, problem_state(deed.problem), status, actions=finalizer)
-    digest = engine_digest(engine, world.settings)
-    step = follow(deed, f"{dataset.name}-restore", dataset, world, _FOR_EVER, digest)
-    deed = step.attempts
-    match step.stage:
-        case Active() as active:
-            status = _restored(status, deed)
-            return conclude(dataset, world, under_way(active, _RESTORING), status, actions=finalizer)
-        case Succeeded(result):
-            status = _restored(status, deed, done=True).model_copy(update={"deleted": False})
+    restoration, prefix = status.restoration or OneShot(), f"{dataset.name}-restore"
+    if restoration.problem is not None:
+        return conclude(dataset, world, problem_state(restoration.problem), status, actions=finalizer)
+
+    def launch(attempts: OneShot) -> LaunchJob:
+        return launch_job(RestoreJob(**_basics(dataset, world, store, prefix, attempts)), dataset, engine, store)
+
+    step = run_attempts(
+        restoration, prefix, dataset, world, engine=engine, budget=_FOR_EVER, running=_RESTORING, launch=launch
+    )
+    match step.end:
+        case None:
+            status, actions = _restored(status, step.attempts), (*finalizer, *step.actions)
+            return conclude(dataset, world, step.state, status, actions=actions, again=step.again)
+        case GivenUp(reason, message):
+            problem = problem_text(reason, f"{message}; set spec.restore to false to start a new table")
+            status = _restored(status, step.attempts, problem=problem)
+            return conclude(dataset, world, problem_state(problem), status, actions=finalizer)
+        case result:
+            status = _restored(status, step.attempts, done=True).model_copy(update={"deleted": False})
             if result.dataset is not None:
                 status = absorb(status, result.dataset)
             return conclude(dataset, world, _state(dataset, world, status), status, actions=finalizer)
-        case GivenUp(reason, message):
-            problem = problem_text(reason, f"{message}; set spec.restore to false to start a new table")
-            status = _restored(status, deed, problem=problem)
-            return conclude(dataset, world, problem_state(problem), status, actions=finalizer)
-        case Start() as begin:
-            job = RestoreJob(
-                job=job_name(f"{dataset.name}-restore", deed.attempt),
-                uid=dataset.metadata.uid,
-                attempt=deed.attempt,
-                store=store_ref(store),
-                dataset=dataset_ref(dataset, world.settings),
-            )
-            launch = launch_job(job, dataset, engine, store)
-            move = start(step, begin, launch, _RESTORING, digest, world)
-            status = _restored(status, move.attempts)
-            actions = (*finalizer, *move.actions)
-            return conclude(dataset, world, move.state, status, actions=actions, again=move.again)
 
 
-def _restored(status: DatasetStatus, deed: OneShot, **changes: object) -> DatasetStatus:
-    return status.model_copy(update={"restoration": deed.model_copy(update=changes)})
+def _basics(dataset: Dataset, world: World, store: ObjectStore, prefix: str, attempts: OneShot) -> dict[str, Any]:
+    """Return the fields that jobs of restoration and deletion have."""
+    return job_basics(job_name(prefix, attempts.attempt), attempts.attempt, dataset, store, dataset, world.settings)
+
+
+def _restored(status: DatasetStatus, attempts: OneShot, **changes: object) -> DatasetStatus:
+    return status.model_copy(update={"restoration": attempts.model_copy(update=changes)})
 
 
 # --- deletion --------------------------------------------------------------------------------------------------------
@@ -201,8 +191,8 @@ def _delete(dataset: Dataset, world: World) -> Outcome:
     assert deletion_time is not None
     if FINALIZER not in dataset.metadata.finalizers:
         return unchanged(dataset)
-    deed = first(dataset.status.deletion or OneShot())
-    name = job_name(f"{dataset.name}-delete", deed.attempt)
+    deletion = first(dataset.status.deletion or OneShot())
+    name = job_name(f"{dataset.name}-delete", deletion.attempt)
     stop: tuple[Action, ...] = (CancelJob(dataset.namespace, name),) if dataset.status.deletion else ()
     if dataset.spec.deletion_policy == "Retain":
         return _let_go(dataset, Event("Normal", "Retained", "the data is kept, as spec.deletionPolicy says"), *stop)
@@ -218,20 +208,23 @@ def _delete(dataset: Dataset, world: World) -> Outcome:
     refusal = world.launch_refusal(dataset.namespace, name)
     if refusal is not None and refusal[0] == "NamespaceTerminating":
         return _kept(dataset, "NamespaceTerminating", "no job can start in a namespace that is being deleted", *stop)
-    return _follow_deletion(dataset, world, store, deed, left)
+    return _follow_deletion(dataset, world, store, deletion, left)
 
 
-def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: OneShot, left: timedelta) -> Outcome:
-    found = find_engine((dataset.spec.engine_ref,), dataset, world)
+def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deletion: OneShot, left: timedelta) -> Outcome:
+    found, prefix = find_engine((dataset.spec.engine_ref,), dataset, world), f"{dataset.name}-delete"
     engine = None if isinstance(found, Blocked) else found  # a missing Engine must not prevent deletion
-    digest = engine_digest(engine, world.settings)
-    step = follow(deed, f"{dataset.name}-delete", dataset, world, _FOR_EVER, digest)
-    deed = step.attempts
-    match step.stage:
-        case Active() as active:
-            return conclude(dataset, world, under_way(active, _DELETING), _deleted(dataset, deed), again=left)
-        case Succeeded():
-            return _let_go(dataset, Event("Normal", "Deleted", _DELETED))
+
+    def launch(attempts: OneShot) -> LaunchJob:
+        return launch_job(DeleteJob(**_basics(dataset, world, store, prefix, attempts)), dataset, engine, store)
+
+    step = run_attempts(
+        deletion, prefix, dataset, world, engine=engine, budget=_FOR_EVER, running=_DELETING, launch=launch
+    )
+    attempts, state, again = step.attempts, step.state, step.again or left
+    match step.end:
+        case None:
+            pass
         case GivenUp("DatasetNotFound" | "DatasetDeleted"):
             return _let_go(dataset, Event("Normal", "Deleted", "there was no data to delete"))
         case GivenUp("OwnedByAnother" | "NotAdopted" as reason, message):
@@ -239,31 +232,14 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: O
         case GivenUp(reason, message):
             # A user may resolve it before the deadline: retry, and show the failure.
             state = stalled(reason, f"{message}; correct it, or set spec.deletionPolicy to Retain to keep the data")
-            wait = _FOR_EVER.delay(deed.failures + 1)
-            deed = OneShot(
-                attempt=deed.attempt + 1,
-                observed_attempt=deed.observed_attempt,
-                failures=deed.failures + 1,
-                next_attempt_time=world.now + wait,
-            )
-            return conclude(dataset, world, state, _deleted(dataset, deed), again=min(wait, left))
-        case Start() as begin:
-            job = DeleteJob(
-                job=job_name(f"{dataset.name}-delete", deed.attempt),
-                uid=dataset.metadata.uid,
-                attempt=deed.attempt,
-                store=store_ref(store),
-                dataset=dataset_ref(dataset, world.settings),
-            )
-            launch = launch_job(job, dataset, engine, store)
-            move = start(step, begin, launch, _DELETING, digest, world)
-            again = min(move.again or left, left)
-            status = _deleted(dataset, move.attempts)
-            return conclude(dataset, world, move.state, status, actions=move.actions, again=again)
-
-
-def _deleted(dataset: Dataset, deed: OneShot) -> DatasetStatus:
-    return dataset.status.model_copy(update={"deletion": deed})
+            again = _FOR_EVER.delay(attempts.failures + 1)
+            failures, due = attempts.failures + 1, world.now + again
+            attempts = renewed(attempts, failures=failures, next_attempt_time=due)
+            step = replace(step, actions=())
+        case _:
+            return _let_go(dataset, Event("Normal", "Deleted", _DELETED))
+    status = dataset.status.model_copy(update={"deletion": attempts})
+    return conclude(dataset, world, state, status, actions=step.actions, again=min(again, left))
 
 
 def _kept(dataset: Dataset, reason: str, why: str, *actions: Action) -> Outcome:

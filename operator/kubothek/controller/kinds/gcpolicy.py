@@ -15,18 +15,18 @@ from datetime import datetime, timedelta
 from kubothek.api.conditions import State, ready, stalled
 from kubothek.api.engine import Engine
 from kubothek.api.gcpolicy import GCPolicy, GCPolicyStatus, Round
-from kubothek.api.jobs import CollectJob, CollectOutcome
+from kubothek.api.jobs import CollectJob, CollectOutcome, JobResult
 from kubothek.api.meta import render_time
-from kubothek.controller.context import Action, CancelJob, LaunchJob, Outcome, World
+from kubothek.controller.context import Action, LaunchJob, Outcome, World
 from kubothek.controller.kinds import rounds
 from kubothek.controller.kinds.targets import Candidate, Keepers, Selection, matcher
 from kubothek.controller.outcome import conclude, unchanged
-from kubothek.controller.references import Blocked, engine_digest, find_engine, launch_job, spark_settings, store_ref
-from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Succeeded, follow, job_name
-from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.references import Blocked, find_engine, launch_job, spark_settings, store_ref
+from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, GivenUp, job_name
 from kubothek.controller.scheduling.queue import job_is_there
 from kubothek.controller.scheduling.retries import budget_of
-from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.scheduling.runner import run_attempts
+from kubothek.controller.scheduling.schedule import Slots, fault
 
 _SUSPENDED = ready("Suspended", "nothing is collected while spec.suspend is true; what the policy keeps stays")
 _LOOK_AGAIN = timedelta(seconds=30)
@@ -67,9 +67,9 @@ class _Case:
         slot = self._due(status)
         if slot is None:
             return self._rest(status)
-        begun = rounds.begun(status.last, slot, self.policy.spec.mode, self._now)
+        new_round = rounds.begin(status.last, slot, self.policy.spec.mode, self._now)
         handled = self.policy.requested_at or status.handled_request
-        return self.step(status.model_copy(update={"round": begun, "handled_request": handled}))
+        return self.step(status.model_copy(update={"round": new_round, "handled_request": handled}))
 
     def _next_job(self, status: GCPolicyStatus, round_: Round) -> Outcome:
         until = self.selection.end_of_chunk(round_.after, failures=0)
@@ -84,7 +84,8 @@ class _Case:
             return self._conclude(stalled("InvalidSchedule", problem), status)
         if self.policy.spec.suspend:
             return self._conclude(_SUSPENDED, status)
-        start_time = self._next_start(status)
+        start_time = self._slots(status).next_start
+        assert start_time is not None, "the schedule is valid"
         return self._conclude(self._achieved(status, start_time), status, again=start_time - self.world.now)
 
     def _achieved(self, status: GCPolicyStatus, following: datetime) -> State:
@@ -94,7 +95,7 @@ class _Case:
             return stalled("CollectionFailed", f"{of_all}: {'; '.join(last.problems)}; {then}")
         if not self.selection.chosen:
             return ready("Succeeded", f"spec.selector selects no Dataset; {then}")
-        return ready("Succeeded", f"{rounds.told(last)}; {then}" if last else then)
+        return ready("Succeeded", f"{rounds.describe(last)}; {then}" if last else then)
 
     # --- slots ---
 
@@ -104,16 +105,13 @@ class _Case:
             return None
         if policy.requested_at not in (None, status.handled_request):
             return self._now
-        return due_slot(policy.spec.schedule, self._since(status), self.world.now, uid=policy.metadata.uid)
+        return self._slots(status).due
 
-    def _next_start(self, status: GCPolicyStatus) -> datetime:
-        policy = self.policy
-        return next_start(policy.spec.schedule, self._since(status), self.world.now, uid=policy.metadata.uid)
-
-    def _since(self, status: GCPolicyStatus) -> datetime:
-        """Return the last slot; a new policy waits for its first one."""
+    def _slots(self, status: GCPolicyStatus) -> Slots:
+        """Return the slots after the last one; a new policy waits for its first one."""
         last = status.round or status.last
-        return (last and last.slot) or self.policy.metadata.creation_timestamp or self.world.now
+        slot = last.slot if last is not None else None
+        return Slots.of(self.policy, self.policy.spec.schedule, slot, self.world.now)
 
     @property
     def _scheduled(self) -> bool:
@@ -122,35 +120,34 @@ class _Case:
     # --- jobs ---
 
     def _follow(self, status: GCPolicyStatus, round_: Round) -> Outcome:
-        on = engine_digest(self.engine, self.world.settings)
-        step = follow(round_, _prefix(self.policy), self.policy, self.world, budget_of(self.engine), on)
-        idle = self._with(*(CancelJob(self.policy.namespace, name) for name in step.cancel))
-        status = _with(status, step.attempts)
-        match step.stage:
-            case Active() as active:
-                return idle._conclude(under_way(active, self._collecting(step.attempts)), status)
-            case Succeeded(result) if result.collect is not None:
-                return idle.step(_with(status, rounds.advanced(step.attempts, result.collect)))
-            case Succeeded():
-                return idle.step(_with(status, self._given_up(step.attempts, "ResultLost", _SILENT)))
+        step = run_attempts(
+            round_,
+            _prefix(self.policy),
+            self.policy,
+            self.world,
+            engine=self.engine,
+            budget=budget_of(self.engine),
+            running=self._collecting(round_),
+            launch=lambda attempts: self._launch(self._narrowed(round_, attempts)),
+            keeps_two=True,
+        )
+        case, present = self._with(*step.actions), step.attempts
+        match step.end:
             case GivenUp(reason, message):
-                return idle.step(_with(status, self._given_up(step.attempts, reason, message)))
-            case Start() as begin:
-                if step.attempts.failures != round_.failures:
-                    step = replace(step, attempts=self._narrowed(step.attempts))
-                    status = _with(status, step.attempts)
-                chunk = self.selection.chunk(step.attempts.after, step.attempts.until)
-                if not chunk:  # its Datasets were deleted meanwhile, or are no longer ready
-                    return idle.step(_with(status, rounds.advanced(step.attempts, CollectOutcome(after=""))))
-                held = self._held(step.attempts)
-                if held is not None:
-                    return idle._conclude(held.state, status, again=held.again)
-                move = start(step, begin, self._launch(step.attempts, chunk), self._collecting(round_), on, self.world)
-                case = self._with(*self._forgotten(step.attempts), *move.actions)
-                return case._conclude(_patient(move.state), _with(status, move.attempts), again=move.again)
+                return case.step(_with(status, self._given_up(present, reason, message)))
+            case JobResult(collect=None):
+                return case.step(_with(status, self._given_up(present, "ResultLost", _SILENT)))
+            case JobResult(collect=CollectOutcome() as collected):
+                return case.step(_with(status, rounds.advanced(present, collected)))
+        present = self._narrowed(round_, present)
+        if step.dropped:  # its Datasets were deleted meanwhile, or are no longer ready
+            return case.step(_with(status, rounds.advanced(present, CollectOutcome(after=""))))
+        return case._conclude(_patient(step.state), _with(status, present), again=step.again)
 
-    def _narrowed(self, round_: Round) -> Round:
-        """Return the round with a smaller chunk after a failure: one of its Datasets may be the cause."""
+    def _narrowed(self, before: Round, round_: Round) -> Round:
+        """Return the round with a smaller chunk after another failure: one of its Datasets may be the cause."""
+        if round_.failures == before.failures:
+            return round_
         until = self.selection.end_of_chunk(round_.after, round_.failures)
         return round_.model_copy(update={"until": until or round_.until})
 
@@ -182,7 +179,14 @@ class _Case:
                 return Blocked(ready("Collecting", waits), _LOOK_AGAIN)
         return None
 
-    def _launch(self, round_: Round, chunk: tuple[Candidate, ...]) -> LaunchJob:
+    def _launch(self, round_: Round) -> LaunchJob | Blocked | None:
+        """Return the job for the round's chunk, or what it has to wait for; None if the chunk is empty."""
+        chunk = self.selection.chunk(round_.after, round_.until)
+        if not chunk:
+            return None
+        return self._held(round_) or self._job(round_, chunk)
+
+    def _job(self, round_: Round, chunk: tuple[Candidate, ...]) -> LaunchJob:
         policy, world, store = self.policy, self.world, chunk[0].store
         keepers = Keepers.of(policy.namespace, world)
         job = CollectJob(
@@ -210,12 +214,6 @@ class _Case:
             return f"{self.world.settings.cluster_id}/{self.policy.namespace}/"
         return None
 
-    def _forgotten(self, round_: Round) -> tuple[Action, ...]:
-        """Cancel an old job: a policy keeps only its last two jobs, for their logs."""
-        if round_.attempt <= 2:
-            return ()
-        return (CancelJob(self.policy.namespace, job_name(_prefix(self.policy), round_.attempt - 2)),)
-
     # --- published status ---
 
     def _collecting(self, round_: Round) -> State:
@@ -224,7 +222,7 @@ class _Case:
         )
 
     def _conclude(self, state: State, status: GCPolicyStatus, *, again: timedelta | None = None) -> Outcome:
-        following = self._next_start(status) if self._scheduled else None
+        following = self._slots(status).next_start if self._scheduled else None
         status = status.model_copy(update={"next_time": following})
         return conclude(self.policy, self.world, state, status, actions=self.actions, again=again)
 

@@ -36,9 +36,10 @@ from kubothek.controller.references import (
     launch_job,
     store_ref,
 )
-from kubothek.controller.scheduling.attempts import Active, Setback, Start, Succeeded, follow, job_name
-from kubothek.controller.scheduling.launching import refused, under_way
+from kubothek.controller.scheduling.attempts import Setback, job_name
+from kubothek.controller.scheduling.launching import refused
 from kubothek.controller.scheduling.retries import Budget
+from kubothek.controller.scheduling.runner import run_attempts
 
 Asked = Cube | Dataset
 """Resource that an inspection covers."""
@@ -134,26 +135,29 @@ class _Case:
     def follow(self, knowledge: _Knowledge) -> Outcome:
         """Evaluate the announced inspection."""
         assert knowledge.inspection is not None
-        engine = engine_digest(self.engine, self.world.settings)
-        step = follow(knowledge.inspection, self.prefix, self.store, self.world, Budget(limit=None), engine)
-        inspection, case = step.attempts, self._with(step.cancel)
-        if isinstance(step.stage, Active):
-            state = under_way(step.stage, _LOOKING)
-            shown = knowledge.state if state.ready == "Unknown" else state
+        step = run_attempts(
+            knowledge.inspection,
+            self.prefix,
+            self.store,
+            self.world,
+            engine=self.engine,
+            budget=Budget(limit=None),
+            running=_LOOKING,
+            launch=lambda _: None,
+        )
+        inspection, case = step.attempts, replace(self, actions=(*self.actions, *step.actions))
+        if step.active:
+            shown = knowledge.state if step.state.ready == "Unknown" else step.state
             return case._conclude(shown, _Knowledge(knowledge.capabilities, inspection))
-        if isinstance(step.stage, Succeeded) and step.stage.result.store is not None:
-            return case._answered(step.stage.result, inspection)
-        if isinstance(step.stage, Start) and step.setback is None:
+        if isinstance(step.end, JobResult) and step.end.store is not None:
+            return case._answered(step.end, inspection)
+        if step.dropped and step.setback is None:
             if knowledge.inspection.connection == self.connection:
                 return case._launch(_Knowledge(knowledge.capabilities, inspection))
             # Announced but never observed, and the connection has changed since: start over with the next number.
             return case.start_or_rest(_Knowledge(None, _finished(inspection, self.world.now)))
         silent = Setback(FailureClass.RETRY, "ResultLost", "the inspection ended without a word about the store")
         return case._failed(step.setback or silent, knowledge)
-
-    def _with(self, cancel: Sequence[str], *events: Event) -> _Case:
-        actions = tuple(CancelJob(self.store.namespace, name) for name in cancel)
-        return replace(self, actions=(*self.actions, *actions), events=(*self.events, *events))
 
     def _answered(self, result: JobResult, inspection: Inspection) -> Outcome:
         assert result.store is not None
@@ -168,7 +172,7 @@ class _Case:
         )
         case = self
         if not capabilities.conditional_writes and self.store.status.capabilities != capabilities:
-            case = self._with((), Event("Warning", "NoConditionalWrites", _ALONE.message))
+            case = replace(self, events=(*self.events, Event("Warning", "NoConditionalWrites", _ALONE.message)))
         return case.start_or_rest(_Knowledge(capabilities, finished))
 
     def _asked(self, inspection: Inspection) -> Sequence[Asked]:
@@ -179,8 +183,8 @@ class _Case:
         """Return the uuid after which the round continues; None if it is complete."""
         if result.truncated:
             # A truncated result without entries gives no position to continue from.
-            told = [*(head_uuid(state.prefix) for state in result.cubes), *(state.uuid for state in result.datasets)]
-            return max(told, default=None)
+            uuids = [*(head_uuid(state.prefix) for state in result.cubes), *(state.uuid for state in result.datasets)]
+            return max(uuids, default=None)
         asked = self._asked(inspection)
         more = asked and asked[-1] is not self.contents[-1]
         return _uuid(asked[-1]) if more else None
@@ -275,10 +279,10 @@ class _Case:
         )
         launch = launch_job(job, store, self.engine, store)
         # The Datasets may still have to read the last result; the previous one was read or is outdated.
-        case = self._with((job_name(self.prefix, number - 2),) if number > 2 else ())
+        old = (CancelJob(store.namespace, job_name(self.prefix, number - 2)),) if number > 2 else ()
         blocked = refused(job.job, store, world)
         inspection = inspection.model_copy(update={"engine_digest": engine_digest(self.engine, world.settings)})
-        return replace(case, actions=(*case.actions, launch))._conclude(
+        return replace(self, actions=(*self.actions, *old, launch))._conclude(
             blocked.state if blocked else knowledge.state,
             _Knowledge(knowledge.capabilities, inspection),
             again=blocked.again if blocked else None,

@@ -33,7 +33,7 @@ from kubothek.controller.references import (
 )
 from kubothek.controller.scheduling.attempts import job_name
 from kubothek.controller.scheduling.maintenance_priority import alone, query_prefix
-from kubothek.controller.scheduling.runs import RunSpec, go_through
+from kubothek.controller.scheduling.runs import RunSpec, run_once
 from kubothek.controller.status_merge import table_state
 
 _RUNNING = progressing("Progressing", "a job runs the query")
@@ -41,7 +41,7 @@ _RUNNING = progressing("Progressing", "a job runs the query")
 
 def reconcile(query: Query, world: World) -> Outcome:
     """Reconcile a Query."""
-    course: RunSpec[QueryStatus] = RunSpec(
+    spec: RunSpec[QueryStatus] = RunSpec(
         prefix=query_prefix(query),
         running=_RUNNING,
         progress=QueryProgress,
@@ -49,7 +49,7 @@ def reconcile(query: Query, world: World) -> Outcome:
         launch=lambda attempt: _launch(query, attempt, world),
         succeeded=lambda status, result: _succeeded(query, world, status, result),
     )
-    return go_through(query, query.status, world, course)
+    return run_once(query, query.status, world, spec)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

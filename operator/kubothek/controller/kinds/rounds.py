@@ -15,7 +15,7 @@ from kubothek.controller.kinds.targets import Candidate
 _PROBLEMS, _PROBLEM_LENGTH = 8, 300
 
 
-def begun(last: Round | None, slot: datetime, mode: Mode, now: datetime) -> Round:
+def begin(last: Round | None, slot: datetime, mode: Mode, now: datetime) -> Round:
     """Return the round of a slot, after the last one; the number of an observed job is never reused."""
     before = last or Round()
     return Round(
@@ -59,7 +59,7 @@ def passed_over(before: Round, left_out: Sequence[Candidate], reason: str, messa
     )
 
 
-def told(round_: Round) -> str:
+def describe(round_: Round) -> str:
     """Describe, for a message, the result of a round."""
     objects, size = (sum(getattr(count, what) for count in round_.collected) for what in ("objects", "bytes"))
     done = "deleted" if round_.mode == "Enforce" else "that would be deleted (mode is DryRun)"

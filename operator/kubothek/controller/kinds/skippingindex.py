@@ -23,7 +23,6 @@ from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
     Blocked,
     digest,
-    engine_digest,
     find_engine,
     launch_job,
     skipping_of,
@@ -31,10 +30,10 @@ from kubothek.controller.references import (
     store_ref,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.attempts import GivenUp, first, job_name, renewed
 from kubothek.controller.scheduling.retries import Budget, budget_of
-from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.scheduling.runner import run_attempts
+from kubothek.controller.scheduling.schedule import Slots, fault
 
 _REMOVAL = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
 """Deletion ends at its deadline; it has no retry limit."""
@@ -116,47 +115,50 @@ class _Case:
         refresh = status.refresh
         if refresh is not None and not refresh.done and refresh.problem is None:
             return self._follow(status, refresh)
-        begun = self._begun(status)
-        return self._rest(status) if begun is None else self._follow(begun, begun.refresh or PlainRefresh())
+        announced = self._next_refresh(status)
+        return self._rest(status) if announced is None else self._follow(announced, announced.refresh or PlainRefresh())
 
-    def _begun(self, status: SkippingIndexStatus) -> SkippingIndexStatus | None:
+    def _next_refresh(self, status: SkippingIndexStatus) -> SkippingIndexStatus | None:
         """Return the status with the refresh that is due, or None."""
         last, spec = status.refresh, _asked(self.index)
         if self.index.spec.suspend:
             return None
         request = self.index.requested_at
-        slot = self._due(status)
+        slot = self._slots(status).due
         new_request = request is not None and request != status.handled_request
         if last is not None and last.cause == spec and slot is None and not new_request:
             return None
-        begun = PlainRefresh(
-            attempt=(last.attempt if last is not None else 0) + 1,
-            observed_attempt=last.observed_attempt if last is not None else 0,
-            cause=spec,
-            slot=slot or self.world.now.replace(microsecond=0),
-        )
-        return status.model_copy(update={"refresh": begun, "handled_request": request or status.handled_request})
+        slot = slot or self.world.now.replace(microsecond=0)
+        refresh = renewed(last or PlainRefresh(), cause=spec, slot=slot)
+        return status.model_copy(update={"refresh": refresh, "handled_request": request or status.handled_request})
 
     def _follow(self, status: SkippingIndexStatus, refresh: PlainRefresh) -> Outcome:
-        index, world, engine = self.index, self.world, self.parts.engine
-        on, prefix = engine_digest(engine, world.settings), f"{index.name}-skip"
-        step = follow(first(refresh), prefix, index, world, budget_of(engine), on)
-        case = self._with(*(CancelJob(index.namespace, name) for name in step.cancel))
-        refresh = step.attempts
-        match step.stage:
-            case Active() as active:
-                return case._conclude(under_way(active, _LOOKING), _with(status, refresh))
-            case Succeeded(result):
-                done = _with(status, refresh.model_copy(update={"done": True}))
-                return case.step(_seen(done, result.skip_files, world.now))
+        index, world, engine, prefix = self.index, self.world, self.parts.engine, f"{self.index.name}-skip"
+
+        def launch(attempts: PlainRefresh) -> LaunchJob | Blocked:
+            return Blocked(_SUSPENDED) if index.spec.suspend else self.parts.launch(index, attempts, prefix)
+
+        step = run_attempts(
+            refresh,
+            prefix,
+            index,
+            world,
+            engine=engine,
+            budget=budget_of(engine),
+            running=_LOOKING,
+            launch=launch,
+            keeps_two=True,
+        )
+        case, status = self._with(*step.actions), _with(status, step.attempts)
+        match step.end:
+            case None:
+                return case._conclude(step.state, status, again=step.again)
             case GivenUp(reason, message):
-                return case.step(_with(status, refresh.model_copy(update={"problem": problem_text(reason, message)})))
-            case Start() as begin:
-                if index.spec.suspend:
-                    return case._conclude(_SUSPENDED, _with(status, refresh))
-                move = start(step, begin, self.parts.launch(index, refresh, prefix), _LOOKING, on, world)
-                case = case._with(*_forgotten(index, refresh), *move.actions)
-                return case._conclude(move.state, _with(status, move.attempts), again=move.again)
+                problem = problem_text(reason, message)
+                return case.step(_with(status, step.attempts.model_copy(update={"problem": problem})))
+            case result:
+                done = _with(status, step.attempts.model_copy(update={"done": True}))
+                return case.step(_refreshed(done, result.skip_files, world.now))
 
     def _rest(self, status: SkippingIndexStatus) -> Outcome:
         schedule, last = self.index.spec.schedule, status.refresh
@@ -172,21 +174,12 @@ class _Case:
         then = "" if following is None else f"; next inspection at {render_time(following)}"
         return self._conclude(_described(status, then), status, again=again)
 
-    def _due(self, status: SkippingIndexStatus) -> datetime | None:
-        schedule = self.index.spec.schedule
-        if schedule is None or fault(schedule) is not None:
-            return None
-        return due_slot(schedule, self._since(status), self.world.now, uid=self.index.metadata.uid)
+    def _slots(self, status: SkippingIndexStatus) -> Slots:
+        last = status.refresh
+        return Slots.of(self.index, self.index.spec.schedule, last.slot if last is not None else None, self.world.now)
 
     def _next_start(self, status: SkippingIndexStatus) -> datetime | None:
-        schedule = self.index.spec.schedule
-        if schedule is None or fault(schedule) is not None or self.index.spec.suspend:
-            return None
-        return next_start(schedule, self._since(status), self.world.now, uid=self.index.metadata.uid)
-
-    def _since(self, status: SkippingIndexStatus) -> datetime:
-        last = status.refresh
-        return (last and last.slot) or self.index.metadata.creation_timestamp or self.world.now
+        return None if self.index.spec.suspend else self._slots(status).next_start
 
     def _conclude(self, state: State, status: SkippingIndexStatus, *, again: timedelta | None = None) -> Outcome:
         status = status.model_copy(update={"next_time": self._next_start(status)})
@@ -203,10 +196,10 @@ def _asked(index: SkippingIndex) -> str:
     return digest(wanted)
 
 
-def _seen(status: SkippingIndexStatus, found: SkipFilesOutcome | None, now: datetime) -> SkippingIndexStatus:
+def _refreshed(status: SkippingIndexStatus, reported: SkipFilesOutcome | None, now: datetime) -> SkippingIndexStatus:
     fields: dict[str, object] = {"refreshed_time": now.replace(microsecond=0).isoformat()}
-    if found is not None:
-        fields |= found.model_dump() | {"size": render_bytes(found.bytes)}
+    if reported is not None:
+        fields |= reported.model_dump() | {"size": render_bytes(reported.bytes)}
     return SkippingIndexStatus.model_validate(status.model_dump() | fields)
 
 
@@ -215,13 +208,6 @@ def _described(status: SkippingIndexStatus, then: str) -> State:
     if status.left_out:
         text += f"; always opened, as they could not be described: {'; '.join(status.left_out)}"
     return ready("Succeeded", text)
-
-
-def _forgotten(index: SkippingIndex, refresh: PlainRefresh) -> tuple[Action, ...]:
-    """Cancel an old job: only the last two jobs are kept, for their logs."""
-    if refresh.attempt <= 2:
-        return ()
-    return (CancelJob(index.namespace, job_name(f"{index.name}-skip", refresh.attempt - 2)),)
 
 
 def _with(status: SkippingIndexStatus, refresh: PlainRefresh) -> SkippingIndexStatus:
@@ -259,32 +245,25 @@ def _delete(index: SkippingIndex, world: World) -> Outcome:
         return _let_go(
             index, Event("Warning", "MetadataLeft", why), CancelJob(index.namespace, job_name(prefix, removal.attempt))
         )
-    on = engine_digest(parts.engine, world.settings)
-    step = follow(removal, prefix, index, world, _REMOVAL, on)
-    match step.stage:
-        case Active() as active:
-            return _going(index, world, under_way(active, _DELETING), step.attempts, running, left)
-        case Succeeded():
-            return _let_go(index, Event("Normal", "Deleted", "the metadata is deleted; the files are as they were"))
+    step = run_attempts(
+        removal,
+        prefix,
+        index,
+        world,
+        engine=parts.engine,
+        budget=_REMOVAL,
+        running=_DELETING,
+        launch=lambda attempts: parts.launch(index, attempts, prefix, drop=True),
+    )
+    match step.end:
+        case None:
+            status = index.status.model_copy(update={"removal": step.attempts})
+            actions, again = (*running, *step.actions), min(step.again or left, left)
+            return conclude(index, world, step.state, status, actions=actions, again=again)
         case GivenUp(reason, message):
             return _let_go(index, Event("Warning", reason, f"{message}: the metadata is left in the store"))
-        case Start() as begin:
-            launch = parts.launch(index, step.attempts, prefix, drop=True)
-            move = start(step, begin, launch, _DELETING, on, world)
-            again = min(move.again or left, left)
-            return _going(index, world, move.state, move.attempts, (*running, *move.actions), again)
-
-
-def _going(
-    index: SkippingIndex,
-    world: World,
-    state: State,
-    removal: PlainRefresh,
-    actions: tuple[Action, ...],
-    again: timedelta,
-) -> Outcome:
-    status = index.status.model_copy(update={"removal": removal})
-    return conclude(index, world, state, status, actions=actions, again=again)
+        case _:
+            return _let_go(index, Event("Normal", "Deleted", "the metadata is deleted; the files are as they were"))
 
 
 def _let_go(index: SkippingIndex, event: Event, *actions: Action) -> Outcome:

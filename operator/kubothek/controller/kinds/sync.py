@@ -20,12 +20,11 @@ from kubothek.api.objectstore import ObjectStore
 from kubothek.api.repository import Repository
 from kubothek.api.sync import Sync, SyncProgress, SyncRun, SyncStatus
 from kubothek.api.values import render_bytes
-from kubothek.controller.context import Action, CancelJob, LaunchJob, Outcome, World
+from kubothek.controller.context import Action, LaunchJob, Outcome, World
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
     Blocked,
     digest,
-    engine_digest,
     find_engine,
     job_basics,
     launch_job,
@@ -33,11 +32,11 @@ from kubothek.controller.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.attempts import GivenUp, job_name, renewed
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone, is_overdue, sync_prefix, writer_ahead
 from kubothek.controller.scheduling.retries import budget_of
-from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.scheduling.runner import run_attempts
+from kubothek.controller.scheduling.schedule import Slots, fault
 from kubothek.controller.status_merge import table_state
 from kubothek.controller.validation.compatibility import sync_blocker
 
@@ -139,65 +138,63 @@ class _Case:
             return self._conclude(_SUSPENDED, status)
         if isinstance(self.parts, Blocked):
             return self._conclude(self.parts.state, status, again=self.parts.again)
-        begun = self._begun(status, self.parts)
-        return self._rest(status) if begun is None else self._follow(begun, begun.run or SyncRun())
+        announced = self._next_run(status, self.parts)
+        return self._rest(status) if announced is None else self._follow(announced, announced.run or SyncRun())
 
-    def _begun(self, status: SyncStatus, parts: _Parts) -> SyncStatus | None:
+    def _next_run(self, status: SyncStatus, parts: _Parts) -> SyncStatus | None:
         """Return the status with the sync that is due, or None."""
         last, cause, request = status.run, parts.asked(self.sync), self.sync.requested_at
-        slot = self._due(status) or self._absent_due(status)
+        slot = self._slots(status).due or self._absent_due(status)
         asked_anew = request is not None and request != status.handled_request
         if last is not None and last.cause == cause and slot is None and not asked_anew:
             return None
-        run = SyncRun(
-            attempt=(last.attempt if last is not None else 0) + 1,
-            observed_attempt=last.observed_attempt if last is not None else 0,
-            cause=cause,
-            slot=slot or self.world.now.replace(microsecond=0),
-        )
+        slot = slot or self.world.now.replace(microsecond=0)
+        run = renewed(last or SyncRun(), cause=cause, slot=slot)
         marks = {"run": run, "url": parts.url(self.sync), "handled_request": request or status.handled_request}
         return status.model_copy(update=marks)
 
     def _follow(self, status: SyncStatus, run: SyncRun) -> Outcome:
         sync, world = self.sync, self.world
         engine = None if isinstance(self.parts, Blocked) else self.parts.engine
-        on = engine_digest(engine, world.settings)
-        step = follow(first(run), sync_prefix(sync), sync, world, budget_of(engine), on)
-        case = self._with(*(CancelJob(sync.namespace, name) for name in step.cancel))
-        status = status.model_copy(update={"run": step.attempts, "progress": None})
-        match step.stage:
-            case Active() as active:
-                seen = status.model_copy(update={"progress": _progress(active.view.progress)})
-                return case._conclude(under_way(active, _SYNCING), seen)
-            case Succeeded(result):
-                return case.step(_done(status, step.attempts, result, sync, world.now))
+        step = run_attempts(
+            run,
+            sync_prefix(sync),
+            sync,
+            world,
+            engine=engine,
+            budget=budget_of(engine),
+            running=_SYNCING,
+            launch=self._launch,
+            keeps_two=True,
+        )
+        case = self._with(*step.actions)
+        status = status.model_copy(update={"run": step.attempts, "progress": _progress(step.progress)})
+        match step.end:
+            case None:
+                return case._conclude(step.state, status, again=step.again)
             case GivenUp(reason, message):
                 problem = problem_text(reason, message)
                 changes: dict[str, Any] = {"run": step.attempts.model_copy(update={"problem": problem})}
                 if reason == "Diverged":
                     changes["relation"] = "Diverged"
                 return case.step(status.model_copy(update=changes))
-            case Start() as begin:
-                if sync.spec.suspend:
-                    return case._conclude(_SUSPENDED, status)
-                waits = self._waits(step.attempts)
-                if waits is not None:
-                    return case._conclude(waits.state, status, again=waits.again)
-                assert not isinstance(self.parts, Blocked), "that is waited for"
-                launch = self.parts.launch(sync, step.attempts, world)
-                move = start(step, begin, launch, _SYNCING, on, world)
-                case = case._with(*_forgotten(sync, step.attempts), *move.actions)
-                return case._conclude(move.state, status.model_copy(update={"run": move.attempts}), again=move.again)
+            case result:
+                return case.step(_done(status, step.attempts, result, sync, world.now))
 
-    def _waits(self, run: SyncRun) -> Blocked | None:
+    def _launch(self, run: SyncRun) -> LaunchJob | Blocked:
+        if self.sync.spec.suspend:
+            return Blocked(_SUSPENDED)
+        if isinstance(self.parts, Blocked):
+            return self.parts
+        return self._waits(run, self.parts) or self.parts.launch(self.sync, run, self.world)
+
+    def _waits(self, run: SyncRun, parts: _Parts) -> Blocked | None:
         """Return what a pull waits for where one writer at a time is safe, or a push in order to include imminent
         commits; None if it may start. A push waits for ``LONGEST_WAIT`` at most.
         """
-        if isinstance(self.parts, Blocked):
-            return self.parts
-        dataset = self.parts.dataset
+        dataset = parts.dataset
         if self.sync.pulls:
-            return alone(self.sync, dataset, self.parts.store, self.world)
+            return alone(self.sync, dataset, parts.store, self.world)
         ahead = None if is_overdue(run.slot, self.world.now) else writer_ahead(dataset, self.world)
         if ahead is None:
             return None
@@ -235,21 +232,12 @@ class _Case:
         due = self._absent_since(status) + _LOOK_THERE_AGAIN
         return self.world.now.replace(microsecond=0) if due <= self.world.now else None
 
-    def _due(self, status: SyncStatus) -> datetime | None:
-        schedule = self.sync.spec.schedule
-        if schedule is None or fault(schedule) is not None:
-            return None
-        return due_slot(schedule, self._since(status), self.world.now, uid=self.sync.metadata.uid)
+    def _slots(self, status: SyncStatus) -> Slots:
+        last = status.run
+        return Slots.of(self.sync, self.sync.spec.schedule, last.slot if last is not None else None, self.world.now)
 
     def _next_start(self, status: SyncStatus) -> datetime | None:
-        schedule = self.sync.spec.schedule
-        if schedule is None or fault(schedule) is not None or self.sync.spec.suspend:
-            return None
-        return next_start(schedule, self._since(status), self.world.now, uid=self.sync.metadata.uid)
-
-    def _since(self, status: SyncStatus) -> datetime:
-        last = status.run
-        return (last and last.slot) or self.sync.metadata.creation_timestamp or self.world.now
+        return None if self.sync.spec.suspend else self._slots(status).next_start
 
     def _conclude(self, state: State, status: SyncStatus, *, again: timedelta | None = None) -> Outcome:
         status = status.model_copy(update={"next_time": self._next_start(status)})
@@ -259,16 +247,16 @@ class _Case:
         return replace(self, actions=(*self.actions, *actions))
 
 
-def _progress(told: Progress | None) -> SyncProgress | None:
-    if told is None:
+def _progress(reported: Progress | None) -> SyncProgress | None:
+    if reported is None:
         return None
     return SyncProgress(
-        stage=told.stage,
-        blocks=told.blocks,
-        objects=told.tasks_done,
-        objects_to_go=max(0, told.tasks_total - told.tasks_done),
-        bytes=told.bytes,
-        bytes_to_go=max(0, told.bytes_total - told.bytes),
+        stage=reported.stage,
+        blocks=reported.blocks,
+        objects=reported.tasks_done,
+        objects_to_go=max(0, reported.tasks_total - reported.tasks_done),
+        bytes=reported.bytes,
+        bytes_to_go=max(0, reported.bytes_total - reported.bytes),
     )
 
 
@@ -284,10 +272,3 @@ def _done(status: SyncStatus, run: SyncRun, result: JobResult, sync: Sync, now: 
     if sync.pulls and result.dataset is not None:
         changes["table"] = table_state(result.dataset)
     return status.model_copy(update=changes)
-
-
-def _forgotten(sync: Sync, run: SyncRun) -> tuple[Action, ...]:
-    """Cancel an old job: only the last two jobs are kept, for their logs."""
-    if run.attempt <= 2:
-        return ()
-    return (CancelJob(sync.namespace, job_name(sync_prefix(sync), run.attempt - 2)),)

@@ -24,7 +24,7 @@ from kubothek.controller.references import (
     usable_store,
 )
 from kubothek.controller.scheduling.attempts import job_name
-from kubothek.controller.scheduling.runs import RunSpec, go_through
+from kubothek.controller.scheduling.runs import RunSpec, run_once
 
 _RUNNING = progressing("Progressing", "a job reads what was committed")
 
@@ -36,7 +36,7 @@ def verification_prefix(verification: Verification) -> str:
 
 def reconcile(verification: Verification, world: World) -> Outcome:
     """Reconcile a Verification."""
-    course: RunSpec[VerificationStatus] = RunSpec(
+    spec: RunSpec[VerificationStatus] = RunSpec(
         prefix=verification_prefix(verification),
         running=_RUNNING,
         progress=VerificationProgress,
@@ -44,7 +44,7 @@ def reconcile(verification: Verification, world: World) -> Outcome:
         launch=lambda attempt: _launch(verification, attempt, world),
         succeeded=lambda status, result: _succeeded(verification, world, status, result),
     )
-    return go_through(verification, verification.status, world, course)
+    return run_once(verification, verification.status, world, spec)
 
 
 def _engine(verification: Verification, world: World) -> Engine | Blocked | None:

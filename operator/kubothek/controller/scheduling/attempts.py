@@ -95,6 +95,12 @@ def first(attempts: A) -> A:
     return attempts if attempts.attempt else attempts.model_copy(update={"attempt": 1})
 
 
+def renewed(before: A, **fields: object) -> A:
+    """Return fresh attempts for another cause, with these fields; the number of an observed job is never reused."""
+    numbers = {"attempt": before.attempt + 1, "observed_attempt": before.observed_attempt}
+    return type(before).model_validate(numbers | fields)
+
+
 def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budget, engine_digest: str) -> Step[A]:
     """Compare the attempts in the status with the observed job. ``attempts.attempt`` is at least 1."""
     name = job_name(prefix, attempts.attempt)
@@ -177,8 +183,8 @@ def _after(setback: Setback, attempts: A, budget: Budget, now: datetime, cancel:
     if disrupted and disruptions == 1:
         wait = timedelta(0)
     not_before = (now + wait).replace(microsecond=0) if wait else None
-    told = problem_text(setback.reason, setback.message)
-    moved = _next(attempts, failures=failures, disruptions=disruptions, next_attempt_time=not_before, setback=told)
+    problem = problem_text(setback.reason, setback.message)
+    moved = _next(attempts, failures=failures, disruptions=disruptions, next_attempt_time=not_before, setback=problem)
     if budget.allows(setback.failure, failures=failures, disruptions=disruptions):
         return Step(moved, Start(not_before), setback, cancel)
     return Step(moved, GivenUp(setback.reason, setback.message, exhausted=True), setback, cancel)

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from kubothek.api.compaction import Compaction
 from kubothek.api.conditions import waiting
-from kubothek.api.dataset import Dataset, DatasetStatus
+from kubothek.api.dataset import TASK_FIELDS, Dataset, DatasetStatus
 from kubothek.api.meta import Resource
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.query import Query
@@ -41,18 +41,6 @@ LONGEST_WAIT = timedelta(hours=1)
 
 LOOK_AGAIN = timedelta(seconds=30)
 """Requeue interval of waiting maintenance, in case no change wakes it earlier."""
-
-TASK_TYPES = {
-    "ledger": "defining",
-    "poll": "polling",
-    "transform": "transforming",
-    "heal": "healing",
-    "tag": "tagging",
-    "index": "indexing",
-    "skip": "describing",
-    "compact": "compaction",
-}
-"""Types of a Dataset's own jobs by verb, with their fields of the status."""
 
 
 def is_overdue(since: datetime | None, now: datetime) -> bool:
@@ -81,9 +69,9 @@ def writer_ahead(dataset: Dataset, world: World) -> str | None:
         return "a Commit"
     if intake_active(dataset, world):
         return "a look at a source"
-    if _errand_active("poll", dataset, dataset.status, world):
+    if _task_active("poll", dataset, dataset.status, world):
         return "a poll"
-    if _errand_active("transform", dataset, dataset.status, world):
+    if _task_active("transform", dataset, dataset.status, world):
         return "a run of its transformation"
     for query in unfinished(Query, dataset.namespace, ("Dataset", dataset.name), world):
         if _runs(query, query_prefix(query), world) or could_run(query):
@@ -111,18 +99,18 @@ def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = N
     return None
 
 
-def chore_active(dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
+def active_task(dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
     """Describe, for a message, an active job of the Dataset's own tasks; None if there is none."""
-    names = (_errand_active(verb, dataset, status, world) for verb in TASK_TYPES)
+    names = (_task_active(verb, dataset, status, world) for verb in TASK_FIELDS)
     return next((f"the job {name!r}" for name in names if name is not None), None)
 
 
-def _errand_active(verb: str, dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
+def _task_active(verb: str, dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
     """Return the name of the active job with this verb; None if there is none."""
-    errand = getattr(status, TASK_TYPES[verb])
-    if errand is None or errand.done or errand.problem is not None:
+    task_run = getattr(status, TASK_FIELDS[verb])
+    if task_run is None or task_run.done or task_run.problem is not None:
         return None
-    name = job_name(f"{dataset.name}-{verb}", errand.attempt)
+    name = job_name(f"{dataset.name}-{verb}", task_run.attempt)
     return name if job_is_there(dataset, name, world) else None
 
 
@@ -159,8 +147,8 @@ def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: Wo
     for sync in _pulling(dataset, world):
         if not _same(sync, asker):
             yield f"Sync {sync.name!r}"
-    if (chore := chore_active(dataset, status, world)) is not None:
-        yield chore
+    if (task := active_task(dataset, status, world)) is not None:
+        yield task
 
 
 def _same(one: Resource, other: Resource) -> bool:
@@ -176,6 +164,6 @@ def ahead_of_compaction(compaction: Compaction, dataset: Dataset, store: ObjectS
     overdue = is_overdue(compaction.metadata.creation_timestamp, world.now) and not bears_one_writer(store)
     return (
         (None if overdue else writer_ahead(dataset, world))
-        or chore_active(dataset, dataset.status, world)
+        or active_task(dataset, dataset.status, world)
         or compaction_ahead(dataset, world, compaction)
     )

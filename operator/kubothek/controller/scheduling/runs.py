@@ -18,28 +18,25 @@ from kubothek.api.engine import Engine
 from kubothek.api.jobs import JobResult
 from kubothek.api.query import Query, QueryProgress, QueryStatus
 from kubothek.api.verification import Verification, VerificationProgress, VerificationStatus
-from kubothek.controller.context import CancelJob, FailureClass, LaunchJob, Outcome, World
+from kubothek.controller.context import FailureClass, LaunchJob, Outcome, World
 from kubothek.controller.outcome import conclude, unchanged
-from kubothek.controller.references import Blocked, engine_digest
+from kubothek.controller.references import Blocked
 from kubothek.controller.scheduling.attempts import (
     ENGINE_FAULTS,
-    Active,
     GivenUp,
-    Start,
-    Step,
-    Succeeded,
-    first,
-    follow,
+    Setback,
     job_name,
 )
-from kubothek.controller.scheduling.launching import start, under_way
 from kubothek.controller.scheduling.retention import SOONEST, kept
 from kubothek.controller.scheduling.retries import DISRUPTION_LIMIT, Budget, budget_of
+from kubothek.controller.scheduling.runner import run_attempts
 
 S = TypeVar("S", CommitStatus, QueryStatus, CompactionStatus, VerificationStatus)
 
 Run = Commit | Query | Compaction | Verification
 RunStatus = CommitStatus | QueryStatus | CompactionStatus | VerificationStatus
+
+_SUSPENDED = resting("Suspended", "nothing is started while spec.suspend is true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,37 +61,40 @@ class RunSpec(Generic[S]):
     marks: Mapping[str, object] = field(default_factory=dict)
 
 
-def go_through(run: Run, status: S, world: World, course: RunSpec[S]) -> Outcome:
-    """Reconcile a run, of which ``status`` is the published one."""
+def run_once(run: Run, status: S, world: World, spec: RunSpec[S]) -> Outcome:
+    """Reconcile a run, of which ``status`` is the published one. The first launch sets ``start_time``."""
     if run.deleting or run.frozen:
         return unchanged(run)
-    engine = None if isinstance(course.engine, Blocked) else course.engine
+    engine = None if isinstance(spec.engine, Blocked) else spec.engine
     budget = budget_of(engine, run.spec.retry_limit)
     if run.finished and not _revived(status, budget):
         state = state_of(status)
         assert state is not None, "a run that has ended has conditions"
-        left = kept(run, course.prefix, engine, world)
+        left = kept(run, spec.prefix, engine, world)
         return conclude(run, world, state, actions=left.actions, again=left.again)
-    digest = engine_digest(engine, world.settings)
-    step = follow(first(status), course.prefix, run, world, budget, digest)
-    status = step.attempts.model_copy(update={**course.marks, "progress": None})
-    match step.stage:
-        case Active() as active:
-            status = _with_log(_with_progress(status, active, course), run, world, course.prefix)
-            return conclude(run, world, under_way(active, course.running), status)
-        case Succeeded(result):
-            return _and_again(course.succeeded(_with_log(status, run, world, course.prefix, ended=True), result))
+
+    def launch(attempts: S) -> LaunchJob | Blocked:
+        return Blocked(_SUSPENDED) if run.spec.suspend else spec.launch(attempts.attempt)
+
+    step = run_attempts(
+        status, spec.prefix, run, world, engine=engine, budget=budget, running=spec.running, launch=launch
+    )
+    status = step.attempts.model_copy(update={**spec.marks, "progress": None})
+    match step.end:
+        case None:
+            pass
         case GivenUp() as end:
-            return _and_again(_given_up(run, world, end, step, status))
-        case Start() as begin:
-            return _start(run, world, Step(status, begin, step.setback, step.cancel), begin, course, digest)
-
-
-def _with_progress(status: S, active: Active, course: RunSpec[S]) -> S:
-    progress = active.view.progress
-    if progress is None:
-        return status
-    return status.model_copy(update={"progress": course.progress.model_validate(progress.model_dump())})
+            return _and_again(conclude(run, world, _verdict(run.kind, end, step.setback), status, actions=step.actions))
+        case result:
+            return _and_again(spec.succeeded(_with_log(status, run, world, spec.prefix, ended=True), result))
+    if step.active:
+        status = _with_log(status, run, world, spec.prefix)
+    if step.progress is not None:
+        progress = spec.progress.model_validate(step.progress.model_dump())
+        status = status.model_copy(update={"progress": progress})
+    if status.start_time is None and any(isinstance(action, LaunchJob) for action in step.actions):
+        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
+    return conclude(run, world, step.state, status, actions=step.actions, events=step.events, again=step.again)
 
 
 def _and_again(outcome: Outcome) -> Outcome:
@@ -109,14 +109,6 @@ def _with_log(status: S, run: Run, world: World, prefix: str, *, ended: bool = F
     return status if link is None else status.model_copy(update={"logs": link})
 
 
-def _start(run: Run, world: World, step: Step[S], begin: Start, course: RunSpec[S], digest: str) -> Outcome:
-    suspended = Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
-    launch = suspended if run.spec.suspend else course.launch(step.attempts.attempt)
-    if isinstance(launch, Blocked):
-        return conclude(run, world, launch.state, step.attempts, actions=_cancelled(run, step), again=launch.again)
-    return _launched(run, world, step, begin, launch, course.running, digest)
-
-
 def _revived(status: RunStatus, budget: Budget) -> bool:
     """Return whether a run that had exhausted its attempts has a larger budget now."""
     state = state_of(status)
@@ -128,34 +120,14 @@ def _revived(status: RunStatus, budget: Budget) -> bool:
     )
 
 
-def _given_up(run: Run, world: World, end: GivenUp, step: Step[S], status: S) -> Outcome:
-    """Return the outcome of a run for which there is no other attempt."""
-    return conclude(run, world, _verdict(run.kind, end, step), status, actions=_cancelled(run, step))
-
-
-def _launched(
-    run: Run, world: World, step: Step[S], begin: Start, launch: LaunchJob, running: State, digest: str
-) -> Outcome:
-    """Return the outcome of a run whose next attempt may start. The first launch sets ``start_time``."""
-    move = start(step, begin, launch, running, digest, world)
-    status = move.attempts
-    if launch in move.actions and status.start_time is None:
-        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
-    return conclude(run, world, move.state, status, actions=move.actions, events=move.events, again=move.again)
-
-
-def _verdict(kind: str, end: GivenUp, step: Step[S]) -> State:
+def _verdict(kind: str, end: GivenUp, setback: Setback | None) -> State:
     if end.reason in ENGINE_FAULTS:
         return stalled(end.reason, f"{end.message}; when the Engine is corrected, the {kind} continues automatically")
     if not end.exhausted:
         return failed(end.reason, end.message)
-    lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE
+    lost = setback is not None and setback.failure is FailureClass.INFRASTRUCTURE
     advice = f"repair the cluster and create the {kind} again" if lost else "raise spec.retryLimit to try again"
     return failed("RetryLimitReached", f"the last attempt failed ({end.reason}): {end.message}; {advice}")
-
-
-def _cancelled(run: Run, step: Step[S]) -> tuple[CancelJob, ...]:
-    return tuple(CancelJob(run.namespace, name) for name in step.cancel)
 
 
 # Links to logs: the operator's URL template, with the placeholders filled in for the job.

@@ -5,10 +5,10 @@ no seconds. It **starts** later by its jitter, a hash of the owner's uid and the
 computes the same moment. A user of this module keeps the last slot in its status and does this:
 
     problem = fault(schedule)                       # report it, and start nothing
-    slot = due_slot(schedule, since, now, uid=uid)  # since: the last slot, at first the time of creation
-    if slot is not None:
-        ...                                         # start; the slot is `since` from now on
-    look_again = next_start(schedule, slot or since, now, uid=uid) - now
+    slots = Slots.of(resource, schedule, last, now) # last: the last slot, None at first
+    if slots.due is not None:
+        ...                                         # start; this slot is the last one from now on
+    again = slots.wait
 
 Of missed slots only the newest is due, if ``startingDeadline`` has not passed since its start. Only the clock of
 ``now`` counts. If the clock is set back by up to :data:`SETBACK`, no slot is due twice. A ``since`` further in the
@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from kubothek.api.meta import Resource
 from kubothek.api.schedules import Schedule
 from kubothek.api.values import parse_duration
 
@@ -96,6 +98,38 @@ def next_start(schedule: Schedule, since: datetime, now: datetime, *, uid: str) 
         if start > now:
             earliest = start if earliest is None else min(earliest, start)
     raise AssertionError("slots never end")
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots of a resource's schedule after ``since``, the last one that it used; none without a valid schedule."""
+
+    schedule: Schedule | None
+    since: datetime
+    now: datetime
+    uid: str
+
+    @classmethod
+    def of(cls, resource: Resource, schedule: Schedule | None, last: datetime | None, now: datetime) -> Slots:
+        """Return the slots after the last one; without one, after the creation of the resource."""
+        usable = schedule if schedule is not None and fault(schedule) is None else None
+        return cls(usable, last or resource.metadata.creation_timestamp or now, now, resource.metadata.uid)
+
+    @property
+    def due(self) -> datetime | None:
+        """The slot that is due now."""
+        return None if self.schedule is None else due_slot(self.schedule, self.since, self.now, uid=self.uid)
+
+    @property
+    def next_start(self) -> datetime | None:
+        """When the next slot starts."""
+        return None if self.schedule is None else next_start(self.schedule, self.since, self.now, uid=self.uid)
+
+    @property
+    def wait(self) -> timedelta | None:
+        """The time until the next slot starts."""
+        start = self.next_start
+        return None if start is None else start - self.now
 
 
 def soonest(*waits: timedelta | None) -> timedelta | None:

@@ -36,11 +36,10 @@ def _job(_context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) -
 
 INDEX = TaskType(
     verb="index",
-    field="indexing",
     reason="IndexStalled",
-    complaint="the indices are not what spec.table says",
-    doing=progressing("Indexing", "a job makes the secondary indices what spec.table says"),
+    problem="the indices are not what spec.table says",
+    running=progressing("Indexing", "a job makes the secondary indices what spec.table says"),
     cause=difference,
     job=_job,
-    seen=absorb,
+    absorb=absorb,
 )

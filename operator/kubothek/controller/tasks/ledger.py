@@ -27,7 +27,7 @@ from kubothek.controller.derivation import Ledgers, identity, references
 from kubothek.controller.references import digest, spark_settings
 from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, job_name
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone
-from kubothek.controller.scheduling.schedule import fault, next_start, soonest
+from kubothek.controller.scheduling.schedule import Slots, fault, soonest
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.containers import refused_container, source_container
 from kubothek.controller.tasks.external_engines import asked_of, refused_engine
@@ -45,13 +45,13 @@ from kubothek.controller.tasks.transforms import (
     CHANGES,
     TRANSFORM,
     awaited_input,
-    chore_of,
     due,
     input_refs,
     lacking_inputs,
     left_to_wait,
     marked,
     slot_of,
+    transform_task,
 )
 
 IDENTITY_DIRECTORY = "/var/run/kubothek/identity"
@@ -110,12 +110,12 @@ def _derived(context: TaskContext, status: DatasetStatus, here: Ledgers, *, star
     dataset = context.dataset
     status = marked(dataset, status, here)
     if is_open(TRANSFORM, status):
-        return _step(chore_of(here), context, status, start=start)
+        return _step(transform_task(here), context, status, start=start)
     wait = due(dataset, status, here)
     left = left_to_wait(dataset, status, here.now)
     if wait.cause is not None and left > timedelta(0) and awaited_input(dataset, status, here) is not None:
         return TaskResult(status, again=min(LOOK_AGAIN, left), blocker=blocker_of(TRANSFORM, status))
-    result = _step(chore_of(here), context, status, start=start)
+    result = _step(transform_task(here), context, status, start=start)
     return replace(result, again=soonest(result.again, wait.again))
 
 
@@ -139,7 +139,7 @@ def _step(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, s
             return TaskResult(status, blocker=blocker_of(task_type, status))
         slot = slot_of(context.dataset, status, now)
         status = begun(task_type, status, cause, now)
-        if task_type.field in _FED:
+        if task_type.verb in (POLL.verb, TRANSFORM.verb):
             scheduled = getattr(status, task_type.field).model_copy(update={"slot": slot})
             status = status.model_copy(update={task_type.field: scheduled})
     waits = alone(context.dataset, context.dataset, context.store, context.world, status)
@@ -193,8 +193,6 @@ def identity_secret(dataset: Dataset) -> str:
     return named.name if named is not None else f"{dataset.name}-identity"
 
 
-_FED = ("polling", "transforming")
-"""Status fields of the tasks that follow the schedule."""
 _LAYOUT = {
     "sort_by",
     "bucket_by",
@@ -268,10 +266,7 @@ def _unpolled(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | N
 
 def _next_slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
     ledger = dataset.spec.ledger
-    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
-        return None
-    since = slot_of(dataset, status, now) or dataset.metadata.creation_timestamp or now
-    return next_start(ledger.schedule, since, now, uid=dataset.metadata.uid) - now
+    return None if ledger is None else Slots.of(dataset, ledger.schedule, slot_of(dataset, status, now), now).wait
 
 
 def _faulty(dataset: Dataset) -> State | None:
@@ -301,25 +296,23 @@ def _polled(task_run: TaskRun, result: JobResult, now: datetime) -> PollState:
 
 DEFINE = TaskType(
     verb="ledger",
-    field="defining",
     reason="LedgerStalled",
-    complaint="the chain does not hold the events of spec.ledger",
-    doing=progressing("Defining", "a job makes the chain hold the events of spec.ledger"),
+    problem="the chain does not hold the events of spec.ledger",
+    running=progressing("Defining", "a job makes the chain hold the events of spec.ledger"),
     cause=lambda dataset, status, now: None,
     job=_ledger_job,
-    seen=absorb,
-    told=CHANGES,
+    absorb=absorb,
+    reasons=CHANGES,
 )
 """The cause depends on the identities of other Datasets: see :func:`keep_ledger`."""
 POLL = TaskType(
     verb="poll",
-    field="polling",
     reason="SourceStalled",
-    complaint="the polling source was not read, and will be at the next slot, edit or request",
-    doing=progressing("Polling", "a job reads the polling source"),
+    problem="the polling source was not read, and will be at the next slot, edit or request",
+    running=progressing("Polling", "a job reads the polling source"),
     cause=_unpolled,
     job=_poll_job,
-    seen=absorb,
-    noted=_polled,
+    absorb=absorb,
+    record=_polled,
     state=PollState,
 )

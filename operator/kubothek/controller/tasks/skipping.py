@@ -126,11 +126,10 @@ def _job(context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) ->
 
 SKIPPING = TaskType(
     verb="skip",
-    field="describing",
     reason="SkippingStalled",
-    complaint="the skipping metadata is not what spec.table says",
-    doing=progressing("Describing", "a job makes the skipping metadata what spec.table says"),
+    problem="the skipping metadata is not what spec.table says",
+    running=progressing("Describing", "a job makes the skipping metadata what spec.table says"),
     cause=difference,
     job=_job,
-    seen=absorb,
+    absorb=absorb,
 )

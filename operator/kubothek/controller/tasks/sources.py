@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from kubothek.api import jobs
-from kubothek.api.conditions import State, problem_text, stalled, waiting
+from kubothek.api.conditions import State, problem_text, progressing, stalled, waiting
 from kubothek.api.dataset import Dataset, DatasetStatus
 from kubothek.api.engine import Engine
 from kubothek.api.files import Csv
@@ -36,17 +36,19 @@ from kubothek.controller.references import (
     store_ref,
     usable_store,
 )
-from kubothek.controller.scheduling.attempts import Active, Setback, Start, Step, Succeeded, follow, job_name
+from kubothek.controller.scheduling.attempts import Setback, job_name
 from kubothek.controller.scheduling.launching import held_back, refused, suspended
 from kubothek.controller.scheduling.maintenance_priority import alone
 from kubothek.controller.scheduling.queue import about_to_commit, intake_prefix
 from kubothek.controller.scheduling.retries import Budget
+from kubothek.controller.scheduling.runner import run_attempts
 from kubothek.controller.status_merge import absorb
 
 _FIRST_RETRY = timedelta(seconds=2)
 _LAST_RETRY = timedelta(minutes=5)
 _PATIENCE = timedelta(seconds=30)
 """Requeue interval of an intake that waits for its turn or a store, in case no change wakes it earlier."""
+_READING = progressing("Progressing", "a job reads a source")
 _SILENT = Setback(FailureClass.RETRY, "ResultLost", "the job ended without a word about the source")
 
 
@@ -131,31 +133,35 @@ class _Case:
 
     def follow(self, attended: Attended) -> Attended:
         """Evaluate the announced intake."""
-        intake = attended.intake
-        digest = engine_digest(self.engine, self.world.settings)
-        step = follow(intake, intake_prefix(self.dataset), self.dataset, self.world, Budget(limit=None), digest)
-        cancel = tuple(CancelJob(self.dataset.namespace, name) for name in step.cancel)
-        attended = replace(attended, actions=(*attended.actions, *cancel))
-        match step.stage:
-            case Active():
-                return attended.with_intake(step.attempts)
-            case Succeeded(result) if result.intake is not None:
-                attended = replace(attended, status=self._absorbed(attended.status, result))
-                return self._answered(attended.with_intake(step.attempts), result.intake)
-            case Start() if step.setback is None:
-                return self._launched_again(attended, step)
-            case _:
-                return self._failed(attended, step)
+        step = run_attempts(
+            attended.intake,
+            intake_prefix(self.dataset),
+            self.dataset,
+            self.world,
+            engine=self.engine,
+            budget=Budget(limit=None),
+            running=_READING,
+            launch=lambda _: None,
+        )
+        attended = replace(attended, actions=(*attended.actions, *step.actions))
+        if step.active:
+            return attended.with_intake(step.attempts)
+        if isinstance(step.end, jobs.JobResult) and step.end.intake is not None:
+            attended = replace(attended, status=self._absorbed(attended.status, step.end))
+            return self._answered(attended.with_intake(step.attempts), step.end.intake)
+        if step.dropped and step.setback is None:
+            return self._launched_again(attended.with_intake(step.attempts))
+        return self._failed(attended, step.setback or _SILENT)
 
-    def _launched_again(self, attended: Attended, step: Step[Intake]) -> Attended:
+    def _launched_again(self, attended: Attended) -> Attended:
         """Launch an intake that was announced but never observed, unless the next one would have another spec."""
-        attended, source = attended.with_intake(step.attempts), self._source(step.attempts.source)
+        intake, source = attended.intake, self._source(attended.intake.source)
         wanted = source is not None and not source.suspend and not self.dataset.spec.suspend
-        if source is None or not wanted or reading_of(self.dataset, source) != step.attempts.reading:
-            return attended.with_intake(_over(step.attempts))
+        if source is None or not wanted or reading_of(self.dataset, source) != intake.reading:
+            return attended.with_intake(_over(intake))
         landing = self._alone(attended) or self._landing_store(source)
         if isinstance(landing, Blocked):
-            return replace(attended.with_intake(_over(step.attempts)), again=landing.again or _PATIENCE)
+            return replace(attended.with_intake(_over(intake)), again=landing.again or _PATIENCE)
         return self._launch(attended, source, landing)
 
     def _absorbed(self, status: DatasetStatus, result: jobs.JobResult) -> DatasetStatus:
@@ -194,9 +200,9 @@ class _Case:
         told = replace(attended, events=(*attended.events, *_told(source, found)))
         return told.with_state(_in_seconds(state))
 
-    def _failed(self, attended: Attended, step: Step[Intake]) -> Attended:
+    def _failed(self, attended: Attended, setback: Setback) -> Attended:
         """Record a failed or lost intake. Its commits stay, and the next intake continues after them."""
-        setback, intake = step.setback or _SILENT, attended.intake
+        intake = attended.intake
         source = self._source(intake.source)
         attended = attended.with_intake(_over(intake))
         if source is None:

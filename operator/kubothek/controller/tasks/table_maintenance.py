@@ -24,7 +24,7 @@ from kubothek.api.meta import render_time
 from kubothek.api.schedules import Schedule
 from kubothek.controller.references import bears_one_writer, clustering_of, digest
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, compaction_ahead, is_overdue, writer_ahead
-from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.scheduling.schedule import Slots, fault
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.compaction import compact_job
 from kubothek.controller.tasks.indexes import INDEX
@@ -158,9 +158,7 @@ def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | 
     handled = (last.cause or None) if last is not None and not is_untried(last) else None
     if not enough:
         return handled if last is not None and last.problem is None else None
-    if fault(schedule) is not None:
-        return handled
-    slot = due_slot(schedule, _since(dataset, status, now), now, uid=dataset.metadata.uid)
+    slot = _slots(dataset, status, now).due
     return handled if slot is None else render_time(slot)
 
 
@@ -172,10 +170,7 @@ def _order(wish: CompactionWish) -> str:
 
 def _next_window(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
     """Return the time until the next compaction window begins."""
-    schedule = _schedule(dataset)
-    if schedule is None or fault(schedule) is not None:
-        return None
-    return next_start(schedule, _since(dataset, status, now), now, uid=dataset.metadata.uid) - now
+    return _slots(dataset, status, now).wait
 
 
 def _schedule(dataset: Dataset) -> Schedule | None:
@@ -183,13 +178,13 @@ def _schedule(dataset: Dataset) -> Schedule | None:
     return None if wish is None else wish.schedule
 
 
-def _since(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime:
-    """Return the last slot that was used; without one, the time of creation."""
-    last = status.compaction
+def _slots(dataset: Dataset, status: DatasetStatus, now: datetime) -> Slots:
+    """Return the slots of the compaction's schedule after the last one that was used."""
+    last, slot = status.compaction, None
     if last is not None and "T" in last.cause:  # a slot, not a version
         slot = datetime.fromisoformat(last.cause).astimezone(UTC)
-        return slot - timedelta(minutes=1) if is_untried(last) else slot
-    return dataset.metadata.creation_timestamp or now
+        slot = slot - timedelta(minutes=1) if is_untried(last) else slot
+    return Slots.of(dataset, _schedule(dataset), slot, now)
 
 
 def _compact_job(context: TaskContext, task_run: TaskRun, basics: Mapping[str, Any]) -> CompactJob:
@@ -213,36 +208,33 @@ def _compacted(task_run: TaskRun, result: JobResult, now: datetime) -> Compactio
 TASK_TYPES = (
     TaskType(
         verb="heal",
-        field="healing",
         reason="HealingStalled",
-        complaint="missing or outdated indexes and statistics could not be rebuilt",
-        doing=progressing("Healing", "a job rebuilds missing or outdated indexes and statistics"),
+        problem="missing or outdated indexes and statistics could not be rebuilt",
+        running=progressing("Healing", "a job rebuilds missing or outdated indexes and statistics"),
         cause=_ailing,
         job=_heal_job,
-        seen=_healed,
+        absorb=_healed,
     ),
     TaskType(
         verb="tag",
-        field="tagging",
         reason="TagStalled",
-        complaint="the tags are not what spec.tags says",
-        doing=progressing("Tagging", "a job makes the tags what spec.tags says"),
+        problem="the tags are not what spec.tags says",
+        running=progressing("Tagging", "a job makes the tags what spec.tags says"),
         cause=_untagged,
         job=_tag_job,
-        seen=absorb,
+        absorb=absorb,
     ),
     INDEX,
     SKIPPING,
     TaskType(
         verb="compact",
-        field="compaction",
         reason="CompactionStalled",
-        complaint="small files were not rewritten",
-        doing=progressing("Compacting", "a job rewrites small files"),
+        problem="small files were not rewritten",
+        running=progressing("Compacting", "a job rewrites small files"),
         cause=_scattered,
         job=_compact_job,
-        seen=absorb,
-        noted=_compacted,
+        absorb=absorb,
+        record=_compacted,
         state=CompactionState,
     ),
 )

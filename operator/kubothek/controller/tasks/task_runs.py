@@ -13,15 +13,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kubothek.api.conditions import State, problem_text, stalled
-from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun
+from kubothek.api.dataset import TASK_FIELDS, Dataset, DatasetStatus, TaskRun
 from kubothek.api.engine import Engine
 from kubothek.api.jobs import AnyJob, DatasetState, JobResult
 from kubothek.api.objectstore import ObjectStore
-from kubothek.controller.context import Action, CancelJob, World
-from kubothek.controller.references import engine_digest, job_basics, launch_job
-from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.context import Action, LaunchJob, World
+from kubothek.controller.references import Blocked, job_basics, launch_job
+from kubothek.controller.scheduling.attempts import GivenUp, job_name, renewed
 from kubothek.controller.scheduling.retries import Budget
+from kubothek.controller.scheduling.runner import run_attempts
 
 BUDGET = Budget(limit=6, initial=timedelta(seconds=10))
 
@@ -48,28 +48,32 @@ def _as_it_is(task_run: TaskRun, _result: JobResult, _now: datetime) -> TaskRun:
 class TaskType:
     """One type of task.
 
-    ``verb``    ends the prefix of its jobs' names
-    ``field``   field of the status that holds the task run, as a ``state``
-    ``reason``  of the condition after the task was given up, and ``complaint``, what is wrong then
-    ``doing``   the state while such a job runs, for messages
+    ``verb``    of its jobs, a key of ``TASK_FIELDS``: it ends the prefix of their names
+    ``state``   the model of its task runs
+    ``reason``  of the condition after the task was given up, and ``problem``, what is wrong then
+    ``running`` the state while such a job runs, for messages
     ``cause``   what there is to do, as a short text that changes with it; None if there is nothing
     ``job``     the job of a task run; the mapping holds the fields that all jobs of Datasets have
-    ``seen``    the status with the table as the job observed it
-    ``noted``   the task run with what its job reported at this time
-    ``told``    reasons of jobs that become the reason of the condition
+    ``absorb``  the status with the table as the job observed it
+    ``record``  the task run with what its job reported at this time
+    ``reasons`` reasons of jobs that become the reason of the condition
     """
 
     verb: str
-    field: str
     reason: str
-    complaint: str
-    doing: State
+    problem: str
+    running: State
     cause: Callable[[Dataset, DatasetStatus, datetime], str | None]
     job: Callable[[TaskContext, TaskRun, Mapping[str, Any]], AnyJob]
-    seen: Callable[[DatasetStatus, DatasetState], DatasetStatus]
-    noted: Callable[[TaskRun, JobResult, datetime], TaskRun] = _as_it_is
+    absorb: Callable[[DatasetStatus, DatasetState], DatasetStatus]
+    record: Callable[[TaskRun, JobResult, datetime], TaskRun] = _as_it_is
     state: type[TaskRun] = TaskRun
-    told: Collection[str] = ()
+    reasons: Collection[str] = ()
+
+    @property
+    def field(self) -> str:
+        """Field of the status that holds the task run."""
+        return TASK_FIELDS[self.verb]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +102,7 @@ def is_open(task_type: TaskType, status: DatasetStatus) -> bool:
 def begun(task_type: TaskType, status: DatasetStatus, cause: str, now: datetime) -> DatasetStatus:
     """Return the status with a new run for this cause; the number of an observed job is never reused."""
     before, due = task_run_of(task_type, status) or task_type.state(), now.replace(microsecond=0)
-    number = before.attempt + 1
-    task_run = task_type.state(attempt=number, observed_attempt=before.observed_attempt, cause=cause, due_time=due)
-    return _with(task_type, status, task_run)
+    return _with(task_type, status, renewed(before, cause=cause, due_time=due))
 
 
 def is_untried(task_run: TaskRun) -> bool:
@@ -132,44 +134,48 @@ def blocker_of(task_type: TaskType, status: DatasetStatus) -> State | None:
     task_run = task_run_of(task_type, status)
     if task_run is None or task_run.problem is None:
         return None
-    reason = task_run.problem.removeprefix(f"{task_type.complaint}: ").partition(":")[0]
-    return stalled(reason if reason in task_type.told else task_type.reason, task_run.problem)
+    reason = task_run.problem.removeprefix(f"{task_type.problem}: ").partition(":")[0]
+    return stalled(reason if reason in task_type.reasons else task_type.reason, task_run.problem)
 
 
 def run_task(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, start_jobs: bool) -> TaskResult:
     """Return the next step of an open task run; its job is started only if ``start_jobs``."""
     task_run, dataset, world = task_run_of(task_type, status), context.dataset, context.world
-    assert task_run is not None, "the errand is open"
-    on = engine_digest(context.engine, world.settings)
-    step = follow(first(task_run), context.prefix(task_type), dataset, world, BUDGET, on)
-    task_run, cancel = step.attempts, tuple(CancelJob(dataset.namespace, name) for name in step.cancel)
-    match step.stage:
-        case Active() as active:
-            return TaskResult(
-                _with(task_type, status, task_run), blocker=_blocker(task_type, under_way(active, task_type.doing))
-            )
-        case Succeeded(result):
-            if result.dataset is not None:
-                status = task_type.seen(status, result.dataset)
-            task_run = task_type.noted(task_run, result, world.now.replace(microsecond=0))
-            return TaskResult(_with(task_type, status, task_run.model_copy(update={"done": True})))
+    assert task_run is not None, "the task is open"
+
+    def launch(attempts: TaskRun) -> LaunchJob | Blocked | None:
+        if task_type.cause(dataset, _with(task_type, status, attempts), world.now) is None:
+            return None
+        if not start_jobs:
+            return Blocked(task_type.running)
+        return launch_job(_job(task_type, context, attempts), dataset, context.engine, context.store)
+
+    step = run_attempts(
+        task_run,
+        context.prefix(task_type),
+        dataset,
+        world,
+        engine=context.engine,
+        budget=BUDGET,
+        running=task_type.running,
+        launch=launch,
+        keeps_two=True,
+    )
+    task_run, present = step.attempts, _with(task_type, status, step.attempts)
+    match step.end:
+        case None:
+            if step.dropped:
+                return TaskResult(settled(task_type, present), step.actions)
+            return TaskResult(present, step.actions, step.again, _blocker(task_type, step.state))
         case GivenUp(reason, message):
-            task_run = task_run.model_copy(
-                update={"problem": f"{task_type.complaint}: {problem_text(reason, message)}"}
-            )
-            status = _with(task_type, status, task_run)
-            return TaskResult(status, cancel, blocker=blocker_of(task_type, status))
-        case Start() as begin:
-            if task_type.cause(dataset, status, world.now) is None:
-                return TaskResult(settled(task_type, _with(task_type, status, task_run)), cancel)
-            if not start_jobs:
-                return TaskResult(_with(task_type, status, task_run), cancel)
-            launch = launch_job(_job(task_type, context, task_run), dataset, context.engine, context.store)
-            move = start(step, begin, launch, task_type.doing, on, world)
-            actions = (*_forgotten(task_type, context, task_run), *move.actions)
-            return TaskResult(
-                _with(task_type, status, move.attempts), actions, move.again, _blocker(task_type, move.state)
-            )
+            problem = f"{task_type.problem}: {problem_text(reason, message)}"
+            present = _with(task_type, status, task_run.model_copy(update={"problem": problem}))
+            return TaskResult(present, step.actions, blocker=blocker_of(task_type, present))
+        case result:
+            if result.dataset is not None:
+                status = task_type.absorb(status, result.dataset)
+            task_run = task_type.record(task_run, result, world.now.replace(microsecond=0))
+            return TaskResult(_with(task_type, status, task_run.model_copy(update={"done": True})))
 
 
 def _job(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> AnyJob:
@@ -178,18 +184,11 @@ def _job(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> AnyJob
     return task_type.job(context, task_run, basics)
 
 
-def _forgotten(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> tuple[Action, ...]:
-    """Cancel an old job: a Dataset keeps only its last two jobs of a task, for their logs."""
-    if task_run.attempt <= 2:
-        return ()
-    return (CancelJob(context.dataset.namespace, job_name(context.prefix(task_type), task_run.attempt - 2)),)
-
-
 def _blocker(task_type: TaskType, state: State) -> State | None:
     """Return a state that reports a job that only a user can unblock; Commits are not affected."""
     if state.abnormal != "Stalled":
         return None
-    return stalled(task_type.reason, f"{task_type.complaint}: {problem_text(state.reason, state.message)}")
+    return stalled(task_type.reason, f"{task_type.problem}: {problem_text(state.reason, state.message)}")
 
 
 def _with(task_type: TaskType, status: DatasetStatus, task_run: TaskRun) -> DatasetStatus:

@@ -22,7 +22,7 @@ from kubothek.api.transforms import is_identity
 from kubothek.api.values import parse_duration
 from kubothek.controller.derivation import Ledgers, behind, identity, new_records, references
 from kubothek.controller.references import PATIENCE, Blocked, digest, spark_settings
-from kubothek.controller.scheduling.schedule import due_slot, fault
+from kubothek.controller.scheduling.schedule import Slots
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.external_engines import engine_ref
 from kubothek.controller.tasks.task_runs import TaskContext, TaskType, is_open
@@ -163,10 +163,7 @@ def slot_of(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime 
     ledger = dataset.spec.ledger
     feeding = status.polling if ledger is None or ledger.kind == "Root" else status.transforming
     last = feeding.slot if feeding is not None else None
-    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
-        return last
-    since = last or dataset.metadata.creation_timestamp or now
-    return due_slot(ledger.schedule, since, now, uid=dataset.metadata.uid) or last
+    return last if ledger is None else Slots.of(dataset, ledger.schedule, last, now).due or last
 
 
 # --- the order -------------------------------------------------------------------------------------------------------
@@ -226,7 +223,7 @@ def _comes(dataset: Dataset, here: Ledgers, seen: dict[str, bool]) -> bool:
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
-def chore_of(here: Ledgers) -> TaskType:
+def transform_task(here: Ledgers) -> TaskType:
     """Return the task type of transformations, with a cause that takes these ledgers into account."""
 
     def cause(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
@@ -260,15 +257,14 @@ def _ran(task_run: TaskRun, result: JobResult, now: datetime) -> TransformState:
 
 TRANSFORM: Final = TaskType(
     verb="transform",
-    field="transforming",
     reason="TransformStalled",
-    complaint="its transformation did not run, and will when an input, spec.ledger or a request changes",
-    doing=progressing("Transforming", "a job derives what is new in the inputs"),
+    problem="its transformation did not run, and will when an input, spec.ledger or a request changes",
+    running=progressing("Transforming", "a job derives what is new in the inputs"),
     cause=lambda dataset, status, now: None,
     job=_job,
-    seen=absorb,
-    noted=_ran,
+    absorb=absorb,
+    record=_ran,
     state=TransformState,
-    told=CHANGES,
+    reasons=CHANGES,
 )
-"""The cause depends on other Datasets: see :func:`chore_of`."""
+"""The cause depends on other Datasets: see :func:`transform_task`."""
