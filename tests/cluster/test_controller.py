@@ -19,6 +19,7 @@ from kubothek.cluster.api import Api
 from kubothek.cluster.queue import Key
 from kubothek.controller.context import (
     CancelJob,
+    Context,
     DeleteRun,
     Event,
     FailureClass,
@@ -28,7 +29,6 @@ from kubothek.controller.context import (
     MakeIdentity,
     Outcome,
     SetFinalizer,
-    World,
 )
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.harness import Kubelet, bench, manifest, ready_status, resource_path
@@ -40,18 +40,18 @@ STORE_REF = StoreRef(name="s", url="s3://bucket/lake", credentials_dir="/var/run
 MERGE = "application/merge-patch+json"
 
 
-def ready(resource: Resource, world: World) -> Outcome:
+def ready(resource: Resource, context: Context) -> Outcome:
     """The simplest reconciler."""
     return Outcome(status=ready_status(resource.metadata.generation))
 
 
-def launching(engine: Engine | None = None) -> Callable[[Resource, World], Outcome]:
+def launching(engine: Engine | None = None) -> Callable[[Resource, Context], Outcome]:
     """A reconciler that keeps one attempt launched and publishes what it sees of it."""
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
+    def reconcile(resource: Resource, context: Context) -> Outcome:
         name = f"{resource.name}-1"
-        view = world.job(resource.namespace, name)
-        refusal = world.launch_refusal(resource.namespace, name)
+        view = context.job(resource.namespace, name)
+        refusal = context.launch_refusal(resource.namespace, name)
         seen = f"{view.phase} {view.reason}".strip() if view else f"refused {refusal[0]}" if refusal else "absent"
         status = ready_status(resource.metadata.generation)
         status["conditions"][0]["message"] = seen  # type: ignore[index]
@@ -104,7 +104,7 @@ async def test_a_private_key_is_made_once_and_outlives_its_dataset(
 ) -> None:
     rounds = 0  # a busy machine may make one more than is asked for
 
-    def identified(resource: Resource, _: World) -> Outcome:
+    def identified(resource: Resource, _: Context) -> Outcome:
         nonlocal rounds
         rounds += 1
         return Outcome(status=ready_status(resource.metadata.generation), actions=(MakeIdentity("e-identity"),))
@@ -183,9 +183,9 @@ async def test_a_pod_that_vanishes_is_a_lost_attempt(api: Api, server: ApiServer
     kubelet = Kubelet(server, namespace)
     views: list[JobView | None] = []
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
-        views.append(world.job(resource.namespace, "s-1"))
-        return launching()(resource, world)
+    def reconcile(resource: Resource, context: Context) -> Outcome:
+        views.append(context.job(resource.namespace, "s-1"))
+        return launching()(resource, context)
 
     create(server, "ObjectStore", namespace, "s", STORE)
     async with bench(api, namespace, {"ObjectStore": reconcile}) as operator:
@@ -273,8 +273,8 @@ async def test_a_pod_that_admission_denies_is_refused_and_taken_once_its_engine_
     beside = {"spec": {"initContainers": [{"name": "root", "image": "x"}]}}
     create(server, "Engine", namespace, "e", {"podTemplate": {"driver": beside, "executor": beside}})
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
-        return launching(engine=world.get(Engine, resource.namespace, "e"))(resource, world)
+    def reconcile(resource: Resource, context: Context) -> Outcome:
+        return launching(engine=context.get(Engine, resource.namespace, "e"))(resource, context)
 
     async with bench(api, namespace, {"ObjectStore": reconcile, "Engine": ready}) as operator:
         await operator.settled()
@@ -292,8 +292,8 @@ async def test_a_cancelled_attempt_leaves_nothing_and_is_forgotten(api: Api, ser
     kubelet = Kubelet(server, namespace)
     cancel = False
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
-        outcome = launching()(resource, world)
+    def reconcile(resource: Resource, context: Context) -> Outcome:
+        outcome = launching()(resource, context)
         return Outcome(outcome.status, (CancelJob(resource.namespace, "s-1"),)) if cancel else outcome
 
     create(server, "ObjectStore", namespace, "s", STORE)
@@ -314,7 +314,7 @@ async def test_a_cancelled_attempt_leaves_nothing_and_is_forgotten(api: Api, ser
 async def test_the_finalizer_is_added_and_removed_and_others_stay(api: Api, server: ApiServer, namespace: str) -> None:
     wanted = True
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
+    def reconcile(resource: Resource, context: Context) -> Outcome:
         return Outcome(ready_status(resource.metadata.generation), (SetFinalizer(wanted),))
 
     made = manifest("Dataset", namespace, "d", {"storeRef": {"name": "s"}})
@@ -363,12 +363,12 @@ async def test_a_reconciler_that_raises_is_tried_again_and_disturbs_no_other(
 ) -> None:
     failures = 0
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
+    def reconcile(resource: Resource, context: Context) -> Outcome:
         nonlocal failures
         if resource.name == "bad" and failures < 3:
             failures += 1
             raise RuntimeError("a bug")
-        return ready(resource, world)
+        return ready(resource, context)
 
     for name in ("bad", "good"):
         create(server, "Engine", namespace, name, {})
@@ -385,8 +385,8 @@ async def test_a_reconciler_that_raises_is_tried_again_and_disturbs_no_other(
 async def test_a_transition_is_told_as_an_event(api: Api, server: ApiServer, namespace: str) -> None:
     rounds = []
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
-        rounds.append(world.now)
+    def reconcile(resource: Resource, context: Context) -> Outcome:
+        rounds.append(context.now)
         event = Event("Warning", "Failed", "the reason why")
         return Outcome(ready_status(resource.metadata.generation), events=(event,))
 
@@ -405,8 +405,8 @@ async def test_a_transition_is_told_as_an_event(api: Api, server: ApiServer, nam
 async def test_time_alone_brings_a_resource_back(api: Api, server: ApiServer, namespace: str) -> None:
     rounds = []
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
-        rounds.append(world.now)
+    def reconcile(resource: Resource, context: Context) -> Outcome:
+        rounds.append(context.now)
         return Outcome(ready_status(1), requeue_after=timedelta(milliseconds=20))
 
     create(server, "Engine", namespace, "e", {})
@@ -467,7 +467,7 @@ def _container(state: dict[str, Any]) -> dict[str, Any]:
 async def test_what_is_to_go_goes_from_the_api_server_and_from_what_is_known(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
-    def go(resource: Resource, _: World) -> Outcome:
+    def go(resource: Resource, _: Context) -> Outcome:
         return Outcome(status=ready_status(resource.metadata.generation), actions=(DeleteRun(resource),))
 
     create(server, "Engine", namespace, "e", {})
@@ -484,8 +484,8 @@ async def test_a_pod_that_does_not_start_in_time_is_stopped_by_the_clock_alone(
     """Nothing happens to the pod; it is looked at again when its deadline is over."""
     kubelet, views = Kubelet(server, namespace), []
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
-        view = world.job(resource.namespace, "s-1")
+    def reconcile(resource: Resource, context: Context) -> Outcome:
+        view = context.job(resource.namespace, "s-1")
         views.append(view)
         if view is not None and view.lingers:
             stop = CancelJob(resource.namespace, "s-1")
@@ -493,7 +493,7 @@ async def test_a_pod_that_does_not_start_in_time_is_stopped_by_the_clock_alone(
         engine = parse(manifest("Engine", namespace, "e", {"deadlines": {"schedule": "1h"}}))
         assert isinstance(engine, Engine)
         done = any(seen is not None and seen.lingers for seen in views)
-        return Outcome(status={}) if done else launching(engine)(resource, world)
+        return Outcome(status={}) if done else launching(engine)(resource, context)
 
     create(server, "ObjectStore", namespace, "s", STORE)
     late = timedelta(0)

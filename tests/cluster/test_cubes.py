@@ -6,7 +6,7 @@ from typing import Any
 
 from kubothek.api.meta import Resource
 from kubothek.cluster.api import Api
-from kubothek.controller.context import Outcome, World
+from kubothek.controller.context import Context, Outcome
 from kubothek.controller.kinds import cube
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.harness import bench, manifest, ready_status, resource_path
@@ -20,7 +20,7 @@ SPEC = {
 }
 
 
-def ready(resource: Resource, world: World) -> Outcome:
+def ready(resource: Resource, context: Context) -> Outcome:
     return Outcome(status=ready_status(resource.metadata.generation))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.cluster.cache.derivatives import neighbours
 from kubothek.cluster.cache.objects import Cache
-from kubothek.cluster.cache.state import ClusterState, ClusterWorld
+from kubothek.cluster.cache.state import ClusterContext, ClusterState
 from kubothek.controller.context import Settings
 from kubothek.controller.derivation import Ledgers
 from tests.cluster.test_dependants import obj, woken
@@ -71,8 +71,8 @@ def test_a_change_costs_what_it_changes_however_many_ledgers_there_are(
     neighbouring = neighbours(state.dependency_graph, state.resources["Dataset"], ledger("b", "a"), appeared=True)
     found = [each.name for each in neighbouring]
     assert found == ["a", "c", "d"]
-    world = ClusterWorld(state, Settings(cluster_id="c"), datetime(2026, 11, 22, tzinfo=UTC))
-    here = Ledgers(world, "ns")
+    context = ClusterContext(state, Settings(cluster_id="c"), datetime(2026, 11, 22, tzinfo=UTC))
+    here = Ledgers(context, "ns")
     last = here.find("did:odf:c")
     assert last is not None
     assert here.cycle(last) is None

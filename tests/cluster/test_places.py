@@ -13,7 +13,7 @@ from kubothek.cluster import names
 from kubothek.cluster.api import Api
 from kubothek.cluster.cache.job_slots import Places
 from kubothek.cluster.queue import Key
-from kubothek.controller.context import AwaitPlace, LaunchJob, Limits, Outcome, Place, World
+from kubothek.controller.context import AwaitPlace, Context, LaunchJob, Limits, Outcome, Place
 from kubothek.controller.references import launch_job
 from kubothek.controller.scheduling.launching import held_back
 from tests.cluster.apiserver import ApiServer
@@ -222,22 +222,22 @@ def test_nothing_is_kept_free_for_one_whose_round_failed() -> None:
 # --- in the control loop ---------------------------------------------------------------------------------------------
 
 
-def indexing(started: list[int]) -> Callable[[Resource, World], Outcome]:
+def indexing(started: list[int]) -> Callable[[Resource, Context], Outcome]:
     """A reconciler that wants one job for each resource; it writes down how many places were taken when one starts."""
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
+    def reconcile(resource: Resource, context: Context) -> Outcome:
         status = ready_status(resource.metadata.generation)
         name = f"{resource.name}-1"
-        if world.job(resource.namespace, name) is not None:
+        if context.job(resource.namespace, name) is not None:
             return Outcome(status)
         wanted = IndexJob(
             job=name, uid=resource.metadata.uid, store=StoreRef(name="lake", url="s3://bucket/lake"), dataset=DATASET
         )
         action = launch_job(wanted, resource, None)
-        held = held_back(action, world)
+        held = held_back(action, context)
         if held is not None:
             return Outcome(status, (held[1],))
-        started.append(sum(world.load.taken.values()))
+        started.append(sum(context.load.taken.values()))
         return Outcome(status, (action,))
 
     return reconcile

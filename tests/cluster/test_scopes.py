@@ -13,7 +13,7 @@ import pytest
 from kubothek.api.meta import Resource
 from kubothek.cluster.api import Api, ApiError
 from kubothek.cluster.namespaces import Scopes
-from kubothek.controller.context import JobPhase, JobView, Outcome, World
+from kubothek.controller.context import Context, JobPhase, JobView, Outcome
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.harness import Kubelet, bench, resource_path
 from tests.cluster.podshapes import exited
@@ -83,9 +83,9 @@ async def test_another_namespace_of_an_old_name_is_not_taken_for_the_old_one(
     seen: list[tuple[str, JobView | None]] = []
     launch = launching()
 
-    def reconcile(resource: Resource, world: World) -> Outcome:
-        seen.append((resource.metadata.uid, world.job(namespace, "s-1")))
-        return launch(resource, world)
+    def reconcile(resource: Resource, context: Context) -> Outcome:
+        seen.append((resource.metadata.uid, context.job(namespace, "s-1")))
+        return launch(resource, context)
 
     kubelet, rights = Kubelet(server, namespace), Rights(namespace)
     async with bench(api, namespace, {"ObjectStore": reconcile}) as operator:

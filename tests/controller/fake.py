@@ -1,4 +1,4 @@
-"""A world in memory: what a runtime does, without anything behind it.
+"""A context in memory: what a runtime does, without anything behind it.
 
 ``Fake.reconcile`` publishes the status, then performs the actions, as runtimes do, and checks every outcome on the way:
 kstatus' invariants, that the schema keeps every field, that deciding again decides the same, and write-ahead.
@@ -66,7 +66,7 @@ _ANNOUNCED = {
 
 
 class Fake:
-    """The world and the runtime around it."""
+    """The context and the runtime around it."""
 
     def __init__(self, **settings: Any) -> None:
         self.now = START
@@ -90,7 +90,7 @@ class Fake:
         self.events: list[Event] = []
         self._uids = 0
 
-    # --- World ---
+    # --- Context ---
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         found = self.resources.get((kind.__name__, name))
@@ -367,28 +367,28 @@ def committed(version: int, **changes: Any) -> dict[str, Any]:
     return {"commit": done, "dataset": seen(version)}
 
 
-def with_store(world: Fake, *datasets: jobs.DatasetState, conditional_writes: bool = True) -> None:
+def with_store(context: Fake, *datasets: jobs.DatasetState, conditional_writes: bool = True) -> None:
     """An ObjectStore that was inspected, with these answers."""
-    world.create("ObjectStore", "lake", STORE_SPEC)
-    world.reconcile("ObjectStore", "lake")
-    world.job_ends("lake-inspect-1", store=jobs.StoreState(conditional_writes=conditional_writes), datasets=datasets)
-    world.settle("ObjectStore", "lake")
+    context.create("ObjectStore", "lake", STORE_SPEC)
+    context.reconcile("ObjectStore", "lake")
+    context.job_ends("lake-inspect-1", store=jobs.StoreState(conditional_writes=conditional_writes), datasets=datasets)
+    context.settle("ObjectStore", "lake")
 
 
-def with_dataset(world: Fake, state: jobs.DatasetState | None = None, **spec: Any) -> None:
+def with_dataset(context: Fake, state: jobs.DatasetState | None = None, **spec: Any) -> None:
     """A Dataset that was found by an inspection."""
-    world.create("Dataset", "flights", DATASET_SPEC | spec)
-    with_store(world, state or seen())
-    world.settle("Dataset", "flights")
+    context.create("Dataset", "flights", DATASET_SPEC | spec)
+    with_store(context, state or seen())
+    context.settle("Dataset", "flights")
 
 
-def with_running_commit(world: Fake, name: str = "january", **spec: Any) -> str:
+def with_running_commit(context: Fake, name: str = "january", **spec: Any) -> str:
     """A Commit whose first attempt runs; the name of its job."""
-    if ("Dataset", "flights") not in world.resources:
-        with_dataset(world)
-    world.create("Commit", name, COMMIT_SPEC | spec)
-    world.reconcile("Commit", name)
+    if ("Dataset", "flights") not in context.resources:
+        with_dataset(context)
+    context.create("Commit", name, COMMIT_SPEC | spec)
+    context.reconcile("Commit", name)
     job = job_name(name, 1)
-    world.job_runs(job)
-    world.settle("Commit", name)
+    context.job_runs(job)
+    context.settle("Commit", name)
     return job

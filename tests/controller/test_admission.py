@@ -391,45 +391,45 @@ def test_what_an_engine_does_not_say_comes_from_the_one_below_it() -> None:
 
 
 def test_jobs_of_an_engine_with_a_denied_template_are_not_started() -> None:
-    world = Fake()
+    context = Fake()
     volumes = [{"name": "host", "hostPath": {"path": "/"}}]
-    world.create("ObjectStore", "lake", {"url": "s3://lake"})
-    world.create("Engine", "default", {"podTemplate": {"executor": {"spec": {"volumes": volumes}}}})
-    world.reconcile("Engine", "default")
-    world.reconcile("ObjectStore", "lake")
+    context.create("ObjectStore", "lake", {"url": "s3://lake"})
+    context.create("Engine", "default", {"podTemplate": {"executor": {"spec": {"volumes": volumes}}}})
+    context.reconcile("Engine", "default")
+    context.reconcile("ObjectStore", "lake")
     for kind, name in (("Engine", "default"), ("ObjectStore", "lake")):
-        assert world.condition(kind, name) == ("False", "PodTemplateDenied")
-        assert "spec.podTemplate.executor.spec.volumes[0]" in world.message(kind, name)
-    assert not world.launches
+        assert context.condition(kind, name) == ("False", "PodTemplateDenied")
+        assert "spec.podTemplate.executor.spec.volumes[0]" in context.message(kind, name)
+    assert not context.launches
 
 
 def test_an_engine_says_that_its_namespace_has_not_so_much_and_jobs_try_all_the_same() -> None:
-    world = Fake()
-    world.create("ObjectStore", "lake", {"url": "s3://lake"})
-    world.create("Engine", "default", SIZES)
-    world.bounding.append(quota(requests_memory="4Gi"))
+    context = Fake()
+    context.create("ObjectStore", "lake", {"url": "s3://lake"})
+    context.create("Engine", "default", SIZES)
+    context.bounding.append(quota(requests_memory="4Gi"))
     for kind, name in (("Engine", "default"), ("ObjectStore", "lake")):
-        world.reconcile(kind, name)
-    assert world.condition("Engine", "default") == ("False", "QuotaExceeded")
-    assert "4Gi of requests.memory" in world.message("Engine", "default")
-    assert world.launches, "an inspection is small"
-    world.bounding.clear()
-    world.reconcile("Engine", "default")
-    assert world.condition("Engine", "default") == ("True", "Succeeded")
+        context.reconcile(kind, name)
+    assert context.condition("Engine", "default") == ("False", "QuotaExceeded")
+    assert "4Gi of requests.memory" in context.message("Engine", "default")
+    assert context.launches, "an inspection is small"
+    context.bounding.clear()
+    context.reconcile("Engine", "default")
+    assert context.condition("Engine", "default") == ("True", "Succeeded")
 
 
 def test_a_dataset_over_a_table_of_other_partitions_says_so_at_the_first_look() -> None:
-    world = Fake()
-    world.create("ObjectStore", "lake", {"url": "s3://lake"})
-    world.create("Dataset", "orders", LAKE | {"table": {"partitionOn": ["day"]}})
-    world.reconcile("ObjectStore", "lake")
+    context = Fake()
+    context.create("ObjectStore", "lake", {"url": "s3://lake"})
+    context.create("Dataset", "orders", LAKE | {"table": {"partitionOn": ["day"]}})
+    context.reconcile("ObjectStore", "lake")
     totals = Totals(rows=3, files=1, bytes=10, partitions=1)
     seen = DatasetState(uuid="orders", version=7, totals=totals, partition_on=("month",))
-    world.job_ends("lake-inspect-1", store=StoreState(conditional_writes=True), datasets=(seen,))
-    world.reconcile("ObjectStore", "lake")
-    world.reconcile("Dataset", "orders")
-    assert world.condition("Dataset", "orders") == ("False", "LayoutMismatch")
-    assert "partitioned on month" in world.message("Dataset", "orders")
-    dataset = world.get(Dataset, NAMESPACE, "orders")
+    context.job_ends("lake-inspect-1", store=StoreState(conditional_writes=True), datasets=(seen,))
+    context.reconcile("ObjectStore", "lake")
+    context.reconcile("Dataset", "orders")
+    assert context.condition("Dataset", "orders") == ("False", "LayoutMismatch")
+    assert "partitioned on month" in context.message("Dataset", "orders")
+    dataset = context.get(Dataset, NAMESPACE, "orders")
     assert dataset is not None
     assert dataset.writable, "an Overwrite with allowSchemaChange mends it"

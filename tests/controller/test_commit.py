@@ -28,33 +28,33 @@ RETRY, REPORT, INFRASTRUCTURE = FailureClass.RETRY, FailureClass.REPORT, Failure
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     return Fake()
 
 
 @pytest.fixture
-def running(world: Fake) -> Fake:
-    with_running_commit(world)
-    return world
+def running(context: Fake) -> Fake:
+    with_running_commit(context)
+    return context
 
 
-def commit_jobs(world: Fake) -> list[CommitJob]:
-    return [launch.job for launch in world.launches if isinstance(launch.job, CommitJob)]
+def commit_jobs(context: Fake) -> list[CommitJob]:
+    return [launch.job for launch in context.launches if isinstance(launch.job, CommitJob)]
 
 
-def names(world: Fake) -> list[str]:
-    return [job.job for job in commit_jobs(world)]
+def names(context: Fake) -> list[str]:
+    return [job.job for job in commit_jobs(context)]
 
 
 # --- the job ---
 
 
-def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
-    world.create("ObjectStore", "landing", {"url": "s3://landing", "credentialsSecretRef": {"name": "other"}})
-    world.reconcile("ObjectStore", "landing")
-    world.job_ends("landing-inspect-1", store=StoreState(conditional_writes=True))
-    world.settle("ObjectStore", "landing")
-    world.create("Engine", "big", {"sparkFrom": "1Mi", "sparkConf": {"spark.sql.ansi.enabled": "true"}})
+def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+    context.create("ObjectStore", "landing", {"url": "s3://landing", "credentialsSecretRef": {"name": "other"}})
+    context.reconcile("ObjectStore", "landing")
+    context.job_ends("landing-inspect-1", store=StoreState(conditional_writes=True))
+    context.settle("ObjectStore", "landing")
+    context.create("Engine", "big", {"sparkFrom": "1Mi", "sparkConf": {"spark.sql.ansi.enabled": "true"}})
     schema: list[dict[str, object]] = [
         {"name": "month", "type": "int64"},
         {"name": "carrier", "type": "string", "nullable": False},
@@ -65,7 +65,7 @@ def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
         "compression": "NONE",
         "schema": schema,
     }
-    with_dataset(world, table=table, engineRef={"name": "big"})
+    with_dataset(context, table=table, engineRef={"name": "big"})
     source: dict[str, object] = {
         "storeRef": {"name": "landing"},
         "paths": ["a.csv", "b.csv"],
@@ -73,12 +73,12 @@ def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
         "compression": "Gzip",
     }
     source |= {"csv": {"delimiter": ";"}, "schema": schema[:1]}
-    world.create("Commit", "january", COMMIT_SPEC | {"source": source, "onConflict": "Retry", "id": "2013-01"})
-    world.reconcile(*KEY)
-    launch = world.launches[-1]
+    context.create("Commit", "january", COMMIT_SPEC | {"source": source, "onConflict": "Retry", "id": "2013-01"})
+    context.reconcile(*KEY)
+    launch = context.launches[-1]
     job = launch.job
     assert isinstance(job, CommitJob)
-    assert (job.job, job.uid, job.attempt) == ("january-1", world.commit().metadata.uid, 1)
+    assert (job.job, job.uid, job.attempt) == ("january-1", context.commit().metadata.uid, 1)
     assert (job.commit_id, job.operation, job.on_conflict) == ("2013-01", "Append", "Retry")
     assert (job.store.url, job.store.conditional_writes) == ("s3://bucket/lake", True)
     assert (job.dataset.uuid, job.dataset.claim.owner) == ("flights", "cluster/team/flights")
@@ -96,21 +96,21 @@ def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
     assert (job.spark.from_bytes, job.spark.conf) == (2**20, {"spark.sql.ansi.enabled": "true"})
     assert not job.purge
     assert launch.secrets == {"landing": "other"}
-    assert launch.engine is world.resources["Engine", "big"]
-    assert world.commit().status.id == "2013-01"
-    assert world.commit().status.start_time == world.now
+    assert launch.engine is context.resources["Engine", "big"]
+    assert context.commit().status.id == "2013-01"
+    assert context.commit().status.start_time == context.now
 
 
-def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(world: Fake) -> None:
-    with_dataset(world)
+def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(context: Fake) -> None:
+    with_dataset(context)
     deletion = {"datasetRef": {"name": "flights"}, "operation": "Delete", "where": "month = 3"}
-    world.create("Commit", "january", deletion | {"purge": True})
-    world.reconcile(*KEY)
-    job = world.launches[-1].job
+    context.create("Commit", "january", deletion | {"purge": True})
+    context.reconcile(*KEY)
+    job = context.launches[-1].job
     assert isinstance(job, CommitJob)
     assert job.purge
-    world.create("Commit", "february", deletion)
-    plain = world.get(Commit, "team", "february")
+    context.create("Commit", "february", deletion)
+    plain = context.get(Commit, "team", "february")
     assert plain is not None
     assert plain.digest("lake") != job.digest
 
@@ -132,12 +132,12 @@ def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(world: Fake
     ],
 )
 def test_a_change_without_a_source_carries_what_it_says(
-    world: Fake, spec: dict[str, object], expected: dict[str, object]
+    context: Fake, spec: dict[str, object], expected: dict[str, object]
 ) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", {"datasetRef": {"name": "flights"}} | spec)
-    world.reconcile(*KEY)
-    job = commit_jobs(world)[0]
+    with_dataset(context)
+    context.create("Commit", "january", {"datasetRef": {"name": "flights"}} | spec)
+    context.reconcile(*KEY)
+    job = commit_jobs(context)[0]
     assert (job.operation, job.source) == (spec["operation"], None)
     assert job.model_dump(include=set(expected)) == expected
 
@@ -155,10 +155,10 @@ def test_a_replace_carries_its_filter_and_its_source(running: Fake) -> None:
 
 
 def test_urls_come_with_the_hosts_that_are_allowed() -> None:
-    world = Fake(allowed_source_hosts=("example.com",))
+    context = Fake(allowed_source_hosts=("example.com",))
     source = {"urls": ["https://example.com/a.csv"], "format": "CSV"}
-    with_running_commit(world, source=source)
-    job = commit_jobs(world)[0]
+    with_running_commit(context, source=source)
+    job = commit_jobs(context)[0]
     assert job.source is not None
     assert (job.source.store, job.source.urls) == (None, ("https://example.com/a.csv",))
     assert (job.source.allowed_hosts, job.source.allow_local) == (("example.com",), False)
@@ -174,13 +174,13 @@ def test_urls_come_with_the_hosts_that_are_allowed() -> None:
     ],
 )
 def test_engines_are_layered(
-    world: Fake, commit_engine: str | None, dataset_engine: str | None, others: tuple[str, ...], used: str | None
+    context: Fake, commit_engine: str | None, dataset_engine: str | None, others: tuple[str, ...], used: str | None
 ) -> None:
     for name in others:
-        world.create("Engine", name, {})
-    with_dataset(world, **_engine_ref(dataset_engine))
-    with_running_commit(world, **_engine_ref(commit_engine))
-    engine = world.launches[-1].engine
+        context.create("Engine", name, {})
+    with_dataset(context, **_engine_ref(dataset_engine))
+    with_running_commit(context, **_engine_ref(commit_engine))
+    engine = context.launches[-1].engine
     assert (engine.name if engine else None) == used
 
 
@@ -192,8 +192,8 @@ def test_the_id_is_namespace_and_name_unless_it_is_given(running: Fake) -> None:
     assert commit_jobs(running)[0].commit_id == "team/january"
 
 
-def test_the_digest_is_that_of_the_change_alone(world: Fake) -> None:
-    with_dataset(world)
+def test_the_digest_is_that_of_the_change_alone(context: Fake) -> None:
+    with_dataset(context)
     source = COMMIT_SPEC["source"]
     assert isinstance(source, dict)
     same: list[dict[str, object]] = [
@@ -209,17 +209,17 @@ def test_the_digest_is_that_of_the_change_alone(world: Fake) -> None:
     ]
 
     def digest(spec: dict[str, object]) -> str:
-        world.create("Commit", "x", COMMIT_SPEC | spec)
-        return world.commit("x").digest("lake")
+        context.create("Commit", "x", COMMIT_SPEC | spec)
+        return context.commit("x").digest("lake")
 
     assert len({digest(spec) for spec in same}) == 1
     assert len({digest(spec) for spec in (*same, *other)}) == 4
 
 
-def test_the_digest_of_a_commit_is_the_same_in_every_release(world: Fake) -> None:
+def test_the_digest_of_a_commit_is_the_same_in_every_release(context: Fake) -> None:
     """A changed digest would make every commit that is applied again an IdReused."""
-    world.create("Commit", "x", COMMIT_SPEC)
-    assert world.commit("x").digest("lake") == "1195a1f21935f7f5cbf54118a5cbdd112e6777f1f3107561451af4a38530fd18"
+    context.create("Commit", "x", COMMIT_SPEC)
+    assert context.commit("x").digest("lake") == "1195a1f21935f7f5cbf54118a5cbdd112e6777f1f3107561451af4a38530fd18"
 
 
 # --- the end ---
@@ -356,16 +356,16 @@ def test_raising_the_limit_revives_a_commit(running: Fake) -> None:
     assert not running.commit().status.holds("Failed")
 
 
-def test_the_engine_decides_how_often_and_how_soon(world: Fake) -> None:
-    world.create("Engine", "default", {"retry": {"limit": 1, "backoff": {"initial": "30s"}}})
-    with_running_commit(world)
-    world.job_fails("january-1", RETRY, "StoreUnavailable")
-    assert world.settle(*KEY).requeue_after == timedelta(seconds=30)
-    world.pass_time(timedelta(seconds=30))
-    world.reconcile(*KEY)
-    world.job_fails("january-2", RETRY, "StoreUnavailable")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "RetryLimitReached")
+def test_the_engine_decides_how_often_and_how_soon(context: Fake) -> None:
+    context.create("Engine", "default", {"retry": {"limit": 1, "backoff": {"initial": "30s"}}})
+    with_running_commit(context)
+    context.job_fails("january-1", RETRY, "StoreUnavailable")
+    assert context.settle(*KEY).requeue_after == timedelta(seconds=30)
+    context.pass_time(timedelta(seconds=30))
+    context.reconcile(*KEY)
+    context.job_fails("january-2", RETRY, "StoreUnavailable")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "RetryLimitReached")
 
 
 def test_lost_pods_have_a_budget_of_their_own(running: Fake) -> None:
@@ -427,14 +427,14 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer(running: Fake) -> None:
     assert names(running) == ["january-1", "january-2"]
 
 
-def test_a_crash_between_announcement_and_launch_repeats_the_launch(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.reconcile(*KEY)
-    world.job_vanishes("january-1")
-    world.reconcile(*KEY)
-    assert names(world) == ["january-1", "january-1"]
-    assert world.commit().status.disruptions == 0
+def test_a_crash_between_announcement_and_launch_repeats_the_launch(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.reconcile(*KEY)
+    context.job_vanishes("january-1")
+    context.reconcile(*KEY)
+    assert names(context) == ["january-1", "january-1"]
+    assert context.commit().status.disruptions == 0
 
 
 def test_a_crash_between_counting_and_cancelling_a_lost_job_leaves_no_two(running: Fake) -> None:
@@ -461,21 +461,21 @@ def test_a_job_of_an_earlier_commit_of_this_name_is_passed_over_when_it_has_ende
 
 @pytest.mark.parametrize("reason", ["ImagePullFailed", "ConfigError", "InvalidImageName"])
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.FAILED])
-def test_a_broken_engine_stalls_and_its_repair_revives(world: Fake, reason: str, phase: JobPhase) -> None:
-    world.create("Engine", "default", {"image": "missing:1"})
-    with_running_commit(world)
-    world.job_is("january-1", phase, reason, failure=REPORT if phase is JobPhase.FAILED else None)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", reason)
-    assert world.kstatus(*KEY) == "Failed"
-    assert not world.commit().status.holds("Failed"), "not for good"
-    world.edit("Engine", "default", image="there:1")
-    world.reconcile(*KEY)
-    assert names(world) == ["january-1", "january-2"]
-    assert "january-1" in world.cancelled or phase is JobPhase.FAILED
-    world.job_ends("january-2", **committed(1))
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("True", "Succeeded")
+def test_a_broken_engine_stalls_and_its_repair_revives(context: Fake, reason: str, phase: JobPhase) -> None:
+    context.create("Engine", "default", {"image": "missing:1"})
+    with_running_commit(context)
+    context.job_is("january-1", phase, reason, failure=REPORT if phase is JobPhase.FAILED else None)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", reason)
+    assert context.kstatus(*KEY) == "Failed"
+    assert not context.commit().status.holds("Failed"), "not for good"
+    context.edit("Engine", "default", image="there:1")
+    context.reconcile(*KEY)
+    assert names(context) == ["january-1", "january-2"]
+    assert "january-1" in context.cancelled or phase is JobPhase.FAILED
+    context.job_ends("january-2", **committed(1))
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
 def test_an_image_that_can_be_pulled_after_all_needs_no_repair(running: Fake) -> None:
@@ -486,11 +486,11 @@ def test_an_image_that_can_be_pulled_after_all_needs_no_repair(running: Fake) ->
     assert running.condition(*KEY) == ("Unknown", "Progressing")
 
 
-def test_an_edit_of_the_engine_does_not_disturb_a_running_job(world: Fake) -> None:
-    world.create("Engine", "default", {})
-    with_running_commit(world)
-    world.edit("Engine", "default", image="other:1")
-    assert world.settle(*KEY).actions == ()
+def test_an_edit_of_the_engine_does_not_disturb_a_running_job(context: Fake) -> None:
+    context.create("Engine", "default", {})
+    with_running_commit(context)
+    context.edit("Engine", "default", image="other:1")
+    assert context.settle(*KEY).actions == ()
 
 
 def test_a_pod_that_fits_nowhere_is_waited_for(running: Fake) -> None:
@@ -501,91 +501,91 @@ def test_a_pod_that_fits_nowhere_is_waited_for(running: Fake) -> None:
 
 
 @pytest.mark.parametrize(("reason", "kstatus"), [("QuotaExceeded", "InProgress"), ("AdmissionDenied", "Failed")])
-def test_a_refused_launch_is_tried_again_without_using_the_budget(world: Fake, reason: str, kstatus: str) -> None:
-    with_dataset(world)
-    world.refusals["january-1"] = (reason, "exceeded quota: pods")
-    world.create("Commit", "january", COMMIT_SPEC)
-    assert world.settle(*KEY).requeue_after is not None
-    assert world.condition(*KEY) == ("False", reason)
-    assert world.kstatus(*KEY) == kstatus
-    del world.refusals["january-1"]
-    world.settle(*KEY)
-    status = world.commit().status
+def test_a_refused_launch_is_tried_again_without_using_the_budget(context: Fake, reason: str, kstatus: str) -> None:
+    with_dataset(context)
+    context.refusals["january-1"] = (reason, "exceeded quota: pods")
+    context.create("Commit", "january", COMMIT_SPEC)
+    assert context.settle(*KEY).requeue_after is not None
+    assert context.condition(*KEY) == ("False", reason)
+    assert context.kstatus(*KEY) == kstatus
+    del context.refusals["january-1"]
+    context.settle(*KEY)
+    status = context.commit().status
     assert (status.attempt, status.failures, status.disruptions) == (1, 0, 0)
-    assert world.condition(*KEY) == ("Unknown", "Progressing")
+    assert context.condition(*KEY) == ("Unknown", "Progressing")
 
 
 # --- what it waits for ---
 
 
-def test_a_commit_without_its_dataset_says_what_to_do_and_recovers(world: Fake) -> None:
-    world.create("Commit", "january", COMMIT_SPEC)
-    outcome = world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DatasetNotFound")
-    assert "no valid Dataset 'flights' in namespace 'team': create it" in world.message(*KEY)
-    assert world.kstatus(*KEY) == "InProgress"
-    assert [(event.type, event.reason) for event in world.events] == [("Warning", "DatasetNotFound")]
+def test_a_commit_without_its_dataset_says_what_to_do_and_recovers(context: Fake) -> None:
+    context.create("Commit", "january", COMMIT_SPEC)
+    outcome = context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DatasetNotFound")
+    assert "no valid Dataset 'flights' in namespace 'team': create it" in context.message(*KEY)
+    assert context.kstatus(*KEY) == "InProgress"
+    assert [(event.type, event.reason) for event in context.events] == [("Warning", "DatasetNotFound")]
     assert outcome.requeue_after is not None
-    world.pass_time(outcome.requeue_after)
-    world.settle(*KEY)
-    assert world.kstatus(*KEY) == "Failed", "those who wait for it are told"
-    assert not world.commit().status.holds("Failed"), "but not for good"
-    with_dataset(world)
-    world.reconcile(*KEY)
-    assert names(world) == ["january-1"]
+    context.pass_time(outcome.requeue_after)
+    context.settle(*KEY)
+    assert context.kstatus(*KEY) == "Failed", "those who wait for it are told"
+    assert not context.commit().status.holds("Failed"), "but not for good"
+    with_dataset(context)
+    context.reconcile(*KEY)
+    assert names(context) == ["january-1"]
 
 
-def test_everything_may_be_applied_in_any_order(world: Fake) -> None:
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.settle(*KEY)
-    world.create("Dataset", "flights", DATASET_SPEC)
-    world.settle("Dataset", "flights")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyNotReady")
-    world.create("ObjectStore", "lake", STORE_SPEC)
-    world.reconcile("ObjectStore", "lake")
-    world.job_ends("lake-inspect-1", store=StoreState(conditional_writes=True), datasets=(seen(),))
+def test_everything_may_be_applied_in_any_order(context: Fake) -> None:
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.settle(*KEY)
+    context.create("Dataset", "flights", DATASET_SPEC)
+    context.settle("Dataset", "flights")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyNotReady")
+    context.create("ObjectStore", "lake", STORE_SPEC)
+    context.reconcile("ObjectStore", "lake")
+    context.job_ends("lake-inspect-1", store=StoreState(conditional_writes=True), datasets=(seen(),))
     for kind, name in (("ObjectStore", "lake"), ("Dataset", "flights")):
-        world.settle(kind, name)
-    world.reconcile(*KEY)
-    assert names(world) == ["january-1"]
-    assert all(event.type == "Normal" for event in world.events if event.reason == "DependencyNotReady")
+        context.settle(kind, name)
+    context.reconcile(*KEY)
+    assert names(context) == ["january-1"]
+    assert all(event.type == "Normal" for event in context.events if event.reason == "DependencyNotReady")
 
 
-def test_a_dataset_that_cannot_be_written_is_waited_for_not_failed_on(world: Fake) -> None:
-    with_dataset(world, seen(problem="OwnedByAnother: cluster/other/flights owns it"))
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyNotReady")
-    assert world.message(*KEY) == "Dataset 'flights' is not ready (OwnedByAnother): its status says what to do"
-    assert names(world) == []
+def test_a_dataset_that_cannot_be_written_is_waited_for_not_failed_on(context: Fake) -> None:
+    with_dataset(context, seen(problem="OwnedByAnother: cluster/other/flights owns it"))
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyNotReady")
+    assert context.message(*KEY) == "Dataset 'flights' is not ready (OwnedByAnother): its status says what to do"
+    assert names(context) == []
 
 
 @pytest.mark.parametrize("kind", ["Dataset", "ObjectStore"])
-def test_a_suspended_dependency_starts_nothing(world: Fake, kind: str) -> None:
-    with_dataset(world)
+def test_a_suspended_dependency_starts_nothing(context: Fake, kind: str) -> None:
+    with_dataset(context)
     name = "flights" if kind == "Dataset" else "lake"
-    world.edit(kind, name, suspend=True)
-    world.settle(kind, name)
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyNotReady")
-    assert f"{kind} '{name}' is suspended" in world.message(*KEY)
-    world.edit(kind, name, suspend=False)
-    world.settle(kind, name)
-    world.reconcile(*KEY)
-    assert names(world) == ["january-1"]
+    context.edit(kind, name, suspend=True)
+    context.settle(kind, name)
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyNotReady")
+    assert f"{kind} '{name}' is suspended" in context.message(*KEY)
+    context.edit(kind, name, suspend=False)
+    context.settle(kind, name)
+    context.reconcile(*KEY)
+    assert names(context) == ["january-1"]
 
 
-def test_a_store_that_does_not_answer_holds_commits_back(world: Fake) -> None:
-    with_dataset(world)
-    world.pass_time(timedelta(minutes=10))
-    world.reconcile("ObjectStore", "lake")
-    world.job_fails("lake-inspect-2", RETRY, "StoreUnavailable")
-    world.settle("ObjectStore", "lake")
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.settle(*KEY)
-    assert world.message(*KEY) == "ObjectStore 'lake' is not ready (StoreUnavailable): its status says what to do"
+def test_a_store_that_does_not_answer_holds_commits_back(context: Fake) -> None:
+    with_dataset(context)
+    context.pass_time(timedelta(minutes=10))
+    context.reconcile("ObjectStore", "lake")
+    context.job_fails("lake-inspect-2", RETRY, "StoreUnavailable")
+    context.settle("ObjectStore", "lake")
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.settle(*KEY)
+    assert context.message(*KEY) == "ObjectStore 'lake' is not ready (StoreUnavailable): its status says what to do"
 
 
 @pytest.mark.parametrize(
@@ -596,21 +596,21 @@ def test_a_store_that_does_not_answer_holds_commits_back(world: Fake) -> None:
         ({"dependsOn": [{"name": "december"}]}, "CommitNotFound"),
     ],
 )
-def test_whatever_is_missing_is_named(world: Fake, spec: dict[str, object], reason: str) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC | spec)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", reason)
-    assert names(world) == []
+def test_whatever_is_missing_is_named(context: Fake, spec: dict[str, object], reason: str) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC | spec)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", reason)
+    assert names(context) == []
 
 
-def test_a_dataset_that_is_being_deleted_takes_no_commits(world: Fake) -> None:
-    with_dataset(world, deletionPolicy="Delete")
-    world.delete("Dataset", "flights")
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyNotReady")
-    assert "is being deleted" in world.message(*KEY)
+def test_a_dataset_that_is_being_deleted_takes_no_commits(context: Fake) -> None:
+    with_dataset(context, deletionPolicy="Delete")
+    context.delete("Dataset", "flights")
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyNotReady")
+    assert "is being deleted" in context.message(*KEY)
 
 
 def test_a_running_job_is_followed_whatever_becomes_of_its_dependencies(running: Fake) -> None:
@@ -624,15 +624,15 @@ def test_a_running_job_is_followed_whatever_becomes_of_its_dependencies(running:
     assert running.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_suspended_commit_rests_and_goes_on(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC | {"suspend": True})
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "Suspended")
-    assert names(world) == []
-    world.edit(*KEY, suspend=False)
-    world.reconcile(*KEY)
-    assert names(world) == ["january-1"]
+def test_a_suspended_commit_rests_and_goes_on(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC | {"suspend": True})
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "Suspended")
+    assert names(context) == []
+    context.edit(*KEY, suspend=False)
+    context.reconcile(*KEY)
+    assert names(context) == ["january-1"]
 
 
 def test_a_retry_does_not_start_while_suspended(running: Fake) -> None:
@@ -645,51 +645,51 @@ def test_a_retry_does_not_start_while_suspended(running: Fake) -> None:
     assert names(running) == ["january-1"]
 
 
-def test_a_commit_that_is_being_deleted_or_frozen_is_left_alone(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC, finalizers=("foregroundDeletion",))
-    world.delete(*KEY)
-    assert world.reconcile(*KEY).actions == ()
-    world.create("Commit", "frozen", COMMIT_SPEC, annotations={"kubothek.io/reconcile": "disabled"})
-    assert world.reconcile("Commit", "frozen").actions == ()
-    assert names(world) == []
+def test_a_commit_that_is_being_deleted_or_frozen_is_left_alone(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC, finalizers=("foregroundDeletion",))
+    context.delete(*KEY)
+    assert context.reconcile(*KEY).actions == ()
+    context.create("Commit", "frozen", COMMIT_SPEC, annotations={"kubothek.io/reconcile": "disabled"})
+    assert context.reconcile("Commit", "frozen").actions == ()
+    assert names(context) == []
 
 
 # --- one at a time ---
 
 
-def finish(world: Fake, name: str, version: int) -> None:
-    world.job_ends(f"{name}-1", **committed(version))
-    world.settle("Commit", name)
+def finish(context: Fake, name: str, version: int) -> None:
+    context.job_ends(f"{name}-1", **committed(version))
+    context.settle("Commit", name)
 
 
-def test_commits_of_one_dataset_run_one_at_a_time_by_age_then_name(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "z-oldest", COMMIT_SPEC)
-    world.pass_time(timedelta(seconds=1))
-    world.create("Commit", "b", COMMIT_SPEC)
-    world.create("Commit", "a", COMMIT_SPEC)
+def test_commits_of_one_dataset_run_one_at_a_time_by_age_then_name(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "z-oldest", COMMIT_SPEC)
+    context.pass_time(timedelta(seconds=1))
+    context.create("Commit", "b", COMMIT_SPEC)
+    context.create("Commit", "a", COMMIT_SPEC)
     order = []
     for version in (1, 2, 3):
         for name in ("a", "b", "z-oldest"):
-            world.settle("Commit", name)
-        (active,) = [name for name in ("a", "b", "z-oldest") if world.condition("Commit", name)[0] == "Unknown"]
-        waiting = [name for name in ("a", "b", "z-oldest") if world.condition("Commit", name) == ("False", "Waiting")]
+            context.settle("Commit", name)
+        (active,) = [name for name in ("a", "b", "z-oldest") if context.condition("Commit", name)[0] == "Unknown"]
+        waiting = [name for name in ("a", "b", "z-oldest") if context.condition("Commit", name) == ("False", "Waiting")]
         assert len(waiting) == 3 - version
         order.append(active)
-        finish(world, active, version)
+        finish(context, active, version)
     assert order == ["z-oldest", "a", "b"]
-    assert all(event.type == "Normal" for event in world.events)
+    assert all(event.type == "Normal" for event in context.events)
 
 
-def test_datasets_do_not_wait_for_each_other(world: Fake) -> None:
-    world.create("Dataset", "other", DATASET_SPEC)
-    world.create("Dataset", "flights", DATASET_SPEC)
-    with_store(world, seen(), seen(uuid="other"))
+def test_datasets_do_not_wait_for_each_other(context: Fake) -> None:
+    context.create("Dataset", "other", DATASET_SPEC)
+    context.create("Dataset", "flights", DATASET_SPEC)
+    with_store(context, seen(), seen(uuid="other"))
     for name in ("flights", "other"):
-        world.settle("Dataset", name)
-        with_running_commit(world, f"of-{name}", datasetRef={"name": name})
-    assert names(world) == ["of-flights-1", "of-other-1"]
+        context.settle("Dataset", name)
+        with_running_commit(context, f"of-{name}", datasetRef={"name": name})
+    assert names(context) == ["of-flights-1", "of-other-1"]
 
 
 def test_a_commit_keeps_its_place_while_it_waits_for_a_retry(running: Fake) -> None:
@@ -701,18 +701,18 @@ def test_a_commit_keeps_its_place_while_it_waits_for_a_retry(running: Fake) -> N
 
 
 @pytest.mark.parametrize("end", ["failed", "suspended", "deleted"])
-def test_what_has_ended_or_rests_gives_way(world: Fake, end: str) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC | {"suspend": end == "suspended"})
-    world.create("Commit", "later", COMMIT_SPEC)
-    world.reconcile(*KEY)
+def test_what_has_ended_or_rests_gives_way(context: Fake, end: str) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC | {"suspend": end == "suspended"})
+    context.create("Commit", "later", COMMIT_SPEC)
+    context.reconcile(*KEY)
     if end == "failed":
-        world.job_fails("january-1", REPORT, "SourceNotFound")
-        world.settle(*KEY)
+        context.job_fails("january-1", REPORT, "SourceNotFound")
+        context.settle(*KEY)
     elif end == "deleted":
-        world.delete(*KEY)
-    world.reconcile("Commit", "later")
-    assert names(world)[-1] == "later-1"
+        context.delete(*KEY)
+    context.reconcile("Commit", "later")
+    assert names(context)[-1] == "later-1"
 
 
 def test_a_suspended_commit_whose_job_runs_does_not_give_way(running: Fake) -> None:
@@ -731,45 +731,45 @@ def test_an_older_commit_that_comes_to_light_late_waits_for_the_running_job(runn
     assert names(running)[-1] == "aaa-1"
 
 
-def test_depends_on_reorders_without_a_deadlock(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "later"}]})
-    world.pass_time(timedelta(seconds=1))
-    world.create("Commit", "later", COMMIT_SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyNotReady")
-    assert "Commit 'later' of spec.dependsOn is not complete" in world.message(*KEY)
-    world.reconcile("Commit", "later")
-    assert names(world) == ["later-1"]
-    finish(world, "later", 1)
-    world.reconcile(*KEY)
-    assert names(world) == ["later-1", "january-1"]
+def test_depends_on_reorders_without_a_deadlock(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "later"}]})
+    context.pass_time(timedelta(seconds=1))
+    context.create("Commit", "later", COMMIT_SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyNotReady")
+    assert "Commit 'later' of spec.dependsOn is not complete" in context.message(*KEY)
+    context.reconcile("Commit", "later")
+    assert names(context) == ["later-1"]
+    finish(context, "later", 1)
+    context.reconcile(*KEY)
+    assert names(context) == ["later-1", "january-1"]
 
 
-def test_a_failed_dependency_is_told_and_can_be_made_good(world: Fake) -> None:
-    with_running_commit(world, "first")
-    world.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "first"}]})
-    world.job_fails("first-1", REPORT, "SourceNotFound")
-    world.settle("Commit", "first")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyFailed")
-    assert world.kstatus(*KEY) == "Failed"
-    world.delete("Commit", "first")
-    world.jobs.clear()
-    world.create("Commit", "first", COMMIT_SPEC)
-    world.reconcile("Commit", "first")
-    finish(world, "first", 1)
-    world.reconcile(*KEY)
-    assert names(world)[-1] == "january-1"
+def test_a_failed_dependency_is_told_and_can_be_made_good(context: Fake) -> None:
+    with_running_commit(context, "first")
+    context.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "first"}]})
+    context.job_fails("first-1", REPORT, "SourceNotFound")
+    context.settle("Commit", "first")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyFailed")
+    assert context.kstatus(*KEY) == "Failed"
+    context.delete("Commit", "first")
+    context.jobs.clear()
+    context.create("Commit", "first", COMMIT_SPEC)
+    context.reconcile("Commit", "first")
+    finish(context, "first", 1)
+    context.reconcile(*KEY)
+    assert names(context)[-1] == "january-1"
 
 
-def test_a_circle_of_dependencies_is_told(world: Fake) -> None:
-    with_dataset(world)
+def test_a_circle_of_dependencies_is_told(context: Fake) -> None:
+    with_dataset(context)
     for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
-        world.create("Commit", name, COMMIT_SPEC | {"dependsOn": [{"name": other}]})
-    world.create("Commit", "into-it", COMMIT_SPEC | {"dependsOn": [{"name": "a"}]})
+        context.create("Commit", name, COMMIT_SPEC | {"dependsOn": [{"name": other}]})
+    context.create("Commit", "into-it", COMMIT_SPEC | {"dependsOn": [{"name": "a"}]})
     for name in "abc":
-        world.settle("Commit", name)
-        assert world.condition("Commit", name) == ("False", "DependencyCycle")
-    world.settle("Commit", "into-it")
-    assert world.condition("Commit", "into-it") == ("False", "DependencyNotReady")
+        context.settle("Commit", name)
+        assert context.condition("Commit", name) == ("False", "DependencyCycle")
+    context.settle("Commit", "into-it")
+    assert context.condition("Commit", "into-it") == ("False", "DependencyNotReady")

@@ -21,73 +21,73 @@ OUTCOME = CompactOutcome(
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     fake = Fake()
     with_dataset(fake, seen(3))
     return fake
 
 
 @pytest.fixture
-def running(world: Fake) -> Fake:
-    world.create(*KEY, SPEC)
-    world.reconcile(*KEY)
-    world.job_runs(JOB)
-    world.settle(*KEY)
-    return world
+def running(context: Fake) -> Fake:
+    context.create(*KEY, SPEC)
+    context.reconcile(*KEY)
+    context.job_runs(JOB)
+    context.settle(*KEY)
+    return context
 
 
-def compaction(world: Fake, name: str = "tidy") -> Compaction:
-    found = world.resources["Compaction", name]
+def compaction(context: Fake, name: str = "tidy") -> Compaction:
+    found = context.resources["Compaction", name]
     assert isinstance(found, Compaction)
     return found
 
 
-def compact_jobs(world: Fake) -> list[CompactJob]:
-    return [launch.job for launch in world.launches if isinstance(launch.job, CompactJob)]
+def compact_jobs(context: Fake) -> list[CompactJob]:
+    return [launch.job for launch in context.launches if isinstance(launch.job, CompactJob)]
 
 
-def names(world: Fake) -> list[str]:
-    return [job.job for job in compact_jobs(world)]
+def names(context: Fake) -> list[str]:
+    return [job.job for job in compact_jobs(context)]
 
 
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
-    world.create("Engine", "big", {"sparkFrom": "1Mi", "sparkConf": {"spark.sql.ansi.enabled": "true"}})
+def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+    context.create("Engine", "big", {"sparkFrom": "1Mi", "sparkConf": {"spark.sql.ansi.enabled": "true"}})
     wishes = {"targetFileSize": "1Gi", "minFiles": 5, "minSmallPercent": 30, "where": "month = 1", "dryRun": True}
-    world.create(*KEY, SPEC | wishes | {"engineRef": {"name": "big"}})
-    world.settle(*KEY)
-    launch = world.launches[-1]
+    context.create(*KEY, SPEC | wishes | {"engineRef": {"name": "big"}})
+    context.settle(*KEY)
+    launch = context.launches[-1]
     job = launch.job
     assert isinstance(job, CompactJob)
-    assert (job.job, job.uid, job.attempt) == (JOB, compaction(world).metadata.uid, 1)
+    assert (job.job, job.uid, job.attempt) == (JOB, compaction(context).metadata.uid, 1)
     assert (job.target_file_bytes, job.min_files, job.min_small_percent) == (2**30, 5, 30)
     assert (job.where, job.dry_run) == ("month = 1", True)
     assert (job.dataset.uuid, job.dataset.claim.owner) == ("flights", "cluster/team/flights")
-    assert job.commit_id == f"compaction:team/tidy:{compaction(world).metadata.uid}"
+    assert job.commit_id == f"compaction:team/tidy:{compaction(context).metadata.uid}"
     assert (job.spark.from_bytes, job.spark.conf) == (2**20, {"spark.sql.ansi.enabled": "true"})
-    assert launch.engine is world.resources["Engine", "big"]
-    assert compaction(world).status.start_time == world.now
+    assert launch.engine is context.resources["Engine", "big"]
+    assert compaction(context).status.start_time == context.now
 
 
-def test_left_out_thresholds_are_the_tables_and_the_engine_is_the_datasets(world: Fake) -> None:
-    world.create("Engine", "big", {})
-    world.edit("Dataset", "flights", engineRef={"name": "big"})
-    world.settle("Dataset", "flights")
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    (job,) = compact_jobs(world)
+def test_left_out_thresholds_are_the_tables_and_the_engine_is_the_datasets(context: Fake) -> None:
+    context.create("Engine", "big", {})
+    context.edit("Dataset", "flights", engineRef={"name": "big"})
+    context.settle("Dataset", "flights")
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    (job,) = compact_jobs(context)
     assert (job.target_file_bytes, job.min_files, job.where, job.dry_run) == (None, 2, None, False)
-    assert world.launches[-1].engine is world.resources["Engine", "big"]
+    assert context.launches[-1].engine is context.resources["Engine", "big"]
 
 
-def test_the_job_knows_the_order_of_the_run_and_of_the_dataset(world: Fake) -> None:
-    world.edit("Dataset", "flights", maintenance={"compaction": {"sortBy": ["carrier"]}})
-    world.settle("Dataset", "flights")
-    world.create(*KEY, SPEC | {"zOrderBy": ["carrier", "delay"]})
-    world.settle(*KEY)
-    (job,) = compact_jobs(world)
+def test_the_job_knows_the_order_of_the_run_and_of_the_dataset(context: Fake) -> None:
+    context.edit("Dataset", "flights", maintenance={"compaction": {"sortBy": ["carrier"]}})
+    context.settle("Dataset", "flights")
+    context.create(*KEY, SPEC | {"zOrderBy": ["carrier", "delay"]})
+    context.settle(*KEY)
+    (job,) = compact_jobs(context)
     assert job.clustering == Clustering(by=("carrier", "delay"), curve=True)
     assert job.dataset.clustering == Clustering(by=("carrier",))
 
@@ -141,16 +141,16 @@ def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_final(ru
     assert "x.parquet is missing" in running.message(*KEY)
 
 
-def test_raising_the_limit_revives_one_that_ran_out_of_attempts(world: Fake) -> None:
-    world.create(*KEY, SPEC | {"retryLimit": 0})
-    world.settle(*KEY)
-    world.job_fails(JOB, FailureClass.RETRY, "OutOfMemory")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "RetryLimitReached")
-    world.edit(*KEY, retryLimit=1)
-    world.pass_time(timedelta(minutes=1))
-    world.settle(*KEY)
-    assert names(world) == [JOB, "tidy-compaction-2"]
+def test_raising_the_limit_revives_one_that_ran_out_of_attempts(context: Fake) -> None:
+    context.create(*KEY, SPEC | {"retryLimit": 0})
+    context.settle(*KEY)
+    context.job_fails(JOB, FailureClass.RETRY, "OutOfMemory")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "RetryLimitReached")
+    context.edit(*KEY, retryLimit=1)
+    context.pass_time(timedelta(minutes=1))
+    context.settle(*KEY)
+    assert names(context) == [JOB, "tidy-compaction-2"]
 
 
 def test_a_lost_pod_is_replaced_at_once(running: Fake) -> None:
@@ -173,26 +173,26 @@ def test_one_that_has_ended_stays_as_it_is(running: Fake) -> None:
 
 
 def test_it_waits_for_its_dataset_and_goes_on_by_itself() -> None:
-    world = Fake()
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DatasetNotFound")
-    with_dataset(world, seen(3))
-    world.settle(*KEY)
-    assert names(world) == [JOB]
+    context = Fake()
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DatasetNotFound")
+    with_dataset(context, seen(3))
+    context.settle(*KEY)
+    assert names(context) == [JOB]
 
 
 @pytest.mark.parametrize("who", [KEY, ("Dataset", "flights"), ("ObjectStore", "lake")])
-def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(world: Fake, who: tuple[str, str]) -> None:
-    world.create(*KEY, SPEC)
-    world.edit(*who, suspend=True)
-    world.settle(*who)
-    world.settle(*KEY)
-    assert names(world) == []
-    world.edit(*who, suspend=False)
-    world.settle(*who)
-    world.settle(*KEY)
-    assert names(world) == [JOB]
+def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(context: Fake, who: tuple[str, str]) -> None:
+    context.create(*KEY, SPEC)
+    context.edit(*who, suspend=True)
+    context.settle(*who)
+    context.settle(*KEY)
+    assert names(context) == []
+    context.edit(*who, suspend=False)
+    context.settle(*who)
+    context.settle(*KEY)
+    assert names(context) == [JOB]
 
 
 def test_suspending_does_not_stop_what_runs(running: Fake) -> None:
@@ -207,33 +207,33 @@ def test_suspending_does_not_stop_what_runs(running: Fake) -> None:
 # --- what it gives way to --------------------------------------------------------------------------------------------
 
 
-def test_it_waits_for_a_commit_that_runs_and_for_one_that_could(world: Fake) -> None:
-    job = with_running_commit(world)
-    world.create("Commit", "february", COMMIT_SPEC)
-    world.settle("Commit", "february")
-    world.create(*KEY, SPEC)
-    outcome = world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "Waiting")
+def test_it_waits_for_a_commit_that_runs_and_for_one_that_could(context: Fake) -> None:
+    job = with_running_commit(context)
+    context.create("Commit", "february", COMMIT_SPEC)
+    context.settle("Commit", "february")
+    context.create(*KEY, SPEC)
+    outcome = context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "Waiting")
     assert outcome.requeue_after is not None, "it asks again by itself"
-    world.job_ends(job, **committed(4))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert names(world) == [], "february could run now"
-    world.settle("Commit", "february")
-    world.job_ends("february-1", **committed(5))
-    world.settle("Commit", "february")
-    world.settle(*KEY)
-    assert names(world) == [JOB]
+    context.job_ends(job, **committed(4))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert names(context) == [], "february could run now"
+    context.settle("Commit", "february")
+    context.job_ends("february-1", **committed(5))
+    context.settle("Commit", "february")
+    context.settle(*KEY)
+    assert names(context) == [JOB]
 
 
-def test_a_commit_that_cannot_run_is_not_waited_for(world: Fake) -> None:
-    world.create("Commit", "later", COMMIT_SPEC | {"suspend": True})
-    world.settle("Commit", "later")
-    world.create("Commit", "after", COMMIT_SPEC | {"dependsOn": [{"name": "later"}]})
-    world.settle("Commit", "after")
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert names(world) == [JOB]
+def test_a_commit_that_cannot_run_is_not_waited_for(context: Fake) -> None:
+    context.create("Commit", "later", COMMIT_SPEC | {"suspend": True})
+    context.settle("Commit", "later")
+    context.create("Commit", "after", COMMIT_SPEC | {"dependsOn": [{"name": "later"}]})
+    context.settle("Commit", "after")
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert names(context) == [JOB]
 
 
 def test_a_commit_never_waits_for_a_compaction(running: Fake) -> None:
@@ -241,29 +241,29 @@ def test_a_commit_never_waits_for_a_compaction(running: Fake) -> None:
     assert [launch.job.job for launch in running.launches][-1] == "january-1"
 
 
-def test_it_waits_for_a_query_whose_rows_become_the_dataset_and_for_no_other(world: Fake) -> None:
+def test_it_waits_for_a_query_whose_rows_become_the_dataset_and_for_no_other(context: Fake) -> None:
     query = {"sql": "SELECT 1", "storeRef": {"name": "lake"}}
-    world.create("Query", "report", query | {"result": {"location": {"path": "reports"}}})
-    world.settle("Query", "report")
-    world.create("Query", "fill", query | {"result": {"datasetRef": {"name": "flights"}}})
-    world.settle("Query", "fill")
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "Waiting")
-    assert "Query 'fill'" in world.message(*KEY)
-    world.job_ends("fill-query-1", dataset=seen(4))
-    world.settle("Query", "fill")
-    world.settle(*KEY)
-    assert names(world) == [JOB]
+    context.create("Query", "report", query | {"result": {"location": {"path": "reports"}}})
+    context.settle("Query", "report")
+    context.create("Query", "fill", query | {"result": {"datasetRef": {"name": "flights"}}})
+    context.settle("Query", "fill")
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "Waiting")
+    assert "Query 'fill'" in context.message(*KEY)
+    context.job_ends("fill-query-1", dataset=seen(4))
+    context.settle("Query", "fill")
+    context.settle(*KEY)
+    assert names(context) == [JOB]
 
 
-def test_it_waits_for_a_look_at_a_source(world: Fake) -> None:
-    world.edit("Dataset", "flights", sources=[{"name": "landing", "prefix": "in/", "format": "CSV"}])
-    world.settle("Dataset", "flights")
-    assert world.jobs["flights-intake-1"].phase is JobPhase.PENDING
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "Waiting")
+def test_it_waits_for_a_look_at_a_source(context: Fake) -> None:
+    context.edit("Dataset", "flights", sources=[{"name": "landing", "prefix": "in/", "format": "CSV"}])
+    context.settle("Dataset", "flights")
+    assert context.jobs["flights-intake-1"].phase is JobPhase.PENDING
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "Waiting")
 
 
 def test_compactions_of_a_dataset_run_one_after_the_other(running: Fake) -> None:
@@ -278,23 +278,23 @@ def test_compactions_of_a_dataset_run_one_after_the_other(running: Fake) -> None
     assert names(running) == [JOB, "next-compaction-1"]
 
 
-def test_the_one_that_was_created_first_goes_first(world: Fake) -> None:
-    world.create("Compaction", "z-first", SPEC)
-    world.pass_time(timedelta(seconds=1))
-    world.create("Compaction", "a-second", SPEC)
-    world.settle("Compaction", "a-second")
-    assert names(world) == []
-    world.settle("Compaction", "z-first")
-    assert names(world) == ["z-first-compaction-1"]
+def test_the_one_that_was_created_first_goes_first(context: Fake) -> None:
+    context.create("Compaction", "z-first", SPEC)
+    context.pass_time(timedelta(seconds=1))
+    context.create("Compaction", "a-second", SPEC)
+    context.settle("Compaction", "a-second")
+    assert names(context) == []
+    context.settle("Compaction", "z-first")
+    assert names(context) == ["z-first-compaction-1"]
 
 
-def test_where_there_is_always_a_next_commit_it_starts_beside_them_after_an_hour(world: Fake) -> None:
-    with_running_commit(world)
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    world.pass_time(timedelta(minutes=59))
-    world.settle(*KEY)
-    assert names(world) == []
-    world.pass_time(timedelta(minutes=1))
-    world.settle(*KEY)
-    assert names(world) == [JOB]
+def test_where_there_is_always_a_next_commit_it_starts_beside_them_after_an_hour(context: Fake) -> None:
+    with_running_commit(context)
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    context.pass_time(timedelta(minutes=59))
+    context.settle(*KEY)
+    assert names(context) == []
+    context.pass_time(timedelta(minutes=1))
+    context.settle(*KEY)
+    assert names(context) == [JOB]

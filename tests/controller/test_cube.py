@@ -47,63 +47,63 @@ def found(version: int | None = None, *members: str, **changes: Any) -> jobs.Cub
     return jobs.CubeState(prefix="geo", version=version, members=members, **(shape | changes))
 
 
-def inspect(world: Fake, *cubes: jobs.CubeState, datasets: tuple[jobs.DatasetState, ...] = ()) -> None:
+def inspect(context: Fake, *cubes: jobs.CubeState, datasets: tuple[jobs.DatasetState, ...] = ()) -> None:
     """The inspection that is due ends with these answers."""
-    world.pass_time(timedelta(minutes=11))
-    world.settle("ObjectStore", "lake")
-    last = world.store.status.last_inspection
+    context.pass_time(timedelta(minutes=11))
+    context.settle("ObjectStore", "lake")
+    last = context.store.status.last_inspection
     assert last is not None
     asked = {
         ref.uuid
-        for launch in world.launches[-1:]
+        for launch in context.launches[-1:]
         if isinstance(launch.job, jobs.InspectJob)
         for ref in launch.job.datasets
     }
     states = datasets or tuple(seen(uuid=uuid) for uuid in sorted(asked))
     state = jobs.StoreState(conditional_writes=True)
-    world.job_ends(f"lake-inspect-{last.attempt}", store=state, cubes=cubes, datasets=states)
-    world.settle("ObjectStore", "lake")
+    context.job_ends(f"lake-inspect-{last.attempt}", store=state, cubes=cubes, datasets=states)
+    context.settle("ObjectStore", "lake")
 
 
-def settle(world: Fake) -> None:
+def settle(context: Fake) -> None:
     """The Cube and its Datasets, until nothing changes."""
     for _ in range(2):
-        world.settle(*KEY)
-        for dataset in [r for r in world.resources.values() if isinstance(r, Dataset)]:
-            world.settle("Dataset", dataset.name)
-    world.settle(*KEY)
+        context.settle(*KEY)
+        for dataset in [r for r in context.resources.values() if isinstance(r, Dataset)]:
+            context.settle("Dataset", dataset.name)
+    context.settle(*KEY)
 
 
-def cube(world: Fake) -> Cube:
-    resource = world.resources[KEY]
+def cube(context: Fake) -> Cube:
+    resource = context.resources[KEY]
     assert isinstance(resource, Cube)
     return resource
 
 
-def dataset(world: Fake, name: str) -> Dataset:
-    resource = world.resources["Dataset", name]
+def dataset(context: Fake, name: str) -> Dataset:
+    resource = context.resources["Dataset", name]
     assert isinstance(resource, Dataset)
     return resource
 
 
-def cube_jobs(world: Fake) -> list[jobs.CubeJob]:
-    return [launch.job for launch in world.launches if isinstance(launch.job, jobs.CubeJob)]
+def cube_jobs(context: Fake) -> list[jobs.CubeJob]:
+    return [launch.job for launch in context.launches if isinstance(launch.job, jobs.CubeJob)]
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     fake = Fake()
     fake.create("ObjectStore", "lake", STORE_SPEC)
     return fake
 
 
 @pytest.fixture
-def ready(world: Fake) -> Fake:
-    world.create(*KEY, SPEC, labels={"tier": "hot"})
-    settle(world)
-    inspect(world, found())
-    settle(world)
-    return world
+def ready(context: Fake) -> Fake:
+    context.create(*KEY, SPEC, labels={"tier": "hot"})
+    settle(context)
+    inspect(context, found())
+    settle(context)
+    return context
 
 
 @pytest.fixture
@@ -130,22 +130,22 @@ def built(ready: Fake) -> Fake:
 # --- its datasets ----------------------------------------------------------------------------------------------------
 
 
-def test_each_dataset_of_a_cube_is_a_dataset_that_it_owns(world: Fake) -> None:
+def test_each_dataset_of_a_cube_is_a_dataset_that_it_owns(context: Fake) -> None:
     spec = SPEC | {"maintenance": {"compaction": {"minFiles": 4}}, "engineRef": {"name": "big"}}
-    world.create("Engine", "big", {})
-    world.create(*KEY, spec, labels={"tier": "hot"})
-    world.settle(*KEY)
-    seed, names = dataset(world, "geo-seed"), dataset(world, "geo-names-1")
+    context.create("Engine", "big", {})
+    context.create(*KEY, spec, labels={"tier": "hot"})
+    context.settle(*KEY)
+    seed, names = dataset(context, "geo-seed"), dataset(context, "geo-names-1")
     assert (seed.uuid, names.uuid) == ("geo++seed", "geo++Names_1")
     assert (seed.spec.table.partition_on, names.spec.table.partition_on) == (("p",), ())
     assert seed.cube == "geo"
     assert seed.controller is not None
-    assert seed.controller.uid == cube(world).metadata.uid
+    assert seed.controller.uid == cube(context).metadata.uid
     assert seed.metadata.labels == {"tier": "hot", "kubothek.io/cube": "geo"}, "so that a GCPolicy selects them"
     assert seed.spec.maintenance.compaction is not None
-    assert seed.spec.engine_ref == cube(world).spec.engine_ref
+    assert seed.spec.engine_ref == cube(context).spec.engine_ref
     assert seed.spec.deletion_policy == "Retain"
-    assert world.kstatus(*KEY) == "InProgress"
+    assert context.kstatus(*KEY) == "InProgress"
 
 
 def test_it_is_ready_when_the_store_and_its_datasets_have_been_looked_at(ready: Fake) -> None:
@@ -185,33 +185,33 @@ def test_an_edit_reaches_its_datasets_and_a_label_of_others_stays(ready: Fake) -
     assert ("Dataset", "geo-names-1") in ready.resources, "data that is no longer listed is not let go of"
 
 
-def test_a_dataset_of_the_same_name_is_left_alone(world: Fake) -> None:
-    world.create("Dataset", "geo-seed", {"storeRef": {"name": "lake"}})
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "NameCollision")
-    assert world.kstatus(*KEY) == "Failed"
-    assert dataset(world, "geo-seed").uuid == "geo-seed"
-    world.delete("Dataset", "geo-seed")
-    world.settle(*KEY)
-    assert dataset(world, "geo-seed").uuid == "geo++seed"
+def test_a_dataset_of_the_same_name_is_left_alone(context: Fake) -> None:
+    context.create("Dataset", "geo-seed", {"storeRef": {"name": "lake"}})
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "NameCollision")
+    assert context.kstatus(*KEY) == "Failed"
+    assert dataset(context, "geo-seed").uuid == "geo-seed"
+    context.delete("Dataset", "geo-seed")
+    context.settle(*KEY)
+    assert dataset(context, "geo-seed").uuid == "geo++seed"
 
 
-def test_one_that_cannot_be_read_collides_as_well(world: Fake) -> None:
-    world.unreadable["Dataset"] = ("geo-names-1",)
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "NameCollision")
+def test_one_that_cannot_be_read_collides_as_well(context: Fake) -> None:
+    context.unreadable["Dataset"] = ("geo-names-1",)
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "NameCollision")
 
 
-def test_a_dataset_that_is_refused_is_told(world: Fake) -> None:
-    world.refusals[refusal_key("geo-seed")] = ("Forbidden", "exceeded quota")
-    world.create(*KEY, SPEC)
-    settle(world)
-    inspect(world, found())
-    settle(world)
-    assert world.condition(*KEY) == ("False", "DatasetRefused")
-    assert "exceeded quota" in world.message(*KEY)
+def test_a_dataset_that_is_refused_is_told(context: Fake) -> None:
+    context.refusals[refusal_key("geo-seed")] = ("Forbidden", "exceeded quota")
+    context.create(*KEY, SPEC)
+    settle(context)
+    inspect(context, found())
+    settle(context)
+    assert context.condition(*KEY) == ("False", "DatasetRefused")
+    assert "exceeded quota" in context.message(*KEY)
 
 
 def test_a_dataset_that_was_deleted_is_made_again(ready: Fake) -> None:
@@ -262,40 +262,40 @@ def test_a_suspended_cube_suspends_its_datasets(ready: Fake) -> None:
 # --- adoption --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_in_the_store_is_found_by_its_prefix(world: Fake) -> None:
-    world.create(*KEY, ADOPTED)
-    world.settle(*KEY)
-    assert not [r for r in world.resources.values() if isinstance(r, Dataset)]
-    inspect(world, found(0, "seed", "Extra_2"))
-    settle(world)
-    seed, extra = dataset(world, "geo-seed"), dataset(world, "geo-extra-2")
+def test_what_is_in_the_store_is_found_by_its_prefix(context: Fake) -> None:
+    context.create(*KEY, ADOPTED)
+    context.settle(*KEY)
+    assert not [r for r in context.resources.values() if isinstance(r, Dataset)]
+    inspect(context, found(0, "seed", "Extra_2"))
+    settle(context)
+    seed, extra = dataset(context, "geo-seed"), dataset(context, "geo-extra-2")
     assert (extra.uuid, extra.spec.adopt, seed.spec.table.partition_on) == ("geo++Extra_2", True, ())
-    inspect(world, found(0, "seed", "Extra_2"), datasets=(seen(0, "geo++Extra_2"), seen(0, "geo++seed")))
-    settle(world)
-    assert world.condition(*KEY) == ("True", "Succeeded")
-    shape = cube(world).status.shape
+    inspect(context, found(0, "seed", "Extra_2"), datasets=(seen(0, "geo++Extra_2"), seen(0, "geo++seed")))
+    settle(context)
+    assert context.condition(*KEY) == ("True", "Succeeded")
+    shape = cube(context).status.shape
     assert shape is not None
     assert (shape.seed, shape.dimension_columns, shape.datasets) == ("seed", ("x", "y"), ("seed", "Extra_2"))
 
 
-def test_nothing_to_adopt_is_a_mistake(world: Fake) -> None:
-    world.create(*KEY, ADOPTED)
-    world.settle(*KEY)
-    inspect(world, found())
-    settle(world)
-    assert world.condition(*KEY) == ("False", "CubeNotFound")
+def test_nothing_to_adopt_is_a_mistake(context: Fake) -> None:
+    context.create(*KEY, ADOPTED)
+    context.settle(*KEY)
+    inspect(context, found())
+    settle(context)
+    assert context.condition(*KEY) == ("False", "CubeNotFound")
 
 
 @pytest.mark.parametrize(
     ("members", "reason"), [(("seed", "n" * 40), "NameTooLong"), (("seed", "a_b", "A-b"), "NameCollision")]
 )
-def test_datasets_whose_names_do_not_go_are_told(world: Fake, members: tuple[str, ...], reason: str) -> None:
-    world.create(*KEY, ADOPTED)
-    world.settle(*KEY)
-    inspect(world, found(0, *members))
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", reason)
-    assert "spec.uuidPrefix" in world.message(*KEY) or "a-b" in world.message(*KEY)
+def test_datasets_whose_names_do_not_go_are_told(context: Fake, members: tuple[str, ...], reason: str) -> None:
+    context.create(*KEY, ADOPTED)
+    context.settle(*KEY)
+    inspect(context, found(0, *members))
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", reason)
+    assert "spec.uuidPrefix" in context.message(*KEY) or "a-b" in context.message(*KEY)
 
 
 # --- commits ---------------------------------------------------------------------------------------------------------
@@ -369,18 +369,18 @@ def test_a_dataset_that_the_cube_is_not_to_have_is_refused(ready: Fake) -> None:
     assert [job.job for job in cube_jobs(ready)] == ["build-1"]
 
 
-def test_it_waits_for_its_cube_and_goes_on_by_itself(world: Fake) -> None:
-    world.create(*BUILD, BUILD_SPEC)
-    world.settle(*BUILD)
-    assert world.condition(*BUILD) == ("False", "CubeNotFound")
-    world.create(*KEY, SPEC)
-    settle(world)
-    world.settle(*BUILD)
-    assert world.condition(*BUILD) == ("False", "DependencyNotReady")
-    inspect(world, found())
-    settle(world)
-    world.settle(*BUILD)
-    assert len(cube_jobs(world)) == 1
+def test_it_waits_for_its_cube_and_goes_on_by_itself(context: Fake) -> None:
+    context.create(*BUILD, BUILD_SPEC)
+    context.settle(*BUILD)
+    assert context.condition(*BUILD) == ("False", "CubeNotFound")
+    context.create(*KEY, SPEC)
+    settle(context)
+    context.settle(*BUILD)
+    assert context.condition(*BUILD) == ("False", "DependencyNotReady")
+    inspect(context, found())
+    settle(context)
+    context.settle(*BUILD)
+    assert len(cube_jobs(context)) == 1
 
 
 def test_a_member_is_written_through_its_cube_only(built: Fake) -> None:
@@ -425,16 +425,16 @@ def test_what_lands_for_a_member_is_taken_once_it_is_built(ready: Fake) -> None:
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
-def test_a_question_needs_a_store_and_no_cube(world: Fake) -> None:
-    inspect(world)
+def test_a_question_needs_a_store_and_no_cube(context: Fake) -> None:
+    inspect(context)
     asked: dict[str, Any] = {"uuidPrefix": "geo", "conditions": "p = 1", "partitionBy": ["p"], "payloadColumns": ["v"]}
     asked |= {"newestOnly": True, "explain": True}
     result = {"location": {"path": "reports"}}
-    world.create(
+    context.create(
         "Query", "cells", {"storeRef": {"name": "lake"}, "cube": asked, "asOf": {"version": 3}, "result": result}
     )
-    world.settle("Query", "cells")
-    job = world.launches[-1].job
+    context.settle("Query", "cells")
+    job = context.launches[-1].job
     assert isinstance(job, jobs.QueryJob)
     assert job.cube == jobs.CubeQuestion(
         prefix="geo",

@@ -32,259 +32,261 @@ STORE = ("ObjectStore", "lake")
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     return Fake()
 
 
-def inspect_again(world: Fake, number: int, state: object) -> None:
-    world.pass_time(timedelta(minutes=10))
-    world.reconcile(*STORE)
-    world.job_ends(f"lake-inspect-{number}", store=OK, datasets=(state,))
-    world.settle(*STORE)
-    world.settle(*KEY)
+def inspect_again(context: Fake, number: int, state: object) -> None:
+    context.pass_time(timedelta(minutes=10))
+    context.reconcile(*STORE)
+    context.job_ends(f"lake-inspect-{number}", store=OK, datasets=(state,))
+    context.settle(*STORE)
+    context.settle(*KEY)
 
 
 # --- readiness ---
 
 
-def test_a_dataset_waits_for_its_store_in_whatever_order_they_come(world: Fake) -> None:
-    world.create("Dataset", "flights", DATASET_SPEC)
-    outcome = world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "ObjectStoreNotFound")
-    assert world.kstatus(*KEY) == "InProgress"
+def test_a_dataset_waits_for_its_store_in_whatever_order_they_come(context: Fake) -> None:
+    context.create("Dataset", "flights", DATASET_SPEC)
+    outcome = context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "ObjectStoreNotFound")
+    assert context.kstatus(*KEY) == "InProgress"
     assert outcome.requeue_after is not None
-    world.pass_time(outcome.requeue_after)
-    world.settle(*KEY)
-    assert world.kstatus(*KEY) == "Failed", "a mistake by now, rather than a matter of order"
-    assert [event.type for event in world.events] == ["Warning"]
-    assert "create it" in world.message(*KEY)
-    with_store(world, seen())
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("True", "Succeeded")
+    context.pass_time(outcome.requeue_after)
+    context.settle(*KEY)
+    assert context.kstatus(*KEY) == "Failed", "a mistake by now, rather than a matter of order"
+    assert [event.type for event in context.events] == ["Warning"]
+    assert "create it" in context.message(*KEY)
+    with_store(context, seen())
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_dataset_is_not_ready_before_it_was_looked_for(world: Fake) -> None:
-    world.create("ObjectStore", "lake", STORE_SPEC)
-    world.create("Dataset", "flights", DATASET_SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("Unknown", "Progressing"), "the first inspection of the store looks for it as well"
-    world.reconcile(*STORE)
-    world.job_ends("lake-inspect-1", store=OK)
-    world.settle(*STORE)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("Unknown", "Progressing")
+def test_a_dataset_is_not_ready_before_it_was_looked_for(context: Fake) -> None:
+    context.create("ObjectStore", "lake", STORE_SPEC)
+    context.create("Dataset", "flights", DATASET_SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("Unknown", "Progressing"), (
+        "the first inspection of the store looks for it as well"
+    )
+    context.reconcile(*STORE)
+    context.job_ends("lake-inspect-1", store=OK)
+    context.settle(*STORE)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("Unknown", "Progressing")
 
 
-def test_a_new_dataset_is_ready_for_its_first_commit(world: Fake) -> None:
-    with_dataset(world)
-    assert world.condition(*KEY) == ("True", "Succeeded")
-    assert world.kstatus(*KEY) == "Current"
-    status = world.dataset.status
+def test_a_new_dataset_is_ready_for_its_first_commit(context: Fake) -> None:
+    with_dataset(context)
+    assert context.condition(*KEY) == ("True", "Succeeded")
+    assert context.kstatus(*KEY) == "Current"
+    status = context.dataset.status
     assert (status.uuid, status.version, status.rows, status.size) == ("flights", None, 0, "0 B")
-    assert world.launches[-1].job.verb == "inspect"
+    assert context.launches[-1].job.verb == "inspect"
 
 
-def test_the_numbers_are_those_of_the_inspected_head(world: Fake) -> None:
-    with_dataset(world, seen(3, uuid="Old"), uuid="Old")
-    status = world.dataset.status
+def test_the_numbers_are_those_of_the_inspected_head(context: Fake) -> None:
+    with_dataset(context, seen(3, uuid="Old"), uuid="Old")
+    status = context.dataset.status
     assert (status.uuid, status.version, status.rows, status.files, status.bytes) == ("Old", 3, 30, 3, 3000)
     assert (status.partitions, status.size, status.etag) == (1, "2.93 KiB", "e3")
     assert status.last_commit_time is not None
 
 
-def test_a_dataset_that_another_owns_is_stalled_until_it_is_not(world: Fake) -> None:
+def test_a_dataset_that_another_owns_is_stalled_until_it_is_not(context: Fake) -> None:
     problem = "OwnedByAnother: cluster/other/flights owns it; choose another uuid"
-    with_dataset(world, seen(7, problem=problem))
-    assert world.condition(*KEY) == ("False", "OwnedByAnother")
-    assert world.message(*KEY) == "cluster/other/flights owns it; choose another uuid"
-    assert world.kstatus(*KEY) == "Failed"
-    inspect_again(world, 2, seen(7))
-    assert world.condition(*KEY) == ("True", "Succeeded")
+    with_dataset(context, seen(7, problem=problem))
+    assert context.condition(*KEY) == ("False", "OwnedByAnother")
+    assert context.message(*KEY) == "cluster/other/flights owns it; choose another uuid"
+    assert context.kstatus(*KEY) == "Failed"
+    inspect_again(context, 2, seen(7))
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_dataset_of_another_library_is_adopted_soon_after_the_edit_that_says_so(world: Fake) -> None:
-    with_dataset(world, seen(0, problem="NotAdopted: plateau made it; set spec.adopt to true"))
-    assert world.condition(*KEY) == ("False", "NotAdopted")
-    world.edit(*KEY, adopt=True)
-    world.pass_time(timedelta(seconds=5))
-    world.settle(*STORE)
-    job = world.launches[-1].job
+def test_a_dataset_of_another_library_is_adopted_soon_after_the_edit_that_says_so(context: Fake) -> None:
+    with_dataset(context, seen(0, problem="NotAdopted: plateau made it; set spec.adopt to true"))
+    assert context.condition(*KEY) == ("False", "NotAdopted")
+    context.edit(*KEY, adopt=True)
+    context.pass_time(timedelta(seconds=5))
+    context.settle(*STORE)
+    job = context.launches[-1].job
     assert isinstance(job, InspectJob)
     assert [dataset.adopt for dataset in job.datasets] == [True]
 
 
-def test_a_store_that_is_away_for_a_while_changes_nothing(world: Fake) -> None:
-    with_dataset(world, seen(3))
-    world.pass_time(timedelta(minutes=10))
-    world.reconcile(*STORE)
-    world.job_fails("lake-inspect-2", FailureClass.RETRY, "StoreUnavailable")
-    world.settle(*STORE)
-    before = world.dataset.status
-    world.reconcile(*KEY)
-    assert world.dataset.status == before
+def test_a_store_that_is_away_for_a_while_changes_nothing(context: Fake) -> None:
+    with_dataset(context, seen(3))
+    context.pass_time(timedelta(minutes=10))
+    context.reconcile(*STORE)
+    context.job_fails("lake-inspect-2", FailureClass.RETRY, "StoreUnavailable")
+    context.settle(*STORE)
+    before = context.dataset.status
+    context.reconcile(*KEY)
+    assert context.dataset.status == before
 
 
-def test_a_missing_engine_is_named(world: Fake) -> None:
-    with_dataset(world, engineRef={"name": "big"})
-    assert world.condition(*KEY) == ("False", "EngineNotFound")
-    assert "'big'" in world.message(*KEY)
-    world.create("Engine", "big", {})
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("True", "Succeeded")
+def test_a_missing_engine_is_named(context: Fake) -> None:
+    with_dataset(context, engineRef={"name": "big"})
+    assert context.condition(*KEY) == ("False", "EngineNotFound")
+    assert "'big'" in context.message(*KEY)
+    context.create("Engine", "big", {})
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_suspended_dataset_stays_ready(world: Fake) -> None:
-    with_dataset(world, seen(3))
-    world.edit(*KEY, suspend=True)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("True", "Suspended")
-    assert world.kstatus(*KEY) == "Current"
+def test_a_suspended_dataset_stays_ready(context: Fake) -> None:
+    with_dataset(context, seen(3))
+    context.edit(*KEY, suspend=True)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("True", "Suspended")
+    assert context.kstatus(*KEY) == "Current"
 
 
-def test_a_frozen_dataset_is_left_alone(world: Fake) -> None:
-    world.create(
+def test_a_frozen_dataset_is_left_alone(context: Fake) -> None:
+    context.create(
         "Dataset",
         "flights",
         DATASET_SPEC | {"deletionPolicy": "Delete"},
         annotations={"kubothek.io/reconcile": "disabled"},
     )
-    assert world.reconcile(*KEY).actions == ()
+    assert context.reconcile(*KEY).actions == ()
 
 
 # --- projection ---
 
 
-def test_a_commit_moves_the_numbers_at_once(world: Fake) -> None:
-    job = with_running_commit(world)
-    world.pass_time(timedelta(minutes=1))
-    world.job_ends(job, **committed(1))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert (world.dataset.status.version, world.dataset.status.rows) == (1, 10)
+def test_a_commit_moves_the_numbers_at_once(context: Fake) -> None:
+    job = with_running_commit(context)
+    context.pass_time(timedelta(minutes=1))
+    context.job_ends(job, **committed(1))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert (context.dataset.status.version, context.dataset.status.rows) == (1, 10)
 
 
-def test_numbers_stay_when_the_jobs_that_told_them_are_gone(world: Fake) -> None:
-    with_dataset(world, seen(3))
-    world.jobs.clear()
-    world.settle(*KEY)
-    assert world.dataset.status.version == 3
+def test_numbers_stay_when_the_jobs_that_told_them_are_gone(context: Fake) -> None:
+    with_dataset(context, seen(3))
+    context.jobs.clear()
+    context.settle(*KEY)
+    assert context.dataset.status.version == 3
 
 
-def test_a_commit_that_ends_during_an_inspection_is_newer_than_its_answer(world: Fake) -> None:
-    job = with_running_commit(world)
-    world.pass_time(timedelta(minutes=10))
-    world.reconcile(*STORE)
-    world.pass_time(timedelta(seconds=1))
-    world.job_ends(job, **committed(1))
-    world.settle("Commit", "january")
-    world.job_ends("lake-inspect-2", store=OK, datasets=(seen(),))
-    world.settle(*STORE)
-    world.settle(*KEY)
-    assert world.dataset.status.version == 1
+def test_a_commit_that_ends_during_an_inspection_is_newer_than_its_answer(context: Fake) -> None:
+    job = with_running_commit(context)
+    context.pass_time(timedelta(minutes=10))
+    context.reconcile(*STORE)
+    context.pass_time(timedelta(seconds=1))
+    context.job_ends(job, **committed(1))
+    context.settle("Commit", "january")
+    context.job_ends("lake-inspect-2", store=OK, datasets=(seen(),))
+    context.settle(*STORE)
+    context.settle(*KEY)
+    assert context.dataset.status.version == 1
 
 
-def test_an_inspection_is_right_about_a_bucket_that_was_replaced(world: Fake) -> None:
-    job = with_running_commit(world)
-    world.job_ends(job, **committed(9))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert world.dataset.status.version == 9
-    inspect_again(world, 2, seen(2))
-    assert world.dataset.status.version == 2
+def test_an_inspection_is_right_about_a_bucket_that_was_replaced(context: Fake) -> None:
+    job = with_running_commit(context)
+    context.job_ends(job, **committed(9))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert context.dataset.status.version == 9
+    inspect_again(context, 2, seen(2))
+    assert context.dataset.status.version == 2
 
 
-def test_the_last_answer_but_one_is_still_read(world: Fake) -> None:
+def test_the_last_answer_but_one_is_still_read(context: Fake) -> None:
     """The next inspection may start before the Dataset has been reconciled."""
-    world.create("Dataset", "flights", DATASET_SPEC)
-    with_store(world, seen(4))
-    world.pass_time(timedelta(minutes=10))
-    world.reconcile(*STORE)
-    world.settle(*KEY)
-    assert world.dataset.status.version == 4
+    context.create("Dataset", "flights", DATASET_SPEC)
+    with_store(context, seen(4))
+    context.pass_time(timedelta(minutes=10))
+    context.reconcile(*STORE)
+    context.settle(*KEY)
+    assert context.dataset.status.version == 4
 
 
-def test_a_dataset_does_not_take_what_was_told_of_an_earlier_one(world: Fake) -> None:
-    with_dataset(world, seen(4))
-    world.delete(*KEY)
-    world.pass_time(timedelta(seconds=1))
-    world.create("Dataset", "flights", DATASET_SPEC)
-    world.settle(*KEY)
-    assert world.dataset.status.version is None
-    assert world.condition(*KEY) == ("Unknown", "Progressing")
+def test_a_dataset_does_not_take_what_was_told_of_an_earlier_one(context: Fake) -> None:
+    with_dataset(context, seen(4))
+    context.delete(*KEY)
+    context.pass_time(timedelta(seconds=1))
+    context.create("Dataset", "flights", DATASET_SPEC)
+    context.settle(*KEY)
+    assert context.dataset.status.version is None
+    assert context.condition(*KEY) == ("Unknown", "Progressing")
 
 
-def test_commits_of_other_datasets_do_not_count(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Dataset", "other", DATASET_SPEC)
-    world.pass_time(timedelta(seconds=5))
-    world.reconcile(*STORE)
-    world.job_ends("lake-inspect-2", store=OK, datasets=(seen(), seen(uuid="other")))
-    world.settle(*STORE)
-    world.settle("Dataset", "other")
-    job = with_running_commit(world, datasetRef={"name": "other"})
-    world.job_ends(job, **committed(5))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert world.dataset.status.version is None
+def test_commits_of_other_datasets_do_not_count(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Dataset", "other", DATASET_SPEC)
+    context.pass_time(timedelta(seconds=5))
+    context.reconcile(*STORE)
+    context.job_ends("lake-inspect-2", store=OK, datasets=(seen(), seen(uuid="other")))
+    context.settle(*STORE)
+    context.settle("Dataset", "other")
+    job = with_running_commit(context, datasetRef={"name": "other"})
+    context.job_ends(job, **committed(5))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert context.dataset.status.version is None
 
 
 # --- the finalizer ---
 
 
-def test_the_finalizer_is_there_only_for_the_policy_delete(world: Fake) -> None:
-    with_dataset(world)
-    assert not world.dataset.metadata.finalizers
-    world.edit(*KEY, deletionPolicy="Delete")
-    world.settle(*KEY)
-    assert world.dataset.metadata.finalizers == (FINALIZER,)
-    world.edit(*KEY, deletionPolicy="Retain")
-    world.settle(*KEY)
-    assert not world.dataset.metadata.finalizers
+def test_the_finalizer_is_there_only_for_the_policy_delete(context: Fake) -> None:
+    with_dataset(context)
+    assert not context.dataset.metadata.finalizers
+    context.edit(*KEY, deletionPolicy="Delete")
+    context.settle(*KEY)
+    assert context.dataset.metadata.finalizers == (FINALIZER,)
+    context.edit(*KEY, deletionPolicy="Retain")
+    context.settle(*KEY)
+    assert not context.dataset.metadata.finalizers
 
 
-def test_the_finalizer_is_set_even_before_the_store_is_there(world: Fake) -> None:
-    world.create("Dataset", "flights", DATASET_SPEC | {"deletionPolicy": "Delete"})
-    world.settle(*KEY)
-    assert world.dataset.metadata.finalizers == (FINALIZER,)
+def test_the_finalizer_is_set_even_before_the_store_is_there(context: Fake) -> None:
+    context.create("Dataset", "flights", DATASET_SPEC | {"deletionPolicy": "Delete"})
+    context.settle(*KEY)
+    assert context.dataset.metadata.finalizers == (FINALIZER,)
 
 
 # --- deletion ---
 
 
 @pytest.fixture
-def doomed(world: Fake) -> Fake:
+def doomed(context: Fake) -> Fake:
     """A Dataset with the policy Delete that is being deleted."""
-    with_dataset(world, seen(3), deletionPolicy="Delete")
-    world.delete(*KEY)
-    world.events.clear()
-    world.launches.clear()
-    return world
+    with_dataset(context, seen(3), deletionPolicy="Delete")
+    context.delete(*KEY)
+    context.events.clear()
+    context.launches.clear()
+    return context
 
 
-def gone(world: Fake) -> bool:
-    return KEY not in world.resources
+def gone(context: Fake) -> bool:
+    return KEY not in context.resources
 
 
-def kept(world: Fake) -> str:
+def kept(context: Fake) -> str:
     """The reason of the one event, which must say that the data is kept."""
-    assert gone(world)
-    (event,) = world.events
+    assert gone(context)
+    (event,) = context.events
     assert event.type == "Warning"
     assert "is kept in ObjectStore 'lake'" in event.message
     return event.reason
 
 
-def test_deleting_a_dataset_that_retains_does_nothing(world: Fake) -> None:
-    with_dataset(world, seen(3))
-    world.delete(*KEY)
-    assert gone(world)
+def test_deleting_a_dataset_that_retains_does_nothing(context: Fake) -> None:
+    with_dataset(context, seen(3))
+    context.delete(*KEY)
+    assert gone(context)
 
 
-def test_deleting_with_somebody_elses_finalizer_does_nothing(world: Fake) -> None:
-    with_dataset(world, seen(3))
-    world._metadata(*KEY, finalizers=("other.io/hold",))
-    world.delete(*KEY)
-    outcome = world.reconcile(*KEY)
+def test_deleting_with_somebody_elses_finalizer_does_nothing(context: Fake) -> None:
+    with_dataset(context, seen(3))
+    context._metadata(*KEY, finalizers=("other.io/hold",))
+    context.delete(*KEY)
+    outcome = context.reconcile(*KEY)
     assert (outcome.actions, outcome.events) == ((), ())
 
 
@@ -373,12 +375,12 @@ def test_a_store_that_is_gone_does_not_hold_the_resource(doomed: Fake) -> None:
     assert kept(doomed) == "ObjectStoreNotFound"
 
 
-def test_a_suspended_dataset_keeps_its_data(world: Fake) -> None:
-    with_dataset(world, seen(3), deletionPolicy="Delete", suspend=True)
-    world.delete(*KEY)
-    world.events.clear()
-    world.reconcile(*KEY)
-    assert kept(world) == "Suspended"
+def test_a_suspended_dataset_keeps_its_data(context: Fake) -> None:
+    with_dataset(context, seen(3), deletionPolicy="Delete", suspend=True)
+    context.delete(*KEY)
+    context.events.clear()
+    context.reconcile(*KEY)
+    assert kept(context) == "Suspended"
 
 
 def test_a_policy_that_changes_during_deletion_keeps_the_data(doomed: Fake) -> None:
@@ -390,12 +392,12 @@ def test_a_policy_that_changes_during_deletion_keeps_the_data(doomed: Fake) -> N
     assert doomed.cancelled == ["flights-delete-1"]
 
 
-def test_a_missing_engine_does_not_keep_the_data(world: Fake) -> None:
-    with_dataset(world, seen(3), deletionPolicy="Delete", engineRef={"name": "gone"})
-    world.delete(*KEY)
-    world.reconcile(*KEY)
-    assert world.launches[-1].job.verb == "delete"
-    assert world.launches[-1].engine is None
+def test_a_missing_engine_does_not_keep_the_data(context: Fake) -> None:
+    with_dataset(context, seen(3), deletionPolicy="Delete", engineRef={"name": "gone"})
+    context.delete(*KEY)
+    context.reconcile(*KEY)
+    assert context.launches[-1].job.verb == "delete"
+    assert context.launches[-1].engine is None
 
 
 def test_a_lost_deletion_is_repeated(doomed: Fake) -> None:
@@ -410,10 +412,10 @@ def test_a_lost_deletion_is_repeated(doomed: Fake) -> None:
 
 
 @pytest.fixture
-def tombstone(world: Fake) -> Fake:
+def tombstone(context: Fake) -> Fake:
     """A new Dataset whose uuid was deleted before."""
-    with_dataset(world, seen(8, deleted=True))
-    return world
+    with_dataset(context, seen(8, deleted=True))
+    return context
 
 
 def test_a_deleted_dataset_is_ready_for_a_new_table_and_says_what_else_can_be_done(tombstone: Fake) -> None:
@@ -449,10 +451,10 @@ def test_an_old_answer_does_not_bring_the_tombstone_back(tombstone: Fake) -> Non
     assert not tombstone.dataset.status.deleted
 
 
-def test_restore_of_what_was_not_deleted_does_nothing(world: Fake) -> None:
-    with_dataset(world, seen(3), restore=True)
-    assert world.condition(*KEY) == ("True", "Succeeded")
-    assert [launch.job.verb for launch in world.launches] == ["inspect"]
+def test_restore_of_what_was_not_deleted_does_nothing(context: Fake) -> None:
+    with_dataset(context, seen(3), restore=True)
+    assert context.condition(*KEY) == ("True", "Succeeded")
+    assert [launch.job.verb for launch in context.launches] == ["inspect"]
 
 
 def test_a_restoration_that_is_too_late_says_so_and_can_be_given_up(tombstone: Fake) -> None:

@@ -40,11 +40,11 @@ def transform(*inputs: str, query: str = "SELECT * FROM x") -> dict[str, Any]:
 
 
 class Lakes:
-    """A world with ledgers in it, and what their chains are in the store."""
+    """A context with ledgers, and what their chains are in the store."""
 
     def __init__(self, **derived: str | dict[str, Any]) -> None:
         """Of each name the inputs, in one text (none: a root), or all of ``spec.ledger``."""
-        self.world = Fake()
+        self.context = Fake()
         self.chains: dict[str, LedgerState] = {}
         self.quiet: set[str] = set()
         """Derivatives of which the SQL makes nothing of anything new."""
@@ -54,8 +54,8 @@ class Lakes:
         """Roots that begin without data."""
         self.runs = Counter[str]()
         for name, given in derived.items():
-            self.world.create("Dataset", name, {"storeRef": {"name": "lake"}, "ledger": _ledger(given)})
-        with_store(self.world, *(seen(uuid=name) for name in derived))
+            self.context.create("Dataset", name, {"storeRef": {"name": "lake"}, "ledger": _ledger(given)})
+        with_store(self.context, *(seen(uuid=name) for name in derived))
 
     def settle(self, order: random.Random | None = None, *, but: tuple[str, ...] = ()) -> None:
         """Until nothing happens any more: all decide, then one of the jobs ends; none of Datasets in ``but``."""
@@ -68,38 +68,38 @@ class Lakes:
 
     def decide(self) -> None:
         for _ in range(4):  # each may wake others
-            for kind, name in list(self.world.resources):
+            for kind, name in list(self.context.resources):
                 if kind == "Dataset":
-                    self.world.settle(kind, name)
+                    self.context.settle(kind, name)
 
     def open_jobs(self) -> list[str]:
         """Of Datasets, those that have not ended."""
-        known = {launch.job.job for launch in self.world.launches if isinstance(launch.job, LedgerJob | TransformJob)}
+        known = {launch.job.job for launch in self.context.launches if isinstance(launch.job, LedgerJob | TransformJob)}
         return sorted(
-            name for name, view in self.world.jobs.items() if name in known and view.phase is JobPhase.PENDING
+            name for name, view in self.context.jobs.items() if name in known and view.phase is JobPhase.PENDING
         )
 
     def end(self, name: str) -> None:
         """The job does what its spec says to the chain."""
-        job = next(launch.job for launch in self.world.launches if launch.job.job == name)
+        job = next(launch.job for launch in self.context.launches if launch.job.job == name)
         assert isinstance(job, LedgerJob | TransformJob)
         uuid = job.dataset.uuid
         if isinstance(job, LedgerJob):
             records = 0 if job.kind == "Derivative" or uuid in self.empty else 1
             made = LedgerState(id=f"did:odf:{uuid}", head=f"{uuid}-1", blocks=2, records=records)
             self.chains.setdefault(uuid, made)
-            self.world.job_ends(name, dataset=self.state(uuid))
+            self.context.job_ends(name, dataset=self.state(uuid))
             return
         self.runs[uuid] += 1
         if uuid in self.idle:
-            self.world.job_ends(name, dataset=self.state(uuid), transform=TransformOutcome())
+            self.context.job_ends(name, dataset=self.state(uuid), transform=TransformOutcome())
             return
         read = tuple(_read(self.chains[each.uuid]) for each in job.inputs)
         chain = self.chains[uuid]
         self.chains[uuid] = chain.model_copy(update={"inputs": read})
         if uuid not in self.quiet:
             self._moved(uuid, 1)
-        self.world.job_ends(name, dataset=self.state(uuid), transform=TransformOutcome(version=2, records=1))
+        self.context.job_ends(name, dataset=self.state(uuid), transform=TransformOutcome(version=2, records=1))
 
     def push(self, name: str, records: int = 1) -> None:
         """Somebody appends to a root, and an inspection sees it."""
@@ -115,12 +115,12 @@ class Lakes:
             dumped = state.model_dump() | {"inputs": [each.model_dump() | {"name": ""} for each in state.inputs]}
             chain = type(dataset.status.ledger or _empty()).model_validate(dumped)
             status = dataset.status.model_copy(update={"ledger": chain})
-            self.world.resources["Dataset", name] = dataset.model_copy(update={"status": status})
+            self.context.resources["Dataset", name] = dataset.model_copy(update={"status": status})
 
     def inspected(self, number: int, *states: DatasetState) -> None:
         """An inspection of the store ends, which saw this."""
-        self.world.job_ends(f"lake-inspect-{number}", store=StoreState(conditional_writes=True), datasets=states)
-        self.world.settle("ObjectStore", "lake")
+        self.context.job_ends(f"lake-inspect-{number}", store=StoreState(conditional_writes=True), datasets=states)
+        self.context.settle("ObjectStore", "lake")
 
     def _moved(self, name: str, records: int) -> None:
         chain = self.chains[name]
@@ -131,7 +131,7 @@ class Lakes:
         return seen(self.chains[name].blocks, uuid=name, ledger=self.chains[name])
 
     def dataset(self, name: str) -> Dataset:
-        found = self.world.resources["Dataset", name]
+        found = self.context.resources["Dataset", name]
         assert isinstance(found, Dataset)
         return found
 
@@ -139,10 +139,10 @@ class Lakes:
         spec = self.dataset(name).spec.ledger
         assert spec is not None
         before = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        self.world.edit("Dataset", name, ledger=before | ledger)
+        self.context.edit("Dataset", name, ledger=before | ledger)
 
     def condition(self, name: str) -> tuple[str, str]:
-        return self.world.condition("Dataset", name)
+        return self.context.condition("Dataset", name)
 
     def new_runs(self) -> dict[str, int]:
         """Since it was asked last."""
@@ -204,8 +204,8 @@ def test_a_change_settles_in_topological_order_and_each_runs_once(shape: str) ->
 def test_an_inspection_that_began_before_a_run_ended_does_not_turn_its_status_back() -> None:
     lakes = Lakes(a="", b="a", c="b")
     lakes.settle()
-    lakes.world.pass_time(timedelta(minutes=10))
-    lakes.world.reconcile("ObjectStore", "lake")
+    lakes.context.pass_time(timedelta(minutes=10))
+    lakes.context.reconcile("ObjectStore", "lake")
     early = lakes.state("b")
     lakes.push("a")
     lakes.new_runs()
@@ -220,12 +220,12 @@ def test_an_inspection_that_began_before_a_run_ended_does_not_turn_its_status_ba
 
 def test_a_chain_that_an_inspection_was_too_early_for_is_not_made_again() -> None:
     lakes = Lakes(a="")
-    lakes.world.pass_time(timedelta(minutes=10))
-    lakes.world.reconcile("ObjectStore", "lake")
+    lakes.context.pass_time(timedelta(minutes=10))
+    lakes.context.reconcile("ObjectStore", "lake")
     lakes.settle()
     lakes.inspected(2, seen(uuid="a"))
     lakes.settle()
-    assert [launch.job.job for launch in lakes.world.launches if isinstance(launch.job, LedgerJob)] == ["a-ledger-1"]
+    assert [launch.job.job for launch in lakes.context.launches if isinstance(launch.job, LedgerJob)] == ["a-ledger-1"]
     assert lakes.dataset("a").status.ledger is not None
 
 
@@ -276,7 +276,7 @@ def test_the_status_tells_how_far_it_is_and_where_it_comes_from() -> None:
 def test_the_job_knows_its_inputs_and_what_to_do_about_changes() -> None:
     lakes = Lakes(a="", b=derived("a", onChange="Reset"))
     lakes.settle()
-    jobs = [launch.job for launch in lakes.world.launches if launch.job.job in ("b-ledger-1", "b-transform-1")]
+    jobs = [launch.job for launch in lakes.context.launches if launch.job.job in ("b-ledger-1", "b-transform-1")]
     for job in jobs:
         assert isinstance(job, LedgerJob | TransformJob)
         assert (job.inputs, job.on_change) == ((InputRef(reference="a", uuid="a"),), "Reset")
@@ -292,17 +292,17 @@ def test_records_are_gathered_until_there_are_enough_or_they_have_waited_long_en
     lakes.push("a", 4)
     lakes.settle()
     assert lakes.new_runs() == {}
-    again = lakes.world.settle("Dataset", "b").requeue_after
+    again = lakes.context.settle("Dataset", "b").requeue_after
     assert again == timedelta(hours=1)
     lakes.push("a", 6)
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
     lakes.push("a", 1)
     lakes.settle()
-    lakes.world.pass_time(timedelta(minutes=59))
+    lakes.context.pass_time(timedelta(minutes=59))
     lakes.settle()
     assert lakes.new_runs() == {}
-    lakes.world.pass_time(timedelta(minutes=1))
+    lakes.context.pass_time(timedelta(minutes=1))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
 
@@ -313,16 +313,16 @@ def test_a_block_without_anything_for_it_is_looked_at_once_and_starts_no_wait() 
     lakes.new_runs()
     lakes.idle.add("b")
     lakes.push("a", 0)
-    lakes.world.pass_time(timedelta(hours=2))
+    lakes.context.pass_time(timedelta(hours=2))
     lakes.settle()
-    lakes.world.pass_time(timedelta(hours=1))
+    lakes.context.pass_time(timedelta(hours=1))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
-    lakes.world.pass_time(timedelta(hours=3))
+    lakes.context.pass_time(timedelta(hours=3))
     lakes.push("a", 1)
     lakes.settle()
     assert lakes.new_runs() == {}, "the record waits from now on"
-    lakes.world.pass_time(timedelta(hours=1))
+    lakes.context.pass_time(timedelta(hours=1))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
 
@@ -331,15 +331,15 @@ def test_with_a_schedule_runs_begin_at_slots_if_there_is_anything_new() -> None:
     lakes = Lakes(a="", b=derived("a", schedule={"cron": "0 * * * *"}))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
-    lakes.world.pass_time(timedelta(hours=1))
+    lakes.context.pass_time(timedelta(hours=1))
     lakes.settle()
     lakes.push("a")
     lakes.settle()
     assert lakes.new_runs() == {}, "the slot is over, there was nothing new at it"
-    lakes.world.pass_time(timedelta(hours=1))
+    lakes.context.pass_time(timedelta(hours=1))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
-    lakes.world.annotate("Dataset", "b", requestedAt="now")
+    lakes.context.annotate("Dataset", "b", requestedAt="now")
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
 
@@ -365,9 +365,9 @@ def test_nobody_waits_longer_than_max_wait_for_a_slow_input() -> None:
     lakes.push("a")
     lakes.settle(but=("c",))
     assert lakes.new_runs() == {"b": 1}, "d waits for c"
-    again = lakes.world.settle("Dataset", "d").requeue_after
+    again = lakes.context.settle("Dataset", "d").requeue_after
     assert again is not None
-    lakes.world.pass_time(timedelta(minutes=5))
+    lakes.context.pass_time(timedelta(minutes=5))
     lakes.settle(but=("c",))
     assert lakes.new_runs() == {"d": 1}
 
@@ -378,11 +378,11 @@ def test_an_input_that_failed_holds_nobody_up() -> None:
     lakes.new_runs()
     lakes.push("a")
     lakes.decide()
-    lakes.world.job_fails("c-transform-2", FailureClass.REPORT, "TransformInvalid", "no such column")
+    lakes.context.job_fails("c-transform-2", FailureClass.REPORT, "TransformInvalid", "no such column")
     lakes.settle()
     assert lakes.new_runs() == {"b": 1, "d": 1}
     assert lakes.condition("c") == ("False", "TransformInvalid")
-    assert "no such column" in lakes.world.message("Dataset", "c")
+    assert "no such column" in lakes.context.message("Dataset", "c")
     lakes.push("a")
     lakes.settle()
     assert lakes.new_runs() == {"b": 1, "c": 1, "d": 1}, "what is new is another cause"
@@ -397,8 +397,8 @@ def test_a_cycle_is_refused_with_the_way_that_it_goes() -> None:
     lakes.settle()
     for name in "bcd":
         assert lakes.condition(name) == ("False", "Cycle")
-        assert lakes.world.kstatus("Dataset", name) == "Failed"
-    assert "b from d from c from b" in lakes.world.message("Dataset", "b")
+        assert lakes.context.kstatus("Dataset", name) == "Failed"
+    assert "b from d from c from b" in lakes.context.message("Dataset", "b")
     assert lakes.condition("e") == ("False", "InputNotReady")
     lakes.edit("b", metadata=[transform("a")])
     lakes.settle()
@@ -416,15 +416,15 @@ def test_inputs_that_are_not_there_are_waited_for_then_complained_of_and_taken_w
     lakes = Lakes(b="a")
     lakes.decide()
     assert lakes.condition("b") == ("False", "InputMissing")
-    assert lakes.world.kstatus("Dataset", "b") == "InProgress"
-    lakes.world.pass_time(timedelta(minutes=6))
+    assert lakes.context.kstatus("Dataset", "b") == "InProgress"
+    lakes.context.pass_time(timedelta(minutes=6))
     lakes.decide()
-    assert lakes.world.kstatus("Dataset", "b") == "Failed"
-    lakes.world.create("Dataset", "a", {"storeRef": {"name": "lake"}, "ledger": _ledger("")})
+    assert lakes.context.kstatus("Dataset", "b") == "Failed"
+    lakes.context.create("Dataset", "a", {"storeRef": {"name": "lake"}, "ledger": _ledger("")})
     lakes.decide()
     assert lakes.condition("b") == ("False", "InputNotReady")
     status = lakes.dataset("a").status.model_copy(update={"inspected_time": START})
-    lakes.world.resources["Dataset", "a"] = lakes.dataset("a").model_copy(update={"status": status})
+    lakes.context.resources["Dataset", "a"] = lakes.dataset("a").model_copy(update={"status": status})
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
     assert lakes.condition("b") == ("True", "Succeeded")
@@ -439,10 +439,10 @@ def test_inputs_that_are_not_there_are_waited_for_then_complained_of_and_taken_w
 )
 def test_what_cannot_be_an_input_is_named(spec: dict[str, Any], why: str) -> None:
     lakes = Lakes(b="a")
-    lakes.world.create("Dataset", "a", spec)
-    lakes.world.reconcile("Dataset", "b")
+    lakes.context.create("Dataset", "a", spec)
+    lakes.context.reconcile("Dataset", "b")
     assert lakes.condition("b") == ("False", "TransformInvalid")
-    assert why in lakes.world.message("Dataset", "b")
+    assert why in lakes.context.message("Dataset", "b")
 
 
 def test_an_input_may_be_named_by_its_identity() -> None:
@@ -467,7 +467,7 @@ def test_a_graph_with_very_many_ways_is_decided_at_once() -> None:
         lakes.chains[name] = state
     lakes.inspect()
     started = time.perf_counter()
-    lakes.world.reconcile("Dataset", f"a{rungs - 1}")
+    lakes.context.reconcile("Dataset", f"a{rungs - 1}")
     assert time.perf_counter() - started < 20
 
 
@@ -490,13 +490,13 @@ def test_an_edit_of_the_transformation_goes_into_the_chain_then_it_runs() -> Non
     lakes.edit("b", metadata=[transform("a", query="SELECT 1 AS one FROM x")])
     lakes.decide()
     assert lakes.open_jobs() == ["b-ledger-2"]
-    lakes.world.job_fails("b-ledger-2", FailureClass.REPORT, "TransformChanged", "there is data of another query")
+    lakes.context.job_fails("b-ledger-2", FailureClass.REPORT, "TransformChanged", "there is data of another query")
     lakes.decide()
     assert lakes.condition("b") == ("False", "TransformChanged")
     assert lakes.open_jobs() == [], "nothing runs until a person has decided"
     lakes.edit("b", transform={"onChange": "Continue"})
     lakes.decide()
-    job = lakes.world.launches[-1].job
+    job = lakes.context.launches[-1].job
     assert isinstance(job, LedgerJob)
     assert (job.job, job.on_change) == ("b-ledger-3", "Continue")
     lakes.settle()
@@ -510,7 +510,7 @@ def test_an_input_with_another_history_is_told_and_tried_again_when_the_manifest
     lakes.new_runs()
     lakes.push("a")
     lakes.decide()
-    lakes.world.job_fails("b-transform-2", FailureClass.REPORT, "InputDiverged", "a has another history")
+    lakes.context.job_fails("b-transform-2", FailureClass.REPORT, "InputDiverged", "a has another history")
     lakes.settle()
     assert lakes.condition("b") == ("False", "InputDiverged")
     lakes.edit("b", transform={"onChange": "Reset"})

@@ -20,14 +20,14 @@ def lakes(**settings: Any) -> Lakes:
     asked = {**event, "transform": {**event["transform"], "engine": "flink"}}
     found = Lakes(a="", b={"kind": "Derivative", "metadata": [asked]}, c="a")
     for name, value in settings.items():
-        object.__setattr__(found.world.settings, name, value)
-    found.world.create("Engine", "default", {"odf": FLINK})
+        object.__setattr__(found.context.settings, name, value)
+    found.context.create("Engine", "default", {"odf": FLINK})
     return found
 
 
 def refs(found: Lakes) -> dict[str, tuple[bool, ForeignEngineRef | None]]:
     """Of each derivative, what its jobs were told."""
-    jobs = [launch.job for launch in found.world.launches]
+    jobs = [launch.job for launch in found.context.launches]
     defined = {job.dataset.uuid: job.foreign for job in jobs if isinstance(job, LedgerJob)}
     ran = {job.dataset.uuid: job.foreign for job in jobs if isinstance(job, TransformJob)}
     return {name: (defined[name], ran[name]) for name in ran}

@@ -32,25 +32,25 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.world = Fake()
+        self.context = Fake()
         self.jobs: dict[str, CollectJob] = {}
         for dataset in DATASETS:
-            add(self.world, dataset)
+            add(self.context, dataset)
         for name, spec in POLICIES.items():
-            self.world.create("GCPolicy", name, HOURLY | spec)
+            self.context.create("GCPolicy", name, HOURLY | spec)
 
     def reconcile(self, name: str) -> None:
-        before = len(self.world.launches)
-        self.world.reconcile("GCPolicy", name)
-        for launch in self.world.launches[before:]:
+        before = len(self.context.launches)
+        self.context.reconcile("GCPolicy", name)
+        for launch in self.context.launches[before:]:
             assert isinstance(launch.job, CollectJob)
             self.jobs.setdefault(launch.job.job, launch.job)
 
     def alive(self) -> list[CollectJob]:
-        return [job for name, job in self.jobs.items() if name in self.world.jobs and self.phase(name) in ALIVE]
+        return [job for name, job in self.jobs.items() if name in self.context.jobs and self.phase(name) in ALIVE]
 
     def phase(self, name: str) -> JobPhase:
-        return self.world.jobs[name].phase
+        return self.context.jobs[name].phase
 
     @rule(name=policies)
     def the_operator_looks(self, name: str) -> None:
@@ -58,13 +58,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=policies)
     def the_operator_dies_before_it_acts(self, name: str) -> None:
-        policy = self.world.resources["GCPolicy", name]
+        policy = self.context.resources["GCPolicy", name]
         assert isinstance(policy, GCPolicy)
-        self.world.publish("GCPolicy", name, gcpolicy.reconcile(policy, self.world))
+        self.context.publish("GCPolicy", name, gcpolicy.reconcile(policy, self.context))
 
     @rule(span=st.sampled_from([1, 20, 600, 3600, 90000]))
     def time_passes(self, span: int) -> None:
-        self.world.pass_time(timedelta(seconds=span))
+        self.context.pass_time(timedelta(seconds=span))
 
     @precondition(lambda self: self.alive())
     @rule(data=st.data(), whole=st.booleans())
@@ -74,39 +74,39 @@ class Machine(RuleBasedStateMachine):
     def end(self, job: CollectJob, whole: bool = True) -> None:
         names = [target.name for target in job.targets]
         names = names if whole else names[: (len(names) + 1) // 2]
-        self.world.job_ends(job.job, collect=CollectOutcome(after=names[-1], datasets=len(names)))
+        self.context.job_ends(job.job, collect=CollectOutcome(after=names[-1], datasets=len(names)))
 
     @precondition(lambda self: self.alive())
     @rule(data=st.data(), how=st.sampled_from([*FailureClass]))
     def a_job_fails(self, data: st.DataObject, how: FailureClass) -> None:
-        self.world.job_fails(data.draw(st.sampled_from(self.alive())).job, how, "StoreUnavailable")
+        self.context.job_fails(data.draw(st.sampled_from(self.alive())).job, how, "StoreUnavailable")
 
     @precondition(lambda self: self.alive())
     @rule(data=st.data())
     def a_pod_vanishes(self, data: st.DataObject) -> None:
-        self.world.job_vanishes(data.draw(st.sampled_from(self.alive())).job)
+        self.context.job_vanishes(data.draw(st.sampled_from(self.alive())).job)
 
     @rule(dataset=datasets)
     def a_dataset_comes_or_goes(self, dataset: str) -> None:
         name = dataset.partition("/")[2]
-        if ("Dataset", name) in self.world.resources:
-            self.world.delete("Dataset", name)
+        if ("Dataset", name) in self.context.resources:
+            self.context.delete("Dataset", name)
         else:
-            add(self.world, dataset)
+            add(self.context, dataset)
 
     @rule(dataset=datasets)
     def a_dataset_is_edited(self, dataset: str) -> None:
         name = dataset.partition("/")[2]
-        if ("Dataset", name) in self.world.resources:
-            self.world.edit("Dataset", name, engineRef={"name": "default"})
+        if ("Dataset", name) in self.context.resources:
+            self.context.edit("Dataset", name, engineRef={"name": "default"})
 
     @rule(name=policies, value=st.booleans())
     def a_policy_is_suspended_or_not(self, name: str, value: bool) -> None:
-        self.world.edit("GCPolicy", name, suspend=value)
+        self.context.edit("GCPolicy", name, suspend=value)
 
     @rule(name=policies, when=st.integers(0, 9))
     def somebody_asks(self, name: str, when: int) -> None:
-        self.world.annotate("GCPolicy", name, requestedAt=str(when))
+        self.context.annotate("GCPolicy", name, requestedAt=str(when))
 
     @invariant()
     def a_dataset_is_in_one_job_at_a_time(self) -> None:
@@ -124,22 +124,22 @@ class Machine(RuleBasedStateMachine):
         """Everything is well again: the next slot of each policy collects all that it selects."""
         for dataset in DATASETS:
             name = dataset.partition("/")[2]
-            if ("Dataset", name) in self.world.resources:
-                be_ready(self.world, name)
+            if ("Dataset", name) in self.context.resources:
+                be_ready(self.context, name)
             else:
-                add(self.world, dataset)
+                add(self.context, dataset)
         for name in POLICIES:
-            self.world.edit("GCPolicy", name, suspend=False)
+            self.context.edit("GCPolicy", name, suspend=False)
         self.work_off()
-        self.world.now = (self.world.now + HOUR).replace(minute=0)
+        self.context.now = (self.context.now + HOUR).replace(minute=0)
         self.work_off()
         for name, count in (("every", 5), ("some", 2)):
-            policy = self.world.resources["GCPolicy", name]
+            policy = self.context.resources["GCPolicy", name]
             assert isinstance(policy, GCPolicy)
             assert policy.status.last is not None
             assert (policy.status.last.datasets, policy.status.last.failed) == (count, 0)
             assert policy.status.round is None
-            assert self.world.condition("GCPolicy", name) == ("True", "Succeeded")
+            assert self.context.condition("GCPolicy", name) == ("True", "Succeeded")
 
     def work_off(self) -> None:
         for _ in range(40):
@@ -147,7 +147,7 @@ class Machine(RuleBasedStateMachine):
                 self.reconcile(name)
             for job in self.alive():
                 self.end(job)
-            self.world.pass_time(timedelta(seconds=10))
+            self.context.pass_time(timedelta(seconds=10))
         assert not self.alive()
 
 

@@ -17,7 +17,7 @@ X: dict[str, Any] = {"indices": [{"column": "x"}]}
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     return Fake()
 
 
@@ -29,118 +29,118 @@ def on(column: str, **changes: Any) -> IndexState:
     return IndexState(column=column, **({"kind": "Native"} | changes))
 
 
-def index_jobs(world: Fake) -> list[str]:
-    return [launch.job.job for launch in world.launches if isinstance(launch.job, IndexJob)]
+def index_jobs(context: Fake) -> list[str]:
+    return [launch.job.job for launch in context.launches if isinstance(launch.job, IndexJob)]
 
 
-def wanted(world: Fake) -> TableSpec:
+def wanted(context: Fake) -> TableSpec:
     """What the last job was told."""
-    job = world.launches[-1].job
+    job = context.launches[-1].job
     assert isinstance(job, IndexJob)
     return job.dataset.table
 
 
-def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(world: Fake) -> None:
-    with_dataset(world, having(3))
-    world.edit(*KEY, table={"indices": [{"column": "x", "kind": "Kartothek"}], "dialect": "Plateau"})
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1"]
-    table = wanted(world)
+def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(context: Fake) -> None:
+    with_dataset(context, having(3))
+    context.edit(*KEY, table={"indices": [{"column": "x", "kind": "Kartothek"}], "dialect": "Plateau"})
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1"]
+    table = wanted(context)
     assert table.indices == (Index(column="x", kind="Kartothek"),)
     assert table.dialect == "Plateau"
-    assert world.condition(*KEY) == ("True", "Succeeded"), "commits go on"
+    assert context.condition(*KEY) == ("True", "Succeeded"), "commits go on"
     indexed = having(4, on("x", kind="Kartothek", rows=7), dialect="Plateau")
-    world.job_ends("flights-index-1", dataset=indexed)
-    world.settle(*KEY)
-    status = world.dataset.status
+    context.job_ends("flights-index-1", dataset=indexed)
+    context.settle(*KEY)
+    status = context.dataset.status
     assert [(i.column, i.kind, i.state, i.rows) for i in status.indices] == [("x", "Kartothek", "Ready", 7)]
     assert (status.version, status.dialect) == (4, "Plateau")
-    assert index_jobs(world) == ["flights-index-1"], "nothing is left to do"
+    assert index_jobs(context) == ["flights-index-1"], "nothing is left to do"
 
 
-def test_an_empty_list_drops_and_no_list_keeps(world: Fake) -> None:
-    with_dataset(world, having(3, on("x")))
-    world.settle(*KEY)
-    assert index_jobs(world) == []
-    world.edit(*KEY, table={"indices": []})
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1"]
-    assert wanted(world).indices == ()
+def test_an_empty_list_drops_and_no_list_keeps(context: Fake) -> None:
+    with_dataset(context, having(3, on("x")))
+    context.settle(*KEY)
+    assert index_jobs(context) == []
+    context.edit(*KEY, table={"indices": []})
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1"]
+    assert wanted(context).indices == ()
 
 
-def test_a_table_that_is_not_there_yet_gets_its_indices_from_the_first_commit(world: Fake) -> None:
-    with_dataset(world, table=X)
-    assert index_jobs(world) == []
-    job = with_running_commit(world)
+def test_a_table_that_is_not_there_yet_gets_its_indices_from_the_first_commit(context: Fake) -> None:
+    with_dataset(context, table=X)
+    assert index_jobs(context) == []
+    job = with_running_commit(context)
     first = committed(1) | {"dataset": having(1, on("x"))}
-    world.job_ends(job, **first)
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert [index.column for index in world.dataset.status.indices] == ["x"]
-    assert index_jobs(world) == []
+    context.job_ends(job, **first)
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert [index.column for index in context.dataset.status.indices] == ["x"]
+    assert index_jobs(context) == []
 
 
 @pytest.mark.parametrize("state", ["Partial", "Stale"])
-def test_an_index_that_needs_work_gets_it_once_a_version(world: Fake, state: str) -> None:
-    with_dataset(world, having(3, on("x", state=state)))
-    assert index_jobs(world) == ["flights-index-1"]
-    world.job_ends("flights-index-1", dataset=having(3, on("x", state=state)))
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1"], "it could not help"
-    world.job_runs(with_running_commit(world))
-    world.job_ends("january-1", **(committed(4) | {"dataset": having(4, on("x", state=state))}))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]
+def test_an_index_that_needs_work_gets_it_once_a_version(context: Fake, state: str) -> None:
+    with_dataset(context, having(3, on("x", state=state)))
+    assert index_jobs(context) == ["flights-index-1"]
+    context.job_ends("flights-index-1", dataset=having(3, on("x", state=state)))
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1"], "it could not help"
+    context.job_runs(with_running_commit(context))
+    context.job_ends("january-1", **(committed(4) | {"dataset": having(4, on("x", state=state))}))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1", "flights-index-2"]
 
 
-def test_an_index_that_waits_for_values_is_left_alone(world: Fake) -> None:
-    with_dataset(world, having(3, on("x", state="Waiting")), table=X)
-    assert index_jobs(world) == []
+def test_an_index_that_waits_for_values_is_left_alone(context: Fake) -> None:
+    with_dataset(context, having(3, on("x", state="Waiting")), table=X)
+    assert index_jobs(context) == []
 
 
-def test_what_cannot_be_indexed_is_said_and_tried_again_after_an_edit(world: Fake) -> None:
-    with_dataset(world, having(3), table=X)
-    world.job_fails("flights-index-1", FailureClass.REPORT, "IndexInvalid", "index on 'x': the table has none")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "IndexStalled")
-    assert "IndexInvalid: index on 'x'" in world.message(*KEY)
-    assert world.dataset.writable, "commits go on all the same"
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1"]
-    world.edit(*KEY, table={"indices": [{"column": "y"}]})
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]
-    world.job_ends("flights-index-2", dataset=having(4, on("y")))
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("True", "Succeeded")
+def test_what_cannot_be_indexed_is_said_and_tried_again_after_an_edit(context: Fake) -> None:
+    with_dataset(context, having(3), table=X)
+    context.job_fails("flights-index-1", FailureClass.REPORT, "IndexInvalid", "index on 'x': the table has none")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "IndexStalled")
+    assert "IndexInvalid: index on 'x'" in context.message(*KEY)
+    assert context.dataset.writable, "commits go on all the same"
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1"]
+    context.edit(*KEY, table={"indices": [{"column": "y"}]})
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1", "flights-index-2"]
+    context.job_ends("flights-index-2", dataset=having(4, on("y")))
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_failed_attempt_is_made_again(world: Fake) -> None:
-    with_dataset(world, having(3), table=X)
-    world.job_fails("flights-index-1", FailureClass.RETRY, "StoreUnavailable")
-    outcome = world.settle(*KEY)
+def test_a_failed_attempt_is_made_again(context: Fake) -> None:
+    with_dataset(context, having(3), table=X)
+    context.job_fails("flights-index-1", FailureClass.RETRY, "StoreUnavailable")
+    outcome = context.settle(*KEY)
     assert outcome.requeue_after is not None
-    world.pass_time(outcome.requeue_after + timedelta(seconds=1))
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]
+    context.pass_time(outcome.requeue_after + timedelta(seconds=1))
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1", "flights-index-2"]
 
 
-def test_a_suspended_dataset_starts_no_job(world: Fake) -> None:
-    with_dataset(world, having(3), table=X, suspend=True)
-    assert index_jobs(world) == []
-    world.edit(*KEY, suspend=False)
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1"]
+def test_a_suspended_dataset_starts_no_job(context: Fake) -> None:
+    with_dataset(context, having(3), table=X, suspend=True)
+    assert index_jobs(context) == []
+    context.edit(*KEY, suspend=False)
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1"]
 
 
-def test_an_index_that_went_is_made_again(world: Fake) -> None:
+def test_an_index_that_went_is_made_again(context: Fake) -> None:
     """The same difference as before, after it was gone for a while."""
-    with_dataset(world, having(3), table=X)
-    world.job_ends("flights-index-1", dataset=having(4, on("x")))
-    world.settle(*KEY)
-    job = with_running_commit(world)
-    world.job_ends(job, **(committed(5) | {"dataset": having(5)}))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]
+    with_dataset(context, having(3), table=X)
+    context.job_ends("flights-index-1", dataset=having(4, on("x")))
+    context.settle(*KEY)
+    job = with_running_commit(context)
+    context.job_ends(job, **(committed(5) | {"dataset": having(5)}))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert index_jobs(context) == ["flights-index-1", "flights-index-2"]

@@ -200,7 +200,7 @@ def test_two_namespaces_with_long_queues_end_up_with_half_each() -> None:
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     return Fake(limits=Limits(jobs=2))
 
 
@@ -208,98 +208,98 @@ OTHERS = Place("other", "lake", maintenance=False)
 FULL = Load({OTHERS: 2})
 
 
-def test_a_commit_waits_for_a_place_and_starts_when_there_is_one(world: Fake) -> None:
-    with_dataset(world)
-    world.load = FULL
-    world.create(*KEY, COMMIT_SPEC)
-    outcome = world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "ConcurrencyLimit")
-    assert world.kstatus(*KEY) == "InProgress"
+def test_a_commit_waits_for_a_place_and_starts_when_there_is_one(context: Fake) -> None:
+    with_dataset(context)
+    context.load = FULL
+    context.create(*KEY, COMMIT_SPEC)
+    outcome = context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "ConcurrencyLimit")
+    assert context.kstatus(*KEY) == "InProgress"
     assert outcome.actions == (AwaitPlace(Place("team", "lake", maintenance=False)),)
     assert outcome.requeue_after is not None
-    assert world.commit().status.start_time is None
-    world.load = Load({OTHERS: 1})
-    world.settle(*KEY)
-    assert "january-1" in world.jobs
+    assert context.commit().status.start_time is None
+    context.load = Load({OTHERS: 1})
+    context.settle(*KEY)
+    assert "january-1" in context.jobs
 
 
-def test_a_commit_that_waits_for_a_place_keeps_its_turn(world: Fake) -> None:
-    with_dataset(world)
-    world.load = FULL
-    world.create(*KEY, COMMIT_SPEC)
-    world.settle(*KEY)
-    world.pass_time(timedelta(seconds=1))
-    world.create("Commit", "february", COMMIT_SPEC)
-    world.load = Load()
-    world.settle("Commit", "february")
-    assert world.condition("Commit", "february") == ("False", "Waiting")
-    assert "february-1" not in world.jobs
+def test_a_commit_that_waits_for_a_place_keeps_its_turn(context: Fake) -> None:
+    with_dataset(context)
+    context.load = FULL
+    context.create(*KEY, COMMIT_SPEC)
+    context.settle(*KEY)
+    context.pass_time(timedelta(seconds=1))
+    context.create("Commit", "february", COMMIT_SPEC)
+    context.load = Load()
+    context.settle("Commit", "february")
+    assert context.condition("Commit", "february") == ("False", "Waiting")
+    assert "february-1" not in context.jobs
 
 
-def test_a_job_that_runs_goes_on_whatever_the_limits_say(world: Fake) -> None:
-    job = with_running_commit(world)
-    world.load = FULL
-    world.settle(*KEY)
-    assert world.jobs[job].phase is JobPhase.RUNNING
-    world.job_ends(job, **committed(1))
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("True", "Succeeded")
+def test_a_job_that_runs_goes_on_whatever_the_limits_say(context: Fake) -> None:
+    job = with_running_commit(context)
+    context.load = FULL
+    context.settle(*KEY)
+    assert context.jobs[job].phase is JobPhase.RUNNING
+    context.job_ends(job, **committed(1))
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_look_at_a_source_waits_and_commits_do_not_wait_for_it(world: Fake) -> None:
-    world.load = FULL
-    with_dataset(world, sources=[{"name": "landing", "prefix": "in/", "format": "CSV"}])
-    assert world.awaited
-    assert world.condition("Dataset", "flights") == ("True", "Succeeded")
-    world.load = Load()
-    world.create(*KEY, COMMIT_SPEC)
-    world.settle(*KEY)
-    assert "january-1" in world.jobs
-    world.job_ends("january-1", **committed(1))
-    world.settle(*KEY)
-    world.settle("Dataset", "flights")
-    assert "flights-intake-1" in world.jobs
+def test_a_look_at_a_source_waits_and_commits_do_not_wait_for_it(context: Fake) -> None:
+    context.load = FULL
+    with_dataset(context, sources=[{"name": "landing", "prefix": "in/", "format": "CSV"}])
+    assert context.awaited
+    assert context.condition("Dataset", "flights") == ("True", "Succeeded")
+    context.load = Load()
+    context.create(*KEY, COMMIT_SPEC)
+    context.settle(*KEY)
+    assert "january-1" in context.jobs
+    context.job_ends("january-1", **committed(1))
+    context.settle(*KEY)
+    context.settle("Dataset", "flights")
+    assert "flights-intake-1" in context.jobs
 
 
-def test_maintenance_waits_and_gives_way_to_a_commit_that_comes_meanwhile(world: Fake) -> None:
-    world.load = FULL
+def test_maintenance_waits_and_gives_way_to_a_commit_that_comes_meanwhile(context: Fake) -> None:
+    context.load = FULL
     health = HealthState(version=3, worst_partition_small_files=9)
-    with_dataset(world, seen(3, health=health), maintenance={"compaction": {}})
-    assert world.awaited[-1] == Place("team", "lake", maintenance=True)
-    assert world.condition("Dataset", "flights") == ("True", "Succeeded")
+    with_dataset(context, seen(3, health=health), maintenance={"compaction": {}})
+    assert context.awaited[-1] == Place("team", "lake", maintenance=True)
+    assert context.condition("Dataset", "flights") == ("True", "Succeeded")
     with_waiting = COMMIT_SPEC | {"id": "x"}
-    world.create(*KEY, with_waiting)
-    world.settle(*KEY)
-    world.load = Load()
-    world.settle("Dataset", "flights")
-    assert "flights-compact-1" not in world.jobs, "the Commit could run now"
+    context.create(*KEY, with_waiting)
+    context.settle(*KEY)
+    context.load = Load()
+    context.settle("Dataset", "flights")
+    assert "flights-compact-1" not in context.jobs, "the Commit could run now"
 
 
-def test_what_touches_a_few_objects_only_is_not_held_up(world: Fake) -> None:
-    world.load = FULL
-    with_dataset(world, seen(3), tags=[{"name": "a", "version": 1}])
-    assert "flights-tag-1" in world.jobs
-    assert world.store.ready
+def test_what_touches_a_few_objects_only_is_not_held_up(context: Fake) -> None:
+    context.load = FULL
+    with_dataset(context, seen(3), tags=[{"name": "a", "version": 1}])
+    assert "flights-tag-1" in context.jobs
+    assert context.store.ready
 
 
-def test_a_suspended_engine_starts_nothing_that_reads_data_and_stops_nothing(world: Fake) -> None:
-    running = with_running_commit(world)
-    world.create("Engine", "default", {"suspend": True})
-    world.settle("Engine", "default")
-    assert world.condition("Engine", "default") == ("True", "Suspended")
-    world.pass_time(timedelta(minutes=10))
-    world.settle("ObjectStore", "lake")
-    assert "lake-inspect-2" in world.jobs, "looking takes no place"
-    world.job_ends(running, **committed(1))
-    world.settle(*KEY)
-    assert world.commit().status.version == 1
+def test_a_suspended_engine_starts_nothing_that_reads_data_and_stops_nothing(context: Fake) -> None:
+    running = with_running_commit(context)
+    context.create("Engine", "default", {"suspend": True})
+    context.settle("Engine", "default")
+    assert context.condition("Engine", "default") == ("True", "Suspended")
+    context.pass_time(timedelta(minutes=10))
+    context.settle("ObjectStore", "lake")
+    assert "lake-inspect-2" in context.jobs, "looking takes no place"
+    context.job_ends(running, **committed(1))
+    context.settle(*KEY)
+    assert context.commit().status.version == 1
     february = ("Commit", "february")
-    world.create(*february, COMMIT_SPEC)
-    outcome = world.settle(*february)
-    assert world.condition(*february) == ("False", "DependencyNotReady")
-    assert "spec.suspend" in world.message(*february)
+    context.create(*february, COMMIT_SPEC)
+    outcome = context.settle(*february)
+    assert context.condition(*february) == ("False", "DependencyNotReady")
+    assert "spec.suspend" in context.message(*february)
     assert outcome.actions == ()
-    assert world.kstatus(*february) == "InProgress"
-    world.edit("Engine", "default", suspend=False)
-    world.settle(*february)
-    assert "february-1" in world.jobs
+    assert context.kstatus(*february) == "InProgress"
+    context.edit("Engine", "default", suspend=False)
+    context.settle(*february)
+    assert "february-1" in context.jobs

@@ -16,20 +16,20 @@ from tests.controller.fake import Fake, with_dataset
 def profile_of(layers: dict[str, dict[str, Any]], limits: Any = None) -> EngineSpec:
     """What a Commit runs on, given the layers ``operator``, ``default``, ``named`` and ``size``."""
     limit = {} if limits is None else {"engine_limits": Sizes.model_validate(limits)}
-    world = Fake(engine_defaults=layers.get("operator", {}), **limit)
+    context = Fake(engine_defaults=layers.get("operator", {}), **limit)
     for layer, name in (("default", "default"), ("named", "big")):
         if layer in layers:
-            world.create("Engine", name, layers[layer])
-    with_dataset(world)
+            context.create("Engine", name, layers[layer])
+    with_dataset(context)
     spec: dict[str, Any] = {"engineRef": {"name": "big"}} if "named" in layers else {}
     if "size" in layers:
         spec["size"] = layers["size"]
     source = {"paths": ["in/a.csv"], "format": "CSV"}
-    world.create(
+    context.create(
         "Commit", "january", spec | {"datasetRef": {"name": "flights"}, "operation": "Append", "source": source}
     )
-    world.reconcile("Commit", "january")
-    engine = world.launches[-1].engine
+    context.reconcile("Commit", "january")
+    engine = context.launches[-1].engine
     return engine.spec if isinstance(engine, Engine) else EngineSpec()
 
 
@@ -96,36 +96,36 @@ def test_limits_cut_whatever_a_layer_says_and_nothing_else() -> None:
 
 
 def test_an_engine_beyond_the_limits_is_ready_and_says_what_is_cut_and_the_webhook_warns() -> None:
-    world = Fake(engine_limits=Sizes.model_validate({"executor": {"instances": 10}}))
-    world.create("Engine", "big", {"executor": {"instances": 40}})
-    world.settle("Engine", "big")
-    assert world.condition("Engine", "big") == ("True", "Succeeded")
-    assert "executor.instances: 40 becomes 10" in world.message("Engine", "big")
-    (found,) = findings(world.resources["Engine", "big"], world)
+    context = Fake(engine_limits=Sizes.model_validate({"executor": {"instances": 10}}))
+    context.create("Engine", "big", {"executor": {"instances": 40}})
+    context.settle("Engine", "big")
+    assert context.condition("Engine", "big") == ("True", "Succeeded")
+    assert "executor.instances: 40 becomes 10" in context.message("Engine", "big")
+    (found,) = findings(context.resources["Engine", "big"], context)
     assert (found.reason, found.path, found.denies) == ("CutToLimit", "spec.executor.instances", False)
-    with_dataset(world)
+    with_dataset(context)
     source = {"paths": ["in/a.csv"], "format": "CSV"}
     size = {"executor": {"instances": 99}, "driver": {"memory": "64Gi"}}
     spec = {"datasetRef": {"name": "flights"}, "operation": "Append", "source": source, "size": size}
-    world.create("Commit", "january", spec)
-    assert [found.path for found in findings(world.commit(), world)] == ["spec.size.executor.instances"]
+    context.create("Commit", "january", spec)
+    assert [found.path for found in findings(context.commit(), context)] == ["spec.size.executor.instances"]
 
 
 def test_an_edit_of_any_layer_revives_what_failed_for_it() -> None:
     """An image that is wrong in the default, of a Commit that names another Engine."""
-    world = Fake()
-    world.create("Engine", "default", {"image": "nowhere/none:1"})
-    world.create("Engine", "big", {"executor": {"instances": 9}})
-    with_dataset(world)
+    context = Fake()
+    context.create("Engine", "default", {"image": "nowhere/none:1"})
+    context.create("Engine", "big", {"executor": {"instances": 9}})
+    with_dataset(context)
     source = {"paths": ["in/a.csv"], "format": "CSV"}
     spec = {"datasetRef": {"name": "flights"}, "operation": "Append", "source": source, "engineRef": {"name": "big"}}
-    world.create("Commit", "january", spec)
-    world.reconcile("Commit", "january")
-    view = world.jobs["january-1"]
-    world.jobs["january-1"] = replace(view, reason="ImagePullFailed", message="not there")
-    world.settle("Commit", "january")
-    assert world.condition("Commit", "january") == ("False", "ImagePullFailed")
-    world.edit("Engine", "default", image="kubothek:1")
-    world.settle("Commit", "january")
-    assert "january-1" in world.cancelled
-    assert "january-2" in world.jobs
+    context.create("Commit", "january", spec)
+    context.reconcile("Commit", "january")
+    view = context.jobs["january-1"]
+    context.jobs["january-1"] = replace(view, reason="ImagePullFailed", message="not there")
+    context.settle("Commit", "january")
+    assert context.condition("Commit", "january") == ("False", "ImagePullFailed")
+    context.edit("Engine", "default", image="kubothek:1")
+    context.settle("Commit", "january")
+    assert "january-1" in context.cancelled
+    assert "january-2" in context.jobs

@@ -22,60 +22,60 @@ OUTCOME = QueryOutcome(
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     return Fake()
 
 
 @pytest.fixture
-def running(world: Fake) -> Fake:
-    with_store(world)
-    world.create(*KEY, SPEC)
-    world.reconcile(*KEY)
-    world.job_runs(JOB)
-    world.settle(*KEY)
-    return world
+def running(context: Fake) -> Fake:
+    with_store(context)
+    context.create(*KEY, SPEC)
+    context.reconcile(*KEY)
+    context.job_runs(JOB)
+    context.settle(*KEY)
+    return context
 
 
-def query(world: Fake) -> Query:
-    found = world.resources[KEY]
+def query(context: Fake) -> Query:
+    found = context.resources[KEY]
     assert isinstance(found, Query)
     return found
 
 
-def query_jobs(world: Fake) -> list[QueryJob]:
-    return [launch.job for launch in world.launches if isinstance(launch.job, QueryJob)]
+def query_jobs(context: Fake) -> list[QueryJob]:
+    return [launch.job for launch in context.launches if isinstance(launch.job, QueryJob)]
 
 
 # --- the job --------------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
-    world.create("ObjectStore", "out", {"url": "s3://out", "credentialsSecretRef": {"name": "writer"}})
-    world.reconcile("ObjectStore", "out")
-    world.job_ends("out-inspect-1", store=StoreState(conditional_writes=True))
-    world.settle("ObjectStore", "out")
-    with_store(world)
-    world.create("Engine", "big", {"driver": {"memory": "3Gi"}})
+def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+    context.create("ObjectStore", "out", {"url": "s3://out", "credentialsSecretRef": {"name": "writer"}})
+    context.reconcile("ObjectStore", "out")
+    context.job_ends("out-inspect-1", store=StoreState(conditional_writes=True))
+    context.settle("ObjectStore", "out")
+    with_store(context)
+    context.create("Engine", "big", {"driver": {"memory": "3Gi"}})
     location = {"storeRef": {"name": "out"}, "path": "reports", "format": "CSV"}
     spec = SPEC | {"result": {"location": location}, "engineRef": {"name": "big"}, "timeLimit": "90s"}
-    world.create(*KEY, spec | {"asOf": {"time": "2026-11-21T14:00:00Z"}})
-    world.reconcile(*KEY)
-    launch, job = world.launches[-1], query_jobs(world)[0]
-    assert (job.job, job.uid, job.attempt, job.sql) == (JOB, query(world).metadata.uid, 1, "SELECT 1")
+    context.create(*KEY, spec | {"asOf": {"time": "2026-11-21T14:00:00Z"}})
+    context.reconcile(*KEY)
+    launch, job = context.launches[-1], query_jobs(context)[0]
+    assert (job.job, job.uid, job.attempt, job.sql) == (JOB, query(context).metadata.uid, 1, "SELECT 1")
     assert (job.store.name, job.as_of_version, job.as_of_time) == ("lake", None, "2026-11-21T14:00:00Z")
     assert job.location is not None
     assert (job.location.store.url, job.location.path, job.location.format) == ("s3://out", "reports", "CSV")
     assert (job.memory_bytes, job.time_limit_seconds, job.becomes) == (3 * 2**30, 90.0, None)
     assert launch.secrets == {"out": "writer"}
-    assert launch.engine is world.resources["Engine", "big"]
-    assert query(world).status.start_time == world.now
+    assert launch.engine is context.resources["Engine", "big"]
+    assert query(context).status.start_time == context.now
 
 
-def test_a_query_into_a_dataset_makes_its_claim(world: Fake) -> None:
-    with_dataset(world, table={"partitionOn": ["month"]})
-    world.create(*KEY, INTO_FLIGHTS | {"asOf": {"version": 3}})
-    world.reconcile(*KEY)
-    (job,) = query_jobs(world)
+def test_a_query_into_a_dataset_makes_its_claim(context: Fake) -> None:
+    with_dataset(context, table={"partitionOn": ["month"]})
+    context.create(*KEY, INTO_FLIGHTS | {"asOf": {"version": 3}})
+    context.reconcile(*KEY)
+    (job,) = query_jobs(context)
     assert job.becomes is not None
     assert job.becomes.commit_id.startswith("query:team/")
     assert job.becomes.dataset.claim.owner == "cluster/team/flights"
@@ -83,21 +83,21 @@ def test_a_query_into_a_dataset_makes_its_claim(world: Fake) -> None:
     assert (job.as_of_version, job.location) == (3, None)
 
 
-def test_a_query_can_read_what_has_a_tag(world: Fake) -> None:
-    with_store(world)
-    world.create(*KEY, SPEC | {"asOf": {"tag": "audit"}})
-    world.reconcile(*KEY)
-    (job,) = query_jobs(world)
+def test_a_query_can_read_what_has_a_tag(context: Fake) -> None:
+    with_store(context)
+    context.create(*KEY, SPEC | {"asOf": {"tag": "audit"}})
+    context.reconcile(*KEY)
+    (job,) = query_jobs(context)
     assert (job.as_of_tag, job.as_of_version, job.as_of_time) == ("audit", None, None)
 
 
-def test_a_commit_of_the_same_name_has_jobs_of_its_own(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "top", COMMIT_SPEC)
-    world.create(*KEY, SPEC)
-    world.reconcile("Commit", "top")
-    world.reconcile(*KEY)
-    assert [launch.job.job for launch in world.launches[-2:]] == ["top-1", JOB]
+def test_a_commit_of_the_same_name_has_jobs_of_its_own(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "top", COMMIT_SPEC)
+    context.create(*KEY, SPEC)
+    context.reconcile("Commit", "top")
+    context.reconcile(*KEY)
+    assert [launch.job.job for launch in context.launches[-2:]] == ["top-1", JOB]
 
 
 # --- the end --------------------------------------------------------------------------------------------------------
@@ -126,15 +126,15 @@ def test_an_end_outlives_its_pod_and_its_store(running: Fake) -> None:
     assert len(query_jobs(running)) == 1
 
 
-def test_the_dataset_of_the_result_tells_its_new_version_at_once(world: Fake) -> None:
-    with_dataset(world)
-    world.create(*KEY, INTO_FLIGHTS)
-    world.reconcile(*KEY)
-    world.job_ends(JOB, query=QueryOutcome(version=5, rows=50), dataset=seen(5))
-    world.settle(*KEY)
-    world.settle("Dataset", "flights")
-    assert query(world).status.version == 5
-    assert (world.dataset.status.version, world.dataset.status.rows) == (5, 50)
+def test_the_dataset_of_the_result_tells_its_new_version_at_once(context: Fake) -> None:
+    with_dataset(context)
+    context.create(*KEY, INTO_FLIGHTS)
+    context.reconcile(*KEY)
+    context.job_ends(JOB, query=QueryOutcome(version=5, rows=50), dataset=seen(5))
+    context.settle(*KEY)
+    context.settle("Dataset", "flights")
+    assert query(context).status.version == 5
+    assert (context.dataset.status.version, context.dataset.status.rows) == (5, 50)
 
 
 def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
@@ -206,68 +206,68 @@ def test_a_broken_engine_stalls(running: Fake) -> None:
         (SPEC | {"dependsOn": [{"name": "nowhere"}]}, "CommitNotFound"),
     ],
 )
-def test_whatever_is_missing_is_named_and_waited_for(world: Fake, spec: dict[str, Any], reason: str) -> None:
-    with_store(world)
-    world.create(*KEY, spec)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", reason)
-    assert world.kstatus(*KEY) == "InProgress"
-    world.pass_time(timedelta(minutes=6))
-    world.settle(*KEY)
-    assert world.kstatus(*KEY) == "Failed"
-    assert query_jobs(world) == []
+def test_whatever_is_missing_is_named_and_waited_for(context: Fake, spec: dict[str, Any], reason: str) -> None:
+    with_store(context)
+    context.create(*KEY, spec)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", reason)
+    assert context.kstatus(*KEY) == "InProgress"
+    context.pass_time(timedelta(minutes=6))
+    context.settle(*KEY)
+    assert context.kstatus(*KEY) == "Failed"
+    assert query_jobs(context) == []
 
 
-def test_a_query_waits_for_the_commits_that_it_depends_on(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.create(*KEY, SPEC | {"dependsOn": [{"name": "january"}]})
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyNotReady")
-    world.reconcile("Commit", "january")
-    world.job_ends("january-1", **committed(1))
-    world.settle("Commit", "january")
-    world.reconcile(*KEY)
-    assert len(query_jobs(world)) == 1
+def test_a_query_waits_for_the_commits_that_it_depends_on(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.create(*KEY, SPEC | {"dependsOn": [{"name": "january"}]})
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyNotReady")
+    context.reconcile("Commit", "january")
+    context.job_ends("january-1", **committed(1))
+    context.settle("Commit", "january")
+    context.reconcile(*KEY)
+    assert len(query_jobs(context)) == 1
 
 
-def test_a_failed_dependency_is_told(world: Fake) -> None:
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.reconcile("Commit", "january")
-    world.job_fails("january-1", FailureClass.REPORT, "SourceNotFound")
-    world.settle("Commit", "january")
-    world.create(*KEY, SPEC | {"dependsOn": [{"name": "january"}]})
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DependencyFailed")
-    assert query_jobs(world) == []
+def test_a_failed_dependency_is_told(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.reconcile("Commit", "january")
+    context.job_fails("january-1", FailureClass.REPORT, "SourceNotFound")
+    context.settle("Commit", "january")
+    context.create(*KEY, SPEC | {"dependsOn": [{"name": "january"}]})
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DependencyFailed")
+    assert query_jobs(context) == []
 
 
-def test_a_suspended_query_rests_and_goes_on(world: Fake) -> None:
-    with_store(world)
-    world.create(*KEY, SPEC | {"suspend": True})
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "Suspended")
-    assert query_jobs(world) == []
-    world.edit(*KEY, suspend=False)
-    world.reconcile(*KEY)
-    assert len(query_jobs(world)) == 1
+def test_a_suspended_query_rests_and_goes_on(context: Fake) -> None:
+    with_store(context)
+    context.create(*KEY, SPEC | {"suspend": True})
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "Suspended")
+    assert query_jobs(context) == []
+    context.edit(*KEY, suspend=False)
+    context.reconcile(*KEY)
+    assert len(query_jobs(context)) == 1
 
 
-def test_a_refused_launch_is_tried_again(world: Fake) -> None:
-    with_store(world)
-    world.create(*KEY, SPEC)
-    world.refusals[JOB] = ("QuotaExceeded", "no room")
-    world.reconcile(*KEY)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "QuotaExceeded")
-    del world.refusals[JOB]
-    world.reconcile(*KEY)
-    assert world.jobs[JOB].phase is JobPhase.PENDING
+def test_a_refused_launch_is_tried_again(context: Fake) -> None:
+    with_store(context)
+    context.create(*KEY, SPEC)
+    context.refusals[JOB] = ("QuotaExceeded", "no room")
+    context.reconcile(*KEY)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "QuotaExceeded")
+    del context.refusals[JOB]
+    context.reconcile(*KEY)
+    assert context.jobs[JOB].phase is JobPhase.PENDING
 
 
-def test_a_query_that_is_being_deleted_or_frozen_is_left_alone(world: Fake) -> None:
-    with_store(world)
-    world.create(*KEY, SPEC, annotations={"kubothek.io/reconcile": "disabled"})
-    assert world.reconcile(*KEY).actions == ()
-    assert query_jobs(world) == []
+def test_a_query_that_is_being_deleted_or_frozen_is_left_alone(context: Fake) -> None:
+    with_store(context)
+    context.create(*KEY, SPEC, annotations={"kubothek.io/reconcile": "disabled"})
+    assert context.reconcile(*KEY).actions == ()
+    assert query_jobs(context) == []

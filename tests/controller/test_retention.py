@@ -17,14 +17,14 @@ from tests.controller.fake import COMMIT_SPEC, Fake, R, committed, with_dataset,
 HOUR = timedelta(hours=1)
 
 
-def ended(world: Fake, *, well: bool = True, **spec: Any) -> None:
-    """A Commit whose job ended, and whose Engine is what the world has."""
-    with_running_commit(world, **spec)
+def ended(context: Fake, *, well: bool = True, **spec: Any) -> None:
+    """A Commit whose job ended, and whose Engine is the one of the context."""
+    with_running_commit(context, **spec)
     if well:
-        world.job_ends("january-1", **committed(1))
+        context.job_ends("january-1", **committed(1))
     else:
-        world.job_fails("january-1", FailureClass.REPORT, "DataTypeMismatch")
-    world.settle("Commit", "january")
+        context.job_fails("january-1", FailureClass.REPORT, "DataTypeMismatch")
+    context.settle("Commit", "january")
 
 
 @pytest.mark.parametrize(
@@ -40,44 +40,44 @@ def ended(world: Fake, *, well: bool = True, **spec: Any) -> None:
     ids=str,
 )
 def test_pods_are_kept_as_the_engine_says(retention: Any, *, well: bool, at_once: bool, after_a_day: bool) -> None:
-    world = Fake()
-    world.create("Engine", "default", {"podRetention": retention})
-    with_dataset(world)
-    ended(world, well=well)
-    assert ("january-1" in world.jobs) == at_once
-    before = world.commit().status
-    world.pass_time(24 * HOUR)
-    world.settle("Commit", "january")
-    assert ("january-1" in world.jobs) == after_a_day
-    assert world.commit().status == before
+    context = Fake()
+    context.create("Engine", "default", {"podRetention": retention})
+    with_dataset(context)
+    ended(context, well=well)
+    assert ("january-1" in context.jobs) == at_once
+    before = context.commit().status
+    context.pass_time(24 * HOUR)
+    context.settle("Commit", "january")
+    assert ("january-1" in context.jobs) == after_a_day
+    assert context.commit().status == before
 
 
 def test_who_keeps_pods_for_a_time_is_told_when_to_look_again() -> None:
-    world = Fake()
-    world.create("Engine", "default", {"podRetention": {"duration": "12h"}})
-    with_dataset(world)
-    ended(world)
-    world.pass_time(HOUR)
-    assert world.reconcile("Commit", "january").requeue_after == 11 * HOUR
+    context = Fake()
+    context.create("Engine", "default", {"podRetention": {"duration": "12h"}})
+    with_dataset(context)
+    ended(context)
+    context.pass_time(HOUR)
+    assert context.reconcile("Commit", "january").requeue_after == 11 * HOUR
 
 
 def test_a_run_goes_when_its_time_is_over_and_not_before() -> None:
-    world = Fake()
-    with_dataset(world)
-    ended(world, ttlSecondsAfterFinished=7200)
-    world.pass_time(HOUR)
-    assert world.settle("Commit", "january").requeue_after == HOUR
-    world.pass_time(HOUR)
-    world.reconcile("Commit", "january")
-    assert ("Commit", "january") not in world.resources
+    context = Fake()
+    with_dataset(context)
+    ended(context, ttlSecondsAfterFinished=7200)
+    context.pass_time(HOUR)
+    assert context.settle("Commit", "january").requeue_after == HOUR
+    context.pass_time(HOUR)
+    context.reconcile("Commit", "january")
+    assert ("Commit", "january") not in context.resources
 
 
 def test_a_run_that_has_not_ended_never_goes() -> None:
-    world = Fake()
-    with_running_commit(world, ttlSecondsAfterFinished=0)
-    world.pass_time(24 * HOUR)
-    world.settle("Commit", "january")
-    assert ("Commit", "january") in world.resources
+    context = Fake()
+    with_running_commit(context, ttlSecondsAfterFinished=0)
+    context.pass_time(24 * HOUR)
+    context.settle("Commit", "january")
+    assert ("Commit", "january") in context.resources
 
 
 @pytest.mark.parametrize(
@@ -92,79 +92,79 @@ def test_a_run_that_has_not_ended_never_goes() -> None:
     ids=str,
 )
 def test_what_a_tool_applied_stays(metadata: dict[str, dict[str, str]]) -> None:
-    world = Fake()
-    with_dataset(world)
-    world.create("Commit", "january", COMMIT_SPEC | {"ttlSecondsAfterFinished": 0}, **metadata)
-    world.reconcile("Commit", "january")
-    world.job_ends("january-1", **committed(1))
-    world.settle("Commit", "january")
-    world.pass_time(24 * HOUR)
-    world.settle("Commit", "january")
-    assert ("Commit", "january") in world.resources
+    context = Fake()
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC | {"ttlSecondsAfterFinished": 0}, **metadata)
+    context.reconcile("Commit", "january")
+    context.job_ends("january-1", **committed(1))
+    context.settle("Commit", "january")
+    context.pass_time(24 * HOUR)
+    context.settle("Commit", "january")
+    assert ("Commit", "january") in context.resources
 
 
 def test_a_commit_that_another_waits_for_stays_as_long() -> None:
-    world = Fake()
-    with_dataset(world)
-    world.create("Commit", "february", COMMIT_SPEC | {"dependsOn": [{"name": "january"}], "suspend": True})
-    ended(world, ttlSecondsAfterFinished=0)
-    world.pass_time(HOUR)
-    world.settle("Commit", "january")
-    assert ("Commit", "january") in world.resources
-    world.edit("Commit", "february", suspend=False)
-    world.reconcile("Commit", "february")
-    world.job_ends("february-1", **committed(2))
-    world.settle("Commit", "february")
-    world.reconcile("Commit", "january")
-    assert ("Commit", "january") not in world.resources
+    context = Fake()
+    with_dataset(context)
+    context.create("Commit", "february", COMMIT_SPEC | {"dependsOn": [{"name": "january"}], "suspend": True})
+    ended(context, ttlSecondsAfterFinished=0)
+    context.pass_time(HOUR)
+    context.settle("Commit", "january")
+    assert ("Commit", "january") in context.resources
+    context.edit("Commit", "february", suspend=False)
+    context.reconcile("Commit", "february")
+    context.job_ends("february-1", **committed(2))
+    context.settle("Commit", "february")
+    context.reconcile("Commit", "january")
+    assert ("Commit", "january") not in context.resources
 
 
 def test_on_ones_own_machine_all_stays() -> None:
-    world = Fake(keep_runs=True)
-    world.create("Engine", "default", {"podRetention": {"policy": "Never"}})
-    with_dataset(world)
-    ended(world, ttlSecondsAfterFinished=0)
-    world.pass_time(HOUR)
-    world.settle("Commit", "january")
-    assert "january-1" in world.jobs
+    context = Fake(keep_runs=True)
+    context.create("Engine", "default", {"podRetention": {"policy": "Never"}})
+    with_dataset(context)
+    ended(context, ttlSecondsAfterFinished=0)
+    context.pass_time(HOUR)
+    context.settle("Commit", "january")
+    assert "january-1" in context.jobs
 
 
 def test_a_run_says_where_its_log_is_while_it_runs_and_after() -> None:
-    world = Fake(logs="https://grafana/explore?ns={namespace}&pod={pod}&from={start}&to={end}")
-    with_running_commit(world)
-    assert world.commit().status.logs == "https://grafana/explore?ns=team&pod=january-1&from=1795262400000&to=now"
-    world.pass_time(HOUR)
-    world.job_ends("january-1", **committed(1))
-    world.settle("Commit", "january")
-    assert (world.commit().status.logs or "").endswith("from=1795262400000&to=1795266000000")
+    context = Fake(logs="https://grafana/explore?ns={namespace}&pod={pod}&from={start}&to={end}")
+    with_running_commit(context)
+    assert context.commit().status.logs == "https://grafana/explore?ns=team&pod=january-1&from=1795262400000&to=now"
+    context.pass_time(HOUR)
+    context.job_ends("january-1", **committed(1))
+    context.settle("Commit", "january")
+    assert (context.commit().status.logs or "").endswith("from=1795262400000&to=1795266000000")
 
 
 def test_without_a_place_for_logs_nothing_is_said_of_it() -> None:
-    world = Fake()
-    with_running_commit(world)
-    assert world.commit().status.logs is None
+    context = Fake()
+    with_running_commit(context)
+    assert context.commit().status.logs is None
 
 
 @pytest.mark.parametrize("well", [True, False], ids=["complete", "failed"])
 def test_a_dataset_keeps_the_newest_runs_of_a_kind_and_what_tools_applied(*, well: bool) -> None:
-    world = Fake()
-    with_dataset(world, runHistory={"complete": 2} if well else {"failed": 2})
+    context = Fake()
+    with_dataset(context, runHistory={"complete": 2} if well else {"failed": 2})
     for number in range(1, 6):
         name = f"c{number}"
         labels = {"helm.toolkit.fluxcd.io/name": "x"} if number == 2 else {}
-        world.create("Commit", name, COMMIT_SPEC, labels=labels)
-        world.reconcile("Commit", name)
+        context.create("Commit", name, COMMIT_SPEC, labels=labels)
+        context.reconcile("Commit", name)
         if well:
-            world.job_ends(f"{name}-1", **committed(number))
+            context.job_ends(f"{name}-1", **committed(number))
         else:
-            world.job_fails(f"{name}-1", FailureClass.REPORT, "DataTypeMismatch")
-        world.pass_time(HOUR)
-        world.settle("Commit", name)
-        world.settle("Dataset", "flights")
-    there = {name for kind, name in world.resources if kind == "Commit"}
-    world.pass_time(HOUR)
-    world.settle("Commit", "c5")
-    left = {name for kind, name in world.resources if kind == "Commit"}
+            context.job_fails(f"{name}-1", FailureClass.REPORT, "DataTypeMismatch")
+        context.pass_time(HOUR)
+        context.settle("Commit", name)
+        context.settle("Dataset", "flights")
+    there = {name for kind, name in context.resources if kind == "Commit"}
+    context.pass_time(HOUR)
+    context.settle("Commit", "c5")
+    left = {name for kind, name in context.resources if kind == "Commit"}
     assert "c5" in there
     assert left == {"c2", "c4", "c5"}
 
@@ -177,24 +177,24 @@ def test_who_waits_for_whom_is_asked_once_a_round() -> None:
             asked.append(kind)
             return super().list(kind, namespace)
 
-    world = Counting()
-    with_dataset(world, runHistory={"complete": 1})
+    context = Counting()
+    with_dataset(context, runHistory={"complete": 1})
     for number in range(1, 6):
-        world.create("Commit", f"c{number}", COMMIT_SPEC)
-        world.reconcile("Commit", f"c{number}")
-        world.job_ends(f"c{number}-1", **committed(number))
-        world.reconcile("Commit", f"c{number}")
-    world.create("Commit", "next", COMMIT_SPEC | {"dependsOn": [{"name": "c2"}], "suspend": True})
-    world.pass_time(HOUR)
+        context.create("Commit", f"c{number}", COMMIT_SPEC)
+        context.reconcile("Commit", f"c{number}")
+        context.job_ends(f"c{number}-1", **committed(number))
+        context.reconcile("Commit", f"c{number}")
+    context.create("Commit", "next", COMMIT_SPEC | {"dependsOn": [{"name": "c2"}], "suspend": True})
+    context.pass_time(HOUR)
     asked.clear()
-    going = kept(world.commit("c5"), "c5", None, world).actions
+    going = kept(context.commit("c5"), "c5", None, context).actions
     assert {action.run.name for action in going if isinstance(action, DeleteRun)} == {"c1", "c3", "c4"}
     assert asked.count(Query) == 1
 
 
 def test_the_round_that_ends_a_run_asks_for_another() -> None:
-    world = Fake()
-    with_running_commit(world)
-    world.job_ends("january-1", **committed(1))
-    assert world.reconcile("Commit", "january").requeue_after == SOONEST
-    assert world.reconcile("Commit", "january").requeue_after is None
+    context = Fake()
+    with_running_commit(context)
+    context.job_ends("january-1", **committed(1))
+    assert context.reconcile("Commit", "january").requeue_after == SOONEST
+    assert context.reconcile("Commit", "january").requeue_after is None

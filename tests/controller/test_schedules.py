@@ -36,10 +36,10 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.world = Fake()
-        with_dataset(self.world)
+        self.context = Fake()
+        with_dataset(self.context)
         for name in NAMES:
-            self.world.create("Commit", name, COMMIT_SPEC | {"retryLimit": 20})
+            self.context.create("Commit", name, COMMIT_SPEC | {"retryLimit": 20})
         self.pods: list[dict[str, JobView]] = [{}]
         self.jobs: dict[str, CommitJob] = {}
         self.bucket: dict[str, int] = {}
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
     def allowed(self, job: CommitJob, budget: str) -> bool:
         """Failures stay within the budgets, so that every schedule can end well."""
-        return int(getattr(self.world.commit(self.owner(job.job)).status, budget)) < 5
+        return int(getattr(self.context.commit(self.owner(job.job)).status, budget)) < 5
 
     def make_the_change(self, job: CommitJob) -> JobResult:
         """The commit protocol: an id that is there is not committed again."""
@@ -129,21 +129,21 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 10, 600]))
     def time_passes(self, seconds: int) -> None:
-        self.world.pass_time(timedelta(seconds=seconds))
+        self.context.pass_time(timedelta(seconds=seconds))
 
     @rule(name=names, steps=st.sampled_from([4, 4, 4, 0, 1, 2, 3]))
     def operator_reconciles(self, name: str, steps: int) -> None:
         """One round that crashes after so many steps; 4 are more than it has."""
-        self.world.jobs = {key: view for key, view in self.world.jobs.items() if key.startswith("lake-")}
-        self.world.jobs |= self.pods[self.seen_pods]
-        resource = self.world.commit(name)
-        outcome = reconciler.reconcile(resource, self.world)
+        self.context.jobs = {key: view for key, view in self.context.jobs.items() if key.startswith("lake-")}
+        self.context.jobs |= self.pods[self.seen_pods]
+        resource = self.context.commit(name)
+        outcome = reconciler.reconcile(resource, self.context)
         before = resource.status.model_dump(mode="json", by_alias=True, exclude_none=True)
         assert kstatus.check(resource.metadata.generation, outcome.status, before) == []
         if steps == 0:
             return
         status = CommitStatus.model_validate(outcome.status)
-        self.world.resources["Commit", name] = resource.model_copy(update={"status": status})
+        self.context.resources["Commit", name] = resource.model_copy(update={"status": status})
         for action in outcome.actions[: steps - 1]:
             self.act(name, action)
 
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
         assert isinstance(action, LaunchJob)
         job = action.job
         assert isinstance(job, CommitJob)
-        assert self.world.commit(name).status.attempt == job.attempt, "launched, but not announced"
+        assert self.context.commit(name).status.attempt == job.attempt, "launched, but not announced"
         self.jobs[job.job] = job
         if job.job not in self.pods[-1]:
             self.set_pod(job.job, JobView(job.job, job.attempt, JobPhase.PENDING, owner_uid=job.uid))
@@ -174,12 +174,12 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def success_is_only_reported_when_it_is_true(self) -> None:
         for name in NAMES:
-            if self.world.commit(name).status.holds("Complete"):
+            if self.context.commit(name).status.holds("Complete"):
                 assert f"{NAMESPACE}/{name}" in self.bucket
 
     def teardown(self) -> None:
         """From here on nothing goes wrong: everything must be done within a bounded number of rounds."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "context"):
             return
         for _ in range(40):
             self.operator_restarts(0)
@@ -190,9 +190,9 @@ class Machine(RuleBasedStateMachine):
                     result = self.make_the_change(self.jobs[pod.name])
                     self.set_pod(pod.name, replace(pod, phase=JobPhase.SUCCEEDED, result=result))
             self.time_passes(600)
-            if all(self.world.commit(name).finished for name in NAMES):
+            if all(self.context.commit(name).finished for name in NAMES):
                 break
-        ended: dict[str, Any] = {name: self.world.commit(name).status.holds("Complete") for name in NAMES}
+        ended: dict[str, Any] = {name: self.context.commit(name).status.holds("Complete") for name in NAMES}
         assert ended == dict.fromkeys(NAMES, True)
         assert set(self.bucket) == {f"{NAMESPACE}/{name}" for name in NAMES}
 

@@ -30,7 +30,7 @@ QUERY = {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": {"location":
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     return Fake()
 
 
@@ -39,23 +39,23 @@ def described(version: int, *indices: SkippingIndexSpec, **changes: Any) -> Data
     return seen(version, skipping=state)
 
 
-def skip_jobs(world: Fake) -> list[str]:
-    return [launch.job.job for launch in world.launches if isinstance(launch.job, SkipJob)]
+def skip_jobs(context: Fake) -> list[str]:
+    return [launch.job.job for launch in context.launches if isinstance(launch.job, SkipJob)]
 
 
-def last_job(world: Fake) -> SkipJob:
-    job = world.launches[-1].job
+def last_job(context: Fake) -> SkipJob:
+    job = context.launches[-1].job
     assert isinstance(job, SkipJob)
     return job
 
 
-def query_ends(world: Fake, name: str, *reads: QueryRead) -> None:
-    world.create("Query", name, QUERY)
-    world.reconcile("Query", name)
-    world.job_runs(f"{name}-query-1")
-    world.job_ends(f"{name}-query-1", query=QueryOutcome(location="out/x", reads=reads))
-    world.settle("Query", name)
-    world.pass_time(timedelta(minutes=1))
+def query_ends(context: Fake, name: str, *reads: QueryRead) -> None:
+    context.create("Query", name, QUERY)
+    context.reconcile("Query", name)
+    context.job_runs(f"{name}-query-1")
+    context.job_ends(f"{name}-query-1", query=QueryOutcome(location="out/x", reads=reads))
+    context.settle("Query", name)
+    context.pass_time(timedelta(minutes=1))
 
 
 def read(considered: int = 10, skipped: int = 0, filters: Sequence[str] = (), dataset: str = "flights") -> QueryRead:
@@ -65,135 +65,135 @@ def read(considered: int = 10, skipped: int = 0, filters: Sequence[str] = (), da
     )
 
 
-def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(world: Fake) -> None:
-    with_dataset(world, seen(3))
-    world.edit(
+def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(context: Fake) -> None:
+    with_dataset(context, seen(3))
+    context.edit(
         *KEY, table={"skipping": {"indices": [MINMAX, {"type": "BloomFilter", "column": "tail", "fpp": "0.001"}]}}
     )
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1"]
-    assert last_job(world).dataset.table.skipping == SkippingSpec(indices=(ON_X, BLOOM))
-    assert world.condition(*KEY) == ("True", "Succeeded"), "commits go on"
-    world.job_ends("flights-skip-1", dataset=described(4, ON_X, BLOOM))
-    world.settle(*KEY)
-    found = world.dataset.status.skipping
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1"]
+    assert last_job(context).dataset.table.skipping == SkippingSpec(indices=(ON_X, BLOOM))
+    assert context.condition(*KEY) == ("True", "Succeeded"), "commits go on"
+    context.job_ends("flights-skip-1", dataset=described(4, ON_X, BLOOM))
+    context.settle(*KEY)
+    found = context.dataset.status.skipping
     assert found is not None
     assert [(index.type, index.columns) for index in found.indices] == [("MinMax", ("x",)), ("BloomFilter", ("tail",))]
     assert (found.files, found.coverage, found.bytes) == (4, "100%", 100)
-    assert skip_jobs(world) == ["flights-skip-1"], "nothing is left to do"
+    assert skip_jobs(context) == ["flights-skip-1"], "nothing is left to do"
 
 
-def test_an_empty_list_drops_and_none_keeps(world: Fake) -> None:
-    with_dataset(world, described(3, ON_X))
-    world.settle(*KEY)
-    assert skip_jobs(world) == []
-    world.edit(*KEY, table={"skipping": {"indices": []}})
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1"]
-    assert last_job(world).dataset.table.skipping == SkippingSpec()
+def test_an_empty_list_drops_and_none_keeps(context: Fake) -> None:
+    with_dataset(context, described(3, ON_X))
+    context.settle(*KEY)
+    assert skip_jobs(context) == []
+    context.edit(*KEY, table={"skipping": {"indices": []}})
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1"]
+    assert last_job(context).dataset.table.skipping == SkippingSpec()
 
 
-def test_other_parameters_or_keys_are_another_wish(world: Fake) -> None:
+def test_other_parameters_or_keys_are_another_wish(context: Fake) -> None:
     wish = {"type": "BloomFilter", "column": "tail", "fpp": "0.001"}
-    with_dataset(world, described(3, BLOOM), table={"skipping": {"indices": [wish]}})
-    assert skip_jobs(world) == []
-    world.edit(*KEY, table={"skipping": {"indices": [wish | {"ndv": 500}]}})
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1"]
+    with_dataset(context, described(3, BLOOM), table={"skipping": {"indices": [wish]}})
+    assert skip_jobs(context) == []
+    context.edit(*KEY, table={"skipping": {"indices": [wish | {"ndv": 500}]}})
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1"]
     smaller = BLOOM.model_copy(update={"params": {"ndv": "500", "fpp": "0.001"}})
-    world.job_ends("flights-skip-1", dataset=described(4, smaller))
-    world.settle(*KEY)
-    world.edit(*KEY, table={"skipping": {"indices": [wish | {"ndv": 500, "key": "k1"}], "footerKey": "k0"}})
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1", "flights-skip-2"]
+    context.job_ends("flights-skip-1", dataset=described(4, smaller))
+    context.settle(*KEY)
+    context.edit(*KEY, table={"skipping": {"indices": [wish | {"ndv": 500, "key": "k1"}], "footerKey": "k0"}})
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
     keyed = smaller.model_copy(update={"key": "k1"})
-    world.job_ends("flights-skip-2", dataset=described(5, keyed, footer_key="k0"))
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1", "flights-skip-2"]
+    context.job_ends("flights-skip-2", dataset=described(5, keyed, footer_key="k0"))
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
 
 
-def test_a_table_that_is_not_there_yet_has_nothing_to_describe(world: Fake) -> None:
-    with_dataset(world, table={"skipping": {"auto": True}})
-    assert skip_jobs(world) == []
+def test_a_table_that_is_not_there_yet_has_nothing_to_describe(context: Fake) -> None:
+    with_dataset(context, table={"skipping": {"auto": True}})
+    assert skip_jobs(context) == []
 
 
-def test_auto_chooses_once_and_again_when_the_table_has_grown_fourfold(world: Fake) -> None:
-    with_dataset(world, seen(3), table={"skipping": {"auto": True, "indices": [MINMAX]}})
-    assert skip_jobs(world) == ["flights-skip-1"]
-    assert last_job(world).dataset.table.skipping == SkippingSpec(auto=True, indices=(ON_X,))
-    world.job_ends("flights-skip-1", dataset=described(4, ON_X, BLOOM))
-    world.settle(*KEY)
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1"], "what was chosen is more than what was asked for, and stays"
+def test_auto_chooses_once_and_again_when_the_table_has_grown_fourfold(context: Fake) -> None:
+    with_dataset(context, seen(3), table={"skipping": {"auto": True, "indices": [MINMAX]}})
+    assert skip_jobs(context) == ["flights-skip-1"]
+    assert last_job(context).dataset.table.skipping == SkippingSpec(auto=True, indices=(ON_X,))
+    context.job_ends("flights-skip-1", dataset=described(4, ON_X, BLOOM))
+    context.settle(*KEY)
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1"], "what was chosen is more than what was asked for, and stays"
     grown = described(5, ON_X, BLOOM)
     grown = grown.model_copy(update={"totals": grown.totals.model_copy(update={"rows": 40 * 16})})
-    world.pass_time(timedelta(minutes=1))
-    world.annotate("ObjectStore", "lake", requestedAt="now")
-    world.reconcile("ObjectStore", "lake")
-    world.job_ends("lake-inspect-2", datasets=(grown,))
-    world.settle("ObjectStore", "lake")
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1", "flights-skip-2"]
+    context.pass_time(timedelta(minutes=1))
+    context.annotate("ObjectStore", "lake", requestedAt="now")
+    context.reconcile("ObjectStore", "lake")
+    context.job_ends("lake-inspect-2", datasets=(grown,))
+    context.settle("ObjectStore", "lake")
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
 
 
-def test_auto_hears_of_filters_that_queries_have_again_and_again(world: Fake) -> None:
-    with_dataset(world, described(3, ON_X), table={"skipping": {"auto": True}, "partitionOn": ["month"]})
-    world.job_ends("flights-skip-1", dataset=described(4, ON_X))
-    world.settle(*KEY)
-    assert last_job(world).seen == ()
+def test_auto_hears_of_filters_that_queries_have_again_and_again(context: Fake) -> None:
+    with_dataset(context, described(3, ON_X), table={"skipping": {"auto": True}, "partitionOn": ["month"]})
+    context.job_ends("flights-skip-1", dataset=described(4, ON_X))
+    context.settle(*KEY)
+    assert last_job(context).seen == ()
     for number in range(2):
-        query_ends(world, f"q{number}", read(filters=["tail:Equal", "month:Equal"]))
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1"], "twice is not often"
-    query_ends(world, "q2", read(filters=["tail:Equal", "month:Equal"]))
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1", "flights-skip-2"]
-    assert last_job(world).seen == (FilterSeen(column="tail", kind="Equal", queries=3),), "no partition column"
+        query_ends(context, f"q{number}", read(filters=["tail:Equal", "month:Equal"]))
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1"], "twice is not often"
+    query_ends(context, "q2", read(filters=["tail:Equal", "month:Equal"]))
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
+    assert last_job(context).seen == (FilterSeen(column="tail", kind="Equal", queries=3),), "no partition column"
 
 
-def test_what_queries_had_of_it_is_summed_up_and_each_counts_once(world: Fake) -> None:
-    with_dataset(world, described(3, ON_X))
-    query_ends(world, "half", read(10, 5))
-    query_ends(world, "most", read(10, 9, ["x:Range"]), read(7, 7, dataset="other"))
-    query_ends(world, "nothing-to-skip", read(0, 0))
-    world.settle(*KEY)
+def test_what_queries_had_of_it_is_summed_up_and_each_counts_once(context: Fake) -> None:
+    with_dataset(context, described(3, ON_X))
+    query_ends(context, "half", read(10, 5))
+    query_ends(context, "most", read(10, 9, ["x:Range"]), read(7, 7, dataset="other"))
+    query_ends(context, "nothing-to-skip", read(0, 0))
+    context.settle(*KEY)
     for _ in range(2):
-        found = world.dataset.status.skipping_achieved
+        found = context.dataset.status.skipping_achieved
         assert found is not None
         assert (found.queries, found.considered, found.skipped, found.share) == (2, 20, 14, "70%")
         assert [use.query for use in found.recent] == ["nothing-to-skip", "most", "half"]
-        del world.resources["Query", "half"]
-        world.settle(*KEY)  # a Query that is gone stays in the sum
-        world.create("Query", "half", QUERY)
+        del context.resources["Query", "half"]
+        context.settle(*KEY)  # a Query that is gone stays in the sum
+        context.create("Query", "half", QUERY)
 
 
-def test_only_the_newest_queries_count(world: Fake) -> None:
-    with_dataset(world, described(3, ON_X))
+def test_only_the_newest_queries_count(context: Fake) -> None:
+    with_dataset(context, described(3, ON_X))
     for number in range(40):
-        query_ends(world, f"q{number:02}", read(1, number % 2))
-    world.settle(*KEY)
-    found = world.dataset.status.skipping_achieved
+        query_ends(context, f"q{number:02}", read(1, number % 2))
+    context.settle(*KEY)
+    found = context.dataset.status.skipping_achieved
     assert found is not None
     assert (len(found.recent), found.recent[0].query, found.recent[-1].query) == (32, "q39", "q08")
 
 
-def test_what_cannot_be_is_said_and_tried_again_after_an_edit(world: Fake) -> None:
-    with_dataset(world, seen(3), table={"skipping": {"indices": [MINMAX]}})
-    world.job_fails("flights-skip-1", FailureClass.REPORT, "SkippingInvalid", "the table has no column 'x'")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "SkippingStalled")
-    assert "no column 'x'" in world.message(*KEY)
-    assert world.dataset.writable, "commits go on all the same"
-    world.edit(*KEY, table={"skipping": {"indices": [MINMAX | {"column": "y"}]}})
-    world.settle(*KEY)
-    assert skip_jobs(world) == ["flights-skip-1", "flights-skip-2"]
+def test_what_cannot_be_is_said_and_tried_again_after_an_edit(context: Fake) -> None:
+    with_dataset(context, seen(3), table={"skipping": {"indices": [MINMAX]}})
+    context.job_fails("flights-skip-1", FailureClass.REPORT, "SkippingInvalid", "the table has no column 'x'")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "SkippingStalled")
+    assert "no column 'x'" in context.message(*KEY)
+    assert context.dataset.writable, "commits go on all the same"
+    context.edit(*KEY, table={"skipping": {"indices": [MINMAX | {"column": "y"}]}})
+    context.settle(*KEY)
+    assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
 
 
-def test_keys_are_mounted_for_every_job_on_the_store(world: Fake) -> None:
-    with_dataset(world, seen(3))
-    world.edit("ObjectStore", "lake", keysSecretRef={"name": "master-keys"})
-    world.edit(*KEY, table={"skipping": {"indices": [MINMAX | {"key": "k1"}], "footerKey": "k0"}})
-    world.settle(*KEY)
-    assert world.launches[-1].keys == {"lake": "master-keys"}
-    store: StoreRef = last_job(world).store
+def test_keys_are_mounted_for_every_job_on_the_store(context: Fake) -> None:
+    with_dataset(context, seen(3))
+    context.edit("ObjectStore", "lake", keysSecretRef={"name": "master-keys"})
+    context.edit(*KEY, table={"skipping": {"indices": [MINMAX | {"key": "k1"}], "footerKey": "k0"}})
+    context.settle(*KEY)
+    assert context.launches[-1].keys == {"lake": "master-keys"}
+    store: StoreRef = last_job(context).store
     assert store.keys_dir == "/var/run/kubothek/keys/lake"

@@ -21,42 +21,42 @@ DONE = SkipFilesOutcome(location=".kubothek/++plain/team.trips/xskipper", files=
 
 
 @pytest.fixture
-def world() -> Fake:
-    world = Fake()
-    with_store(world)
-    return world
+def context() -> Fake:
+    context = Fake()
+    with_store(context)
+    return context
 
 
-def begin(world: Fake, **spec: Any) -> None:
-    world.create(*KEY, SPEC | spec)
-    world.settle(*KEY)
+def begin(context: Fake, **spec: Any) -> None:
+    context.create(*KEY, SPEC | spec)
+    context.settle(*KEY)
 
 
-def jobs(world: Fake) -> list[str]:
-    return [launch.job.job for launch in world.launches if isinstance(launch.job, SkipFilesJob)]
+def jobs(context: Fake) -> list[str]:
+    return [launch.job.job for launch in context.launches if isinstance(launch.job, SkipFilesJob)]
 
 
-def last(world: Fake) -> SkipFilesJob:
-    job = world.launches[-1].job
+def last(context: Fake) -> SkipFilesJob:
+    job = context.launches[-1].job
     assert isinstance(job, SkipFilesJob)
     return job
 
 
-def there(world: Fake) -> SkippingIndex:
-    found = world.resources[KEY]
+def there(context: Fake) -> SkippingIndex:
+    found = context.resources[KEY]
     assert isinstance(found, SkippingIndex)
     return found
 
 
-def ends(world: Fake, job: str = "trips-skip-1", outcome: SkipFilesOutcome = DONE) -> None:
-    world.job_ends(job, skip_files=outcome)
-    world.settle(*KEY)
+def ends(context: Fake, job: str = "trips-skip-1", outcome: SkipFilesOutcome = DONE) -> None:
+    context.job_ends(job, skip_files=outcome)
+    context.settle(*KEY)
 
 
-def test_it_is_made_once_and_says_what_is_described(world: Fake) -> None:
-    begin(world)
-    assert world.condition(*KEY) == ("Unknown", "Describing")
-    job = last(world)
+def test_it_is_made_once_and_says_what_is_described(context: Fake) -> None:
+    begin(context)
+    assert context.condition(*KEY) == ("Unknown", "Describing")
+    job = last(context)
     assert (job.name, job.files.prefix, job.files.glob, job.files.format, job.drop) == (
         "team.trips",
         "landing/trips",
@@ -65,132 +65,132 @@ def test_it_is_made_once_and_says_what_is_described(world: Fake) -> None:
         False,
     )
     assert job.skipping.indices == (SkippingIndexSpec(type="MinMax", columns=("distance",)),)
-    ends(world)
-    assert world.condition(*KEY) == ("True", "Succeeded")
-    assert world.message(*KEY) == "9 of 10 files are described"
-    status = there(world).status
-    assert (status.files, status.described, status.size, status.refreshed_time) == (10, 9, "2.00 KiB", world.now)
-    assert jobs(world) == ["trips-skip-1"]
+    ends(context)
+    assert context.condition(*KEY) == ("True", "Succeeded")
+    assert context.message(*KEY) == "9 of 10 files are described"
+    status = there(context).status
+    assert (status.files, status.described, status.size, status.refreshed_time) == (10, 9, "2.00 KiB", context.now)
+    assert jobs(context) == ["trips-skip-1"]
 
 
-def test_files_that_could_not_be_described_are_named(world: Fake) -> None:
-    begin(world)
-    ends(world, outcome=DONE.model_copy(update={"left_out": ("a.parquet: no Parquet file",)}))
-    assert "always opened, as they could not be described: a.parquet: no Parquet file" in world.message(*KEY)
+def test_files_that_could_not_be_described_are_named(context: Fake) -> None:
+    begin(context)
+    ends(context, outcome=DONE.model_copy(update={"left_out": ("a.parquet: no Parquet file",)}))
+    assert "always opened, as they could not be described: a.parquet: no Parquet file" in context.message(*KEY)
 
 
-def test_an_edit_and_a_request_each_start_another_job(world: Fake) -> None:
-    begin(world)
-    ends(world)
-    world.edit(*KEY, skipping={"indices": [{"type": "ValueList", "column": "zone"}]})
-    world.settle(*KEY)
-    ends(world, "trips-skip-2")
-    world.annotate(*KEY, requestedAt="today")
-    world.settle(*KEY)
-    ends(world, "trips-skip-3")
-    world.settle(*KEY)
-    assert jobs(world) == ["trips-skip-1", "trips-skip-2", "trips-skip-3"]
-    assert there(world).status.handled_request == "today"
-    assert world.cancelled == ["trips-skip-1"], "the logs of the last two are kept"
+def test_an_edit_and_a_request_each_start_another_job(context: Fake) -> None:
+    begin(context)
+    ends(context)
+    context.edit(*KEY, skipping={"indices": [{"type": "ValueList", "column": "zone"}]})
+    context.settle(*KEY)
+    ends(context, "trips-skip-2")
+    context.annotate(*KEY, requestedAt="today")
+    context.settle(*KEY)
+    ends(context, "trips-skip-3")
+    context.settle(*KEY)
+    assert jobs(context) == ["trips-skip-1", "trips-skip-2", "trips-skip-3"]
+    assert there(context).status.handled_request == "today"
+    assert context.cancelled == ["trips-skip-1"], "the logs of the last two are kept"
 
 
-def test_a_schedule_refreshes_at_its_slots(world: Fake) -> None:
-    begin(world, schedule={"cron": "30 * * * *"})
-    ends(world)
-    assert world.message(*KEY).endswith("next inspection at 2026-11-21T12:30:00Z")
-    world.pass_time(timedelta(minutes=20))
-    assert world.settle(*KEY).requeue_after == timedelta(minutes=10)
-    assert jobs(world) == ["trips-skip-1"]
-    world.pass_time(timedelta(minutes=11))
-    world.settle(*KEY)
-    assert jobs(world) == ["trips-skip-1", "trips-skip-2"]
-    ends(world, "trips-skip-2")
-    assert jobs(world) == ["trips-skip-1", "trips-skip-2"]
+def test_a_schedule_refreshes_at_its_slots(context: Fake) -> None:
+    begin(context, schedule={"cron": "30 * * * *"})
+    ends(context)
+    assert context.message(*KEY).endswith("next inspection at 2026-11-21T12:30:00Z")
+    context.pass_time(timedelta(minutes=20))
+    assert context.settle(*KEY).requeue_after == timedelta(minutes=10)
+    assert jobs(context) == ["trips-skip-1"]
+    context.pass_time(timedelta(minutes=11))
+    context.settle(*KEY)
+    assert jobs(context) == ["trips-skip-1", "trips-skip-2"]
+    ends(context, "trips-skip-2")
+    assert jobs(context) == ["trips-skip-1", "trips-skip-2"]
 
 
-def test_a_schedule_that_names_no_time_is_told(world: Fake) -> None:
-    begin(world, schedule={"cron": "0 0 30 2 *"})
-    ends(world)
-    assert world.condition(*KEY) == ("False", "InvalidSchedule")
+def test_a_schedule_that_names_no_time_is_told(context: Fake) -> None:
+    begin(context, schedule={"cron": "0 0 30 2 *"})
+    ends(context)
+    assert context.condition(*KEY) == ("False", "InvalidSchedule")
 
 
-def test_a_failure_is_told_and_the_next_request_tries_again(world: Fake) -> None:
-    begin(world)
-    world.job_fails("trips-skip-1", FailureClass.REPORT, "SkippingInvalid", "no column 'distance'")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "SkippingInvalid")
-    assert jobs(world) == ["trips-skip-1"]
-    world.annotate(*KEY, requestedAt="again")
-    world.settle(*KEY)
-    assert jobs(world) == ["trips-skip-1", "trips-skip-2"]
+def test_a_failure_is_told_and_the_next_request_tries_again(context: Fake) -> None:
+    begin(context)
+    context.job_fails("trips-skip-1", FailureClass.REPORT, "SkippingInvalid", "no column 'distance'")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "SkippingInvalid")
+    assert jobs(context) == ["trips-skip-1"]
+    context.annotate(*KEY, requestedAt="again")
+    context.settle(*KEY)
+    assert jobs(context) == ["trips-skip-1", "trips-skip-2"]
 
 
-def test_a_lost_pod_is_another_attempt(world: Fake) -> None:
-    begin(world)
-    world.job_runs("trips-skip-1")
-    world.settle(*KEY)
-    world.job_fails("trips-skip-1", FailureClass.INFRASTRUCTURE, "PodLost")
-    world.settle(*KEY)
-    world.pass_time(timedelta(minutes=1))
-    world.settle(*KEY)
-    assert jobs(world)[-1] == "trips-skip-2"
+def test_a_lost_pod_is_another_attempt(context: Fake) -> None:
+    begin(context)
+    context.job_runs("trips-skip-1")
+    context.settle(*KEY)
+    context.job_fails("trips-skip-1", FailureClass.INFRASTRUCTURE, "PodLost")
+    context.settle(*KEY)
+    context.pass_time(timedelta(minutes=1))
+    context.settle(*KEY)
+    assert jobs(context)[-1] == "trips-skip-2"
 
 
-def test_suspended_it_starts_nothing(world: Fake) -> None:
-    begin(world, suspend=True)
-    assert jobs(world) == []
-    assert world.condition(*KEY) == ("True", "Suspended")
+def test_suspended_it_starts_nothing(context: Fake) -> None:
+    begin(context, suspend=True)
+    assert jobs(context) == []
+    assert context.condition(*KEY) == ("True", "Suspended")
 
 
-def test_metadata_may_go_to_another_store(world: Fake) -> None:
-    world.create("ObjectStore", "side", {"url": "s3://side", "credentialsSecretRef": {"name": "side-secret"}})
-    world.reconcile("ObjectStore", "side")
-    begin(world, metadata={"storeRef": {"name": "side"}})
-    assert world.condition(*KEY) == ("False", "DependencyNotReady")
-    world.job_ends("side-inspect-1", store={"conditional_writes": True})
-    world.settle("ObjectStore", "side")
-    world.settle(*KEY)
-    job = last(world)
+def test_metadata_may_go_to_another_store(context: Fake) -> None:
+    context.create("ObjectStore", "side", {"url": "s3://side", "credentialsSecretRef": {"name": "side-secret"}})
+    context.reconcile("ObjectStore", "side")
+    begin(context, metadata={"storeRef": {"name": "side"}})
+    assert context.condition(*KEY) == ("False", "DependencyNotReady")
+    context.job_ends("side-inspect-1", store={"conditional_writes": True})
+    context.settle("ObjectStore", "side")
+    context.settle(*KEY)
+    job = last(context)
     assert (job.store.name, job.files.store.name) == ("side", "lake")
-    assert world.launches[-1].secrets == {"side": "side-secret"}
+    assert context.launches[-1].secrets == {"side": "side-secret"}
 
 
-def test_deleting_it_deletes_the_metadata_first(world: Fake) -> None:
-    begin(world, deletionPolicy="Delete")
-    world.job_runs("trips-skip-1")
-    world.settle(*KEY)
-    world.delete(*KEY)
-    world.reconcile(*KEY)
-    assert "trips-skip-1" in world.cancelled, "what describes files is stopped"
-    assert (world.launches[-1].job.job, last(world).drop) == ("trips-drop-1", True)
-    world.job_ends("trips-drop-1")
-    world.reconcile(*KEY)
-    assert KEY not in world.resources
-    assert world.events[-1].reason == "Deleted"
+def test_deleting_it_deletes_the_metadata_first(context: Fake) -> None:
+    begin(context, deletionPolicy="Delete")
+    context.job_runs("trips-skip-1")
+    context.settle(*KEY)
+    context.delete(*KEY)
+    context.reconcile(*KEY)
+    assert "trips-skip-1" in context.cancelled, "what describes files is stopped"
+    assert (context.launches[-1].job.job, last(context).drop) == ("trips-drop-1", True)
+    context.job_ends("trips-drop-1")
+    context.reconcile(*KEY)
+    assert KEY not in context.resources
+    assert context.events[-1].reason == "Deleted"
 
 
-def test_deleting_it_leaves_the_metadata_if_nothing_else_is_said(world: Fake) -> None:
-    begin(world)
-    ends(world)
-    assert there(world).metadata.finalizers == ()
-    world.delete(*KEY)
-    assert (KEY in world.resources, jobs(world)) == (False, ["trips-skip-1"])
+def test_deleting_it_leaves_the_metadata_if_nothing_else_is_said(context: Fake) -> None:
+    begin(context)
+    ends(context)
+    assert there(context).metadata.finalizers == ()
+    context.delete(*KEY)
+    assert (KEY in context.resources, jobs(context)) == (False, ["trips-skip-1"])
 
 
 @pytest.mark.parametrize("how", ["retain", "store is gone", "too late"])
-def test_nothing_holds_it_back_for_ever(world: Fake, how: str) -> None:
-    begin(world, deletionPolicy="Delete")
-    ends(world)
+def test_nothing_holds_it_back_for_ever(context: Fake, how: str) -> None:
+    begin(context, deletionPolicy="Delete")
+    ends(context)
     if how == "retain":
-        world.edit(*KEY, deletionPolicy="Retain")
+        context.edit(*KEY, deletionPolicy="Retain")
     if how == "store is gone":
-        del world.resources["ObjectStore", "lake"]
-    world.delete(*KEY)
-    world.reconcile(*KEY)
+        del context.resources["ObjectStore", "lake"]
+    context.delete(*KEY)
+    context.reconcile(*KEY)
     if how == "too late":
-        world.job_is("trips-drop-1", JobPhase.PENDING)
-        world.reconcile(*KEY)
-        world.pass_time(timedelta(minutes=6))
-        world.reconcile(*KEY)
-    assert KEY not in world.resources
-    assert world.events[-1].reason == ("Retained" if how == "retain" else "MetadataLeft")
+        context.job_is("trips-drop-1", JobPhase.PENDING)
+        context.reconcile(*KEY)
+        context.pass_time(timedelta(minutes=6))
+        context.reconcile(*KEY)
+    assert KEY not in context.resources
+    assert context.events[-1].reason == ("Retained" if how == "retain" else "MetadataLeft")

@@ -119,7 +119,7 @@ CASES = list(cases())
 
 
 class TwoTenants:
-    """A world in which all that is named is there and ready; one thing only in the other namespace."""
+    """A context in which all that is named exists and is ready; one thing only in the other namespace."""
 
     now = START
     settings = Settings(cluster_id="c", default_image="kubothek:test", allowed_source_hosts=("example.org",))
@@ -185,13 +185,13 @@ def ready(asker: Resource, kind: str, name: str, namespace: str) -> Resource:
 
 def decided(resource: Resource, hidden: tuple[type[Resource], str] | None) -> Outcome:
     """What is decided after some rounds, statuses published."""
-    world, model = TwoTenants(resource, hidden), type(resource).model_fields["status"].annotation
+    context, model = TwoTenants(resource, hidden), type(resource).model_fields["status"].annotation
     assert model is not None
     if isinstance(resource, Dataset):  # an inspection has seen it
         seen = resource.status.model_copy(update={"version": 1, "inspected_time": START})
         resource = resource.model_copy(update={"status": seen})
     for _ in range(4):
-        outcome = RECONCILERS[resource.kind](resource, world)
+        outcome = RECONCILERS[resource.kind](resource, context)
         resource = resource.model_copy(update={"status": model.model_validate(outcome.status)})
     return outcome
 

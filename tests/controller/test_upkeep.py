@@ -45,7 +45,7 @@ DONE = CompactOutcome(version=4, partitions=1, files_before=9, files_after=1, by
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     return Fake()
 
 
@@ -55,610 +55,614 @@ def scattered(version: int, small: int = 9, **changes: Any) -> DatasetState:
     return seen(version, health=health, **changes)
 
 
-def upkeep(world: Fake) -> list[str]:
+def upkeep(context: Fake) -> list[str]:
     return [
-        launch.job.job for launch in world.launches if isinstance(launch.job, HealJob | TagJob | IndexJob | CompactJob)
+        launch.job.job
+        for launch in context.launches
+        if isinstance(launch.job, HealJob | TagJob | IndexJob | CompactJob)
     ]
 
 
-def at(world: Fake, moment: str) -> None:
-    world.now = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+def at(context: Fake, moment: str) -> None:
+    context.now = datetime.fromisoformat(moment).replace(tzinfo=UTC)
 
 
-def commits(world: Fake, name: str, state: DatasetState) -> None:
+def commits(context: Fake, name: str, state: DatasetState) -> None:
     """A Commit that leaves the table so."""
     assert state.version is not None
-    job = with_running_commit(world, name)
-    world.job_ends(job, **(committed(state.version) | {"dataset": state}))
-    world.settle("Commit", name)
-    world.settle(*KEY)
+    job = with_running_commit(context, name)
+    context.job_ends(job, **(committed(state.version) | {"dataset": state}))
+    context.settle("Commit", name)
+    context.settle(*KEY)
 
 
-def inspect(world: Fake, state: DatasetState) -> None:
+def inspect(context: Fake, state: DatasetState) -> None:
     """The next inspection of the store, and what it finds."""
-    world.pass_time(timedelta(minutes=11))
-    world.settle("ObjectStore", "lake")
-    number = world.store.status.last_inspection.attempt if world.store.status.last_inspection else 0
-    world.job_ends(f"lake-inspect-{number}", store=StoreState(conditional_writes=True), datasets=(state,))
-    world.settle("ObjectStore", "lake")
-    world.settle(*KEY)
+    context.pass_time(timedelta(minutes=11))
+    context.settle("ObjectStore", "lake")
+    number = context.store.status.last_inspection.attempt if context.store.status.last_inspection else 0
+    context.job_ends(f"lake-inspect-{number}", store=StoreState(conditional_writes=True), datasets=(state,))
+    context.settle("ObjectStore", "lake")
+    context.settle(*KEY)
 
 
 # --- compaction after commits ----------------------------------------------------------------------------------------
 
 
-def test_enough_small_files_start_a_job_that_knows_the_thresholds(world: Fake) -> None:
+def test_enough_small_files_start_a_job_that_knows_the_thresholds(context: Fake) -> None:
     wish = {"minFiles": 4, "minSmallPercent": 20, "targetFileSize": "1Gi"}
-    with_dataset(world, scattered(3), maintenance={"compaction": wish})
-    assert upkeep(world) == ["flights-compact-1"]
-    job = world.launches[-1].job
+    with_dataset(context, scattered(3), maintenance={"compaction": wish})
+    assert upkeep(context) == ["flights-compact-1"]
+    job = context.launches[-1].job
     assert isinstance(job, CompactJob)
     assert (job.min_files, job.min_small_percent, job.target_file_bytes) == (4, 20, 2**30)
     assert (job.where, job.dry_run, job.commit_id) == (None, False, "compaction:team/flights:3")
-    assert world.condition(*KEY) == ("True", "Succeeded"), "the table can be written all the while"
+    assert context.condition(*KEY) == ("True", "Succeeded"), "the table can be written all the while"
 
 
-def test_too_few_small_files_and_no_wish_start_nothing(world: Fake) -> None:
-    with_dataset(world, scattered(3, small=3), maintenance=COMPACT)
-    world.edit(*KEY, maintenance={})
-    world.settle(*KEY)
-    commits(world, "january", scattered(4, small=100))
-    assert upkeep(world) == []
+def test_too_few_small_files_and_no_wish_start_nothing(context: Fake) -> None:
+    with_dataset(context, scattered(3, small=3), maintenance=COMPACT)
+    context.edit(*KEY, maintenance={})
+    context.settle(*KEY)
+    commits(context, "january", scattered(4, small=100))
+    assert upkeep(context) == []
 
 
-def test_what_it_did_is_in_the_status(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
-    world.settle(*KEY)
-    status = world.dataset.status
+def test_what_it_did_is_in_the_status(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
+    context.settle(*KEY)
+    status = context.dataset.status
     assert status.compaction is not None
     assert (status.compaction.done, status.compaction.version, status.compaction.bytes_saved) == (True, 4, 200)
     assert (status.compaction.files_before, status.compaction.files_after) == (9, 1)
-    assert status.compaction.time == world.now
+    assert status.compaction.time == context.now
     assert status.version == 4
-    assert upkeep(world) == ["flights-compact-1"]
+    assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_version_that_a_compaction_looked_at_is_not_looked_at_again_but_the_next_is(world: Fake) -> None:
+def test_a_version_that_a_compaction_looked_at_is_not_looked_at_again_but_the_next_is(context: Fake) -> None:
     """The job may find that no partition is worth it: its thresholds say more than the trigger."""
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_ends("flights-compact-1", compact=CompactOutcome(), dataset=scattered(3))
-    world.settle(*KEY)
-    world.pass_time(timedelta(hours=1))
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
-    commits(world, "january", scattered(4))
-    assert upkeep(world) == ["flights-compact-1", "flights-compact-2"]
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_ends("flights-compact-1", compact=CompactOutcome(), dataset=scattered(3))
+    context.settle(*KEY)
+    context.pass_time(timedelta(hours=1))
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
+    commits(context, "january", scattered(4))
+    assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_a_version_is_looked_at_again_when_another_order_is_wanted(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_ends("flights-compact-1", compact=CompactOutcome(), dataset=scattered(3))
-    world.settle(*KEY)
+def test_a_version_is_looked_at_again_when_another_order_is_wanted(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_ends("flights-compact-1", compact=CompactOutcome(), dataset=scattered(3))
+    context.settle(*KEY)
     for number, order in enumerate(({"sortBy": ["a"]}, {"zOrderBy": ["a"]}), 2):
-        world.edit(*KEY, maintenance={"compaction": order})
-        world.settle(*KEY)
-        assert upkeep(world)[-1] == f"flights-compact-{number}"
-        world.job_ends(f"flights-compact-{number}", compact=CompactOutcome(), dataset=scattered(3))
-        world.settle(*KEY)
-        assert len(upkeep(world)) == number
-    assert len({job.commit_id for launch in world.launches if isinstance(job := launch.job, CompactJob)}) == 3
+        context.edit(*KEY, maintenance={"compaction": order})
+        context.settle(*KEY)
+        assert upkeep(context)[-1] == f"flights-compact-{number}"
+        context.job_ends(f"flights-compact-{number}", compact=CompactOutcome(), dataset=scattered(3))
+        context.settle(*KEY)
+        assert len(upkeep(context)) == number
+    assert len({job.commit_id for launch in context.launches if isinstance(job := launch.job, CompactJob)}) == 3
 
 
-def test_attempts_share_one_id_so_that_it_happens_once(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_vanishes("flights-compact-1")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1", "flights-compact-2"]
-    assert len({job.commit_id for launch in world.launches if isinstance(job := launch.job, CompactJob)}) == 1
+def test_attempts_share_one_id_so_that_it_happens_once(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_vanishes("flights-compact-1")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
+    assert len({job.commit_id for launch in context.launches if isinstance(job := launch.job, CompactJob)}) == 1
 
 
-def test_one_that_is_given_up_is_told_hinders_no_commit_and_is_tried_at_the_next_version(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_fails("flights-compact-1", FailureClass.REPORT, "VersionIncomplete", "x.parquet is missing")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "CompactionStalled")
-    assert "VersionIncomplete: x.parquet is missing" in world.message(*KEY)
-    assert world.dataset.writable
-    commits(world, "january", scattered(4))
-    assert upkeep(world) == ["flights-compact-1", "flights-compact-2"]
-    world.job_ends("flights-compact-2", compact=DONE, dataset=scattered(5, small=0))
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("True", "Succeeded")
+def test_one_that_is_given_up_is_told_hinders_no_commit_and_is_tried_at_the_next_version(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_fails("flights-compact-1", FailureClass.REPORT, "VersionIncomplete", "x.parquet is missing")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "CompactionStalled")
+    assert "VersionIncomplete: x.parquet is missing" in context.message(*KEY)
+    assert context.dataset.writable
+    commits(context, "january", scattered(4))
+    assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
+    context.job_ends("flights-compact-2", compact=DONE, dataset=scattered(5, small=0))
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_problem_goes_when_somebody_else_has_tidied_up(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_fails("flights-compact-1", FailureClass.REPORT, "VersionIncomplete")
-    world.settle(*KEY)
-    commits(world, "january", scattered(4, small=0))
-    assert world.condition(*KEY) == ("True", "Succeeded")
-    assert upkeep(world) == ["flights-compact-1"]
+def test_a_problem_goes_when_somebody_else_has_tidied_up(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_fails("flights-compact-1", FailureClass.REPORT, "VersionIncomplete")
+    context.settle(*KEY)
+    commits(context, "january", scattered(4, small=0))
+    assert context.condition(*KEY) == ("True", "Succeeded")
+    assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_failure_that_may_pass_is_tried_again_later(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
-    outcome = world.settle(*KEY)
+def test_a_failure_that_may_pass_is_tried_again_later(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
+    outcome = context.settle(*KEY)
     assert outcome.requeue_after is not None
-    assert upkeep(world) == ["flights-compact-1"]
-    world.pass_time(outcome.requeue_after)
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1", "flights-compact-2"]
+    assert upkeep(context) == ["flights-compact-1"]
+    context.pass_time(outcome.requeue_after)
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_a_wish_that_is_withdrawn_while_it_waits_is_forgotten(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
-    world.settle(*KEY)
-    world.edit(*KEY, maintenance={})
-    world.pass_time(timedelta(hours=1))
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
-    assert world.dataset.status.compaction is not None
-    assert world.dataset.status.compaction.done
+def test_a_wish_that_is_withdrawn_while_it_waits_is_forgotten(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
+    context.settle(*KEY)
+    context.edit(*KEY, maintenance={})
+    context.pass_time(timedelta(hours=1))
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
+    assert context.dataset.status.compaction is not None
+    assert context.dataset.status.compaction.done
 
 
-def test_only_the_last_two_jobs_are_kept(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
+def test_only_the_last_two_jobs_are_kept(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
     for number in (1, 2, 3, 4):
-        world.job_ends(f"flights-compact-{number}", compact=CompactOutcome(), dataset=scattered(2 + number))
-        commits(world, f"commit-{number}", scattered(3 + number))
-    assert [name for name in world.jobs if "compact" in name] == ["flights-compact-4", "flights-compact-5"]
+        context.job_ends(f"flights-compact-{number}", compact=CompactOutcome(), dataset=scattered(2 + number))
+        commits(context, f"commit-{number}", scattered(3 + number))
+    assert [name for name in context.jobs if "compact" in name] == ["flights-compact-4", "flights-compact-5"]
 
 
-def test_a_suspended_dataset_starts_nothing_and_follows_what_runs(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.edit(*KEY, suspend=True)
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4))
-    world.settle(*KEY)
-    assert world.dataset.status.version == 4
-    assert upkeep(world) == ["flights-compact-1"], "there is still more to do"
-    world.edit(*KEY, suspend=False)
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1", "flights-compact-2"]
+def test_a_suspended_dataset_starts_nothing_and_follows_what_runs(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.edit(*KEY, suspend=True)
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4))
+    context.settle(*KEY)
+    assert context.dataset.status.version == 4
+    assert upkeep(context) == ["flights-compact-1"], "there is still more to do"
+    context.edit(*KEY, suspend=False)
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_a_deleted_table_is_left_alone(world: Fake) -> None:
-    with_dataset(world, scattered(3, deleted=True), maintenance=COMPACT, tags=[{"name": "a", "version": 1}])
-    assert upkeep(world) == []
+def test_a_deleted_table_is_left_alone(context: Fake) -> None:
+    with_dataset(context, scattered(3, deleted=True), maintenance=COMPACT, tags=[{"name": "a", "version": 1}])
+    assert upkeep(context) == []
 
 
 # --- compaction in windows -------------------------------------------------------------------------------------------
 
 
-def test_with_a_schedule_it_waits_for_its_window(world: Fake) -> None:
-    at(world, "2026-11-21T12:00:00")
-    with_dataset(world, scattered(3), maintenance=NIGHTLY)
-    assert upkeep(world) == []
-    outcome = world.settle(*KEY)
+def test_with_a_schedule_it_waits_for_its_window(context: Fake) -> None:
+    at(context, "2026-11-21T12:00:00")
+    with_dataset(context, scattered(3), maintenance=NIGHTLY)
+    assert upkeep(context) == []
+    outcome = context.settle(*KEY)
     assert outcome.requeue_after == timedelta(hours=13, minutes=30)
-    at(world, "2026-11-22T01:30:00")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
-    job = world.launches[-1].job
+    at(context, "2026-11-22T01:30:00")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
+    job = context.launches[-1].job
     assert isinstance(job, CompactJob)
     assert job.commit_id == "compaction:team/flights:2026-11-22T01:30:00Z"
 
 
-def test_a_window_is_used_once(world: Fake) -> None:
-    at(world, "2026-11-21T12:00:00")
-    with_dataset(world, scattered(3), maintenance=NIGHTLY)
-    at(world, "2026-11-22T01:30:00")
-    world.settle(*KEY)
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=0))
-    world.settle(*KEY)
-    commits(world, "january", scattered(5))
-    assert upkeep(world) == ["flights-compact-1"]
-    at(world, "2026-11-23T01:30:00")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1", "flights-compact-2"]
+def test_a_window_is_used_once(context: Fake) -> None:
+    at(context, "2026-11-21T12:00:00")
+    with_dataset(context, scattered(3), maintenance=NIGHTLY)
+    at(context, "2026-11-22T01:30:00")
+    context.settle(*KEY)
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=0))
+    context.settle(*KEY)
+    commits(context, "january", scattered(5))
+    assert upkeep(context) == ["flights-compact-1"]
+    at(context, "2026-11-23T01:30:00")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_it_starts_within_the_window_when_there_is_enough_to_do_and_not_after_it(world: Fake) -> None:
-    at(world, "2026-11-21T12:00:00")
-    with_dataset(world, scattered(3, small=0), maintenance=NIGHTLY)
-    at(world, "2026-11-22T01:31:00")
-    world.settle(*KEY)
-    assert upkeep(world) == []
-    at(world, "2026-11-22T03:31:00")
-    commits(world, "january", scattered(4))
-    assert upkeep(world) == []
-    at(world, "2026-11-23T02:00:00")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
+def test_it_starts_within_the_window_when_there_is_enough_to_do_and_not_after_it(context: Fake) -> None:
+    at(context, "2026-11-21T12:00:00")
+    with_dataset(context, scattered(3, small=0), maintenance=NIGHTLY)
+    at(context, "2026-11-22T01:31:00")
+    context.settle(*KEY)
+    assert upkeep(context) == []
+    at(context, "2026-11-22T03:31:00")
+    commits(context, "january", scattered(4))
+    assert upkeep(context) == []
+    at(context, "2026-11-23T02:00:00")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_window_that_was_missed_is_missed(world: Fake) -> None:
-    at(world, "2026-11-21T12:00:00")
-    with_dataset(world, scattered(3), maintenance=NIGHTLY)
-    at(world, "2026-11-22T09:00:00")
-    world.settle(*KEY)
-    assert upkeep(world) == []
+def test_a_window_that_was_missed_is_missed(context: Fake) -> None:
+    at(context, "2026-11-21T12:00:00")
+    with_dataset(context, scattered(3), maintenance=NIGHTLY)
+    at(context, "2026-11-22T09:00:00")
+    context.settle(*KEY)
+    assert upkeep(context) == []
 
 
-def test_an_unknown_time_zone_is_told_and_hinders_no_commit(world: Fake) -> None:
+def test_an_unknown_time_zone_is_told_and_hinders_no_commit(context: Fake) -> None:
     wish = {"schedule": {"cron": "@daily", "timeZone": "Europe/Atlantis"}}
-    with_dataset(world, scattered(3), maintenance={"compaction": wish})
-    assert world.condition(*KEY) == ("False", "InvalidSchedule")
-    assert "Europe/Atlantis" in world.message(*KEY)
-    assert world.dataset.writable
-    assert upkeep(world) == []
+    with_dataset(context, scattered(3), maintenance={"compaction": wish})
+    assert context.condition(*KEY) == ("False", "InvalidSchedule")
+    assert "Europe/Atlantis" in context.message(*KEY)
+    assert context.dataset.writable
+    assert upkeep(context) == []
 
 
 # --- tags ------------------------------------------------------------------------------------------------------------
 
 
-def test_editing_the_tags_starts_a_job(world: Fake) -> None:
-    with_dataset(world, seen(3, tags={"old": 1}), tags=[{"name": "audit", "version": 2}])
-    assert upkeep(world) == ["flights-tag-1"]
-    job = world.launches[-1].job
+def test_editing_the_tags_starts_a_job(context: Fake) -> None:
+    with_dataset(context, seen(3, tags={"old": 1}), tags=[{"name": "audit", "version": 2}])
+    assert upkeep(context) == ["flights-tag-1"]
+    job = context.launches[-1].job
     assert isinstance(job, TagJob)
     assert job.tags == {"audit": 2}
-    world.job_ends("flights-tag-1", dataset=seen(4, tags={"audit": 2}))
-    world.settle(*KEY)
-    assert [(tag.name, tag.version) for tag in world.dataset.status.tags] == [("audit", 2)]
-    assert upkeep(world) == ["flights-tag-1"]
+    context.job_ends("flights-tag-1", dataset=seen(4, tags={"audit": 2}))
+    context.settle(*KEY)
+    assert [(tag.name, tag.version) for tag in context.dataset.status.tags] == [("audit", 2)]
+    assert upkeep(context) == ["flights-tag-1"]
 
 
-def test_no_list_of_tags_keeps_them_and_an_empty_one_drops_them(world: Fake) -> None:
-    with_dataset(world, seen(3, tags={"old": 1}))
-    assert upkeep(world) == []
-    world.edit(*KEY, tags=[])
-    world.settle(*KEY)
-    job = world.launches[-1].job
+def test_no_list_of_tags_keeps_them_and_an_empty_one_drops_them(context: Fake) -> None:
+    with_dataset(context, seen(3, tags={"old": 1}))
+    assert upkeep(context) == []
+    context.edit(*KEY, tags=[])
+    context.settle(*KEY)
+    job = context.launches[-1].job
     assert isinstance(job, TagJob)
     assert job.tags == {}
 
 
-def test_a_tag_that_cannot_be_is_told_and_tried_again_when_its_version_is_there(world: Fake) -> None:
-    with_dataset(world, seen(3), tags=[{"name": "next", "version": 4}])
-    world.job_fails("flights-tag-1", FailureClass.REPORT, "VersionNotFound", "there is no version 4")
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "TagStalled")
-    assert world.dataset.writable
-    world.pass_time(timedelta(hours=1))
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-tag-1"]
-    commits(world, "january", seen(4))
-    assert upkeep(world) == ["flights-tag-1", "flights-tag-2"]
+def test_a_tag_that_cannot_be_is_told_and_tried_again_when_its_version_is_there(context: Fake) -> None:
+    with_dataset(context, seen(3), tags=[{"name": "next", "version": 4}])
+    context.job_fails("flights-tag-1", FailureClass.REPORT, "VersionNotFound", "there is no version 4")
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "TagStalled")
+    assert context.dataset.writable
+    context.pass_time(timedelta(hours=1))
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-tag-1"]
+    commits(context, "january", seen(4))
+    assert upkeep(context) == ["flights-tag-1", "flights-tag-2"]
 
 
 # --- healing ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_an_inspection_found_missing_is_made_anew(world: Fake) -> None:
-    with_dataset(world, seen(3, ailments=("the marker of version 3",)))
-    assert upkeep(world) == ["flights-heal-1"]
-    world.job_ends("flights-heal-1", dataset=seen(3))
-    world.settle(*KEY)
-    inspect(world, seen(3))
-    assert world.dataset.status.ailments == ()
-    assert upkeep(world) == ["flights-heal-1"]
-    inspect(world, seen(3, ailments=("the marker of version 3",)))
-    assert upkeep(world) == ["flights-heal-1", "flights-heal-2"], "the same once more"
+def test_what_an_inspection_found_missing_is_made_anew(context: Fake) -> None:
+    with_dataset(context, seen(3, ailments=("the marker of version 3",)))
+    assert upkeep(context) == ["flights-heal-1"]
+    context.job_ends("flights-heal-1", dataset=seen(3))
+    context.settle(*KEY)
+    inspect(context, seen(3))
+    assert context.dataset.status.ailments == ()
+    assert upkeep(context) == ["flights-heal-1"]
+    inspect(context, seen(3, ailments=("the marker of version 3",)))
+    assert upkeep(context) == ["flights-heal-1", "flights-heal-2"], "the same once more"
 
 
-def test_what_healing_could_not_change_is_not_tried_for_ever(world: Fake) -> None:
-    with_dataset(world, seen(3, ailments=("x",)))
-    world.job_ends("flights-heal-1", dataset=seen(3))
-    world.settle(*KEY)
+def test_what_healing_could_not_change_is_not_tried_for_ever(context: Fake) -> None:
+    with_dataset(context, seen(3, ailments=("x",)))
+    context.job_ends("flights-heal-1", dataset=seen(3))
+    context.settle(*KEY)
     for _ in range(3):
-        inspect(world, seen(3, ailments=("x",)))
-    assert upkeep(world) == ["flights-heal-1"]
-    inspect(world, seen(3, ailments=("x", "y")))
-    assert upkeep(world) == ["flights-heal-1", "flights-heal-2"]
+        inspect(context, seen(3, ailments=("x",)))
+    assert upkeep(context) == ["flights-heal-1"]
+    inspect(context, seen(3, ailments=("x", "y")))
+    assert upkeep(context) == ["flights-heal-1", "flights-heal-2"]
 
 
-def test_what_healing_found_lost_is_told(world: Fake) -> None:
-    with_dataset(world, seen(3, ailments=("x",)))
-    world.job_ends("flights-heal-1", dataset=seen(3, corrupt="a data file is lost: x.parquet"))
-    world.settle(*KEY)
-    assert world.dataset.status.corrupt == "a data file is lost: x.parquet"
+def test_what_healing_found_lost_is_told(context: Fake) -> None:
+    with_dataset(context, seen(3, ailments=("x",)))
+    context.job_ends("flights-heal-1", dataset=seen(3, corrupt="a data file is lost: x.parquet"))
+    context.settle(*KEY)
+    assert context.dataset.status.corrupt == "a data file is lost: x.parquet"
 
 
-def test_a_commit_does_not_hide_what_is_missing(world: Fake) -> None:
-    with_dataset(world, seen(3, ailments=("x",)), maintenance={"healing": "Off"})
-    commits(world, "january", seen(4))
-    assert upkeep(world) == []
-    world.edit(*KEY, maintenance={"healing": "Auto"})
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-heal-1"]
+def test_a_commit_does_not_hide_what_is_missing(context: Fake) -> None:
+    with_dataset(context, seen(3, ailments=("x",)), maintenance={"healing": "Off"})
+    commits(context, "january", seen(4))
+    assert upkeep(context) == []
+    context.edit(*KEY, maintenance={"healing": "Auto"})
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-heal-1"]
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def test_one_job_at_a_time_in_order(world: Fake) -> None:
+def test_one_job_at_a_time_in_order(context: Fake) -> None:
     state = scattered(3, ailments=("x",))
     with_dataset(
-        world,
+        context,
         state,
         maintenance=COMPACT,
         tags=[{"name": "audit", "version": 2}],
         table={"indices": [{"column": "x"}]},
     )
-    assert upkeep(world) == ["flights-heal-1"]
-    world.job_ends("flights-heal-1", dataset=scattered(3))
-    world.settle(*KEY)
-    assert upkeep(world)[1:] == ["flights-tag-1"]
-    world.job_ends("flights-tag-1", dataset=scattered(4, tags={"audit": 2}))
-    world.settle(*KEY)
-    assert upkeep(world)[2:] == ["flights-index-1"]
+    assert upkeep(context) == ["flights-heal-1"]
+    context.job_ends("flights-heal-1", dataset=scattered(3))
+    context.settle(*KEY)
+    assert upkeep(context)[1:] == ["flights-tag-1"]
+    context.job_ends("flights-tag-1", dataset=scattered(4, tags={"audit": 2}))
+    context.settle(*KEY)
+    assert upkeep(context)[2:] == ["flights-index-1"]
     indexed: dict[str, Any] = {"tags": {"audit": 2}, "indices": (IndexState(column="x", kind="Native"),)}
-    world.job_ends("flights-index-1", dataset=scattered(5, **indexed))
-    world.settle(*KEY)
-    assert upkeep(world)[3:] == ["flights-compact-1"]
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(6, small=0, **indexed))
-    world.settle(*KEY)
-    assert len(upkeep(world)) == 4
-    assert world.condition(*KEY) == ("True", "Succeeded")
+    context.job_ends("flights-index-1", dataset=scattered(5, **indexed))
+    context.settle(*KEY)
+    assert upkeep(context)[3:] == ["flights-compact-1"]
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(6, small=0, **indexed))
+    context.settle(*KEY)
+    assert len(upkeep(context)) == 4
+    assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_the_next_begins_in_the_round_that_sees_the_end_of_the_one_before(world: Fake) -> None:
+def test_the_next_begins_in_the_round_that_sees_the_end_of_the_one_before(context: Fake) -> None:
     """Nothing wakes the Dataset after its own status was written."""
-    with_dataset(world, scattered(3, ailments=("x",)), maintenance=COMPACT)
-    world.job_ends("flights-heal-1", dataset=scattered(3))
-    world.reconcile(*KEY)
-    assert upkeep(world) == ["flights-heal-1", "flights-compact-1"]
+    with_dataset(context, scattered(3, ailments=("x",)), maintenance=COMPACT)
+    context.job_ends("flights-heal-1", dataset=scattered(3))
+    context.reconcile(*KEY)
+    assert upkeep(context) == ["flights-heal-1", "flights-compact-1"]
 
 
-def test_what_is_given_up_does_not_keep_back_the_rest(world: Fake) -> None:
-    with_dataset(world, scattered(3, ailments=("x",)), maintenance=COMPACT)
-    world.job_fails("flights-heal-1", FailureClass.REPORT, "VersionIncomplete")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-heal-1", "flights-compact-1"]
-    assert world.condition(*KEY) == ("False", "HealingStalled")
+def test_what_is_given_up_does_not_keep_back_the_rest(context: Fake) -> None:
+    with_dataset(context, scattered(3, ailments=("x",)), maintenance=COMPACT)
+    context.job_fails("flights-heal-1", FailureClass.REPORT, "VersionIncomplete")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-heal-1", "flights-compact-1"]
+    assert context.condition(*KEY) == ("False", "HealingStalled")
 
 
 # --- giving way ------------------------------------------------------------------------------------------------------
 
 
-def test_commits_come_first(world: Fake) -> None:
-    with_dataset(world, scattered(3))
-    job = with_running_commit(world)
-    world.edit(*KEY, maintenance=COMPACT)
-    outcome = world.settle(*KEY)
-    assert upkeep(world) == []
+def test_commits_come_first(context: Fake) -> None:
+    with_dataset(context, scattered(3))
+    job = with_running_commit(context)
+    context.edit(*KEY, maintenance=COMPACT)
+    outcome = context.settle(*KEY)
+    assert upkeep(context) == []
     assert outcome.requeue_after is not None, "it asks again by itself"
-    world.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
+    context.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_retry_gives_way_as_well(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
-    world.settle(*KEY)
-    with_running_commit(world)
-    world.pass_time(timedelta(minutes=10))
-    outcome = world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
+def test_a_retry_gives_way_as_well(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
+    context.settle(*KEY)
+    with_running_commit(context)
+    context.pass_time(timedelta(minutes=10))
+    outcome = context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
     assert outcome.requeue_after is not None
 
 
-def test_no_commit_waits_for_maintenance(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.job_runs("flights-compact-1")
-    world.settle(*KEY)
-    with_running_commit(world)
-    assert "january-1" in world.jobs
+def test_no_commit_waits_for_maintenance(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.job_runs("flights-compact-1")
+    context.settle(*KEY)
+    with_running_commit(context)
+    assert "january-1" in context.jobs
 
 
-def test_a_look_at_a_source_comes_first(world: Fake) -> None:
+def test_a_look_at_a_source_comes_first(context: Fake) -> None:
     source = {"name": "landing", "prefix": "in/", "format": "CSV"}
-    with_dataset(world, scattered(3), maintenance=COMPACT, sources=[source])
-    assert "flights-intake-1" in world.jobs
-    assert upkeep(world) == []
+    with_dataset(context, scattered(3), maintenance=COMPACT, sources=[source])
+    assert "flights-intake-1" in context.jobs
+    assert upkeep(context) == []
 
 
-def test_a_compaction_that_somebody_asked_for_comes_first_and_is_not_disturbed(world: Fake) -> None:
-    with_dataset(world, scattered(3))
-    world.create("Compaction", "tidy", {"datasetRef": {"name": "flights"}})
-    world.edit(*KEY, maintenance=COMPACT)
-    world.settle(*KEY)
-    assert upkeep(world) == [], "it has not even been looked at"
-    world.settle("Compaction", "tidy")
-    world.settle(*KEY)
-    assert upkeep(world) == ["tidy-compaction-1"]
-    world.job_ends("tidy-compaction-1", compact=DONE, dataset=scattered(4, small=0))
-    world.settle("Compaction", "tidy")
-    world.settle(*KEY)
-    assert upkeep(world) == ["tidy-compaction-1"], "nothing is left to do"
+def test_a_compaction_that_somebody_asked_for_comes_first_and_is_not_disturbed(context: Fake) -> None:
+    with_dataset(context, scattered(3))
+    context.create("Compaction", "tidy", {"datasetRef": {"name": "flights"}})
+    context.edit(*KEY, maintenance=COMPACT)
+    context.settle(*KEY)
+    assert upkeep(context) == [], "it has not even been looked at"
+    context.settle("Compaction", "tidy")
+    context.settle(*KEY)
+    assert upkeep(context) == ["tidy-compaction-1"]
+    context.job_ends("tidy-compaction-1", compact=DONE, dataset=scattered(4, small=0))
+    context.settle("Compaction", "tidy")
+    context.settle(*KEY)
+    assert upkeep(context) == ["tidy-compaction-1"], "nothing is left to do"
 
 
-def test_a_compaction_waits_for_the_datasets_own_job(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT)
-    world.create("Compaction", "tidy", {"datasetRef": {"name": "flights"}})
-    world.settle("Compaction", "tidy")
-    assert world.condition("Compaction", "tidy") == ("False", "Waiting")
-    assert "flights-compact-1" in world.message("Compaction", "tidy")
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=0))
-    world.settle(*KEY)
-    world.settle("Compaction", "tidy")
-    assert "tidy-compaction-1" in world.jobs
+def test_a_compaction_waits_for_the_datasets_own_job(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT)
+    context.create("Compaction", "tidy", {"datasetRef": {"name": "flights"}})
+    context.settle("Compaction", "tidy")
+    assert context.condition("Compaction", "tidy") == ("False", "Waiting")
+    assert "flights-compact-1" in context.message("Compaction", "tidy")
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=0))
+    context.settle(*KEY)
+    context.settle("Compaction", "tidy")
+    assert "tidy-compaction-1" in context.jobs
 
 
-def test_a_job_that_cannot_start_for_the_engine_is_told_and_hinders_no_commit(world: Fake) -> None:
-    with_dataset(world, scattered(3))
-    world.refusals["flights-compact-1"] = ("AdmissionDenied", "a policy of the cluster forbids it")
-    world.edit(*KEY, maintenance=COMPACT)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "CompactionStalled")
-    assert world.dataset.writable
+def test_a_job_that_cannot_start_for_the_engine_is_told_and_hinders_no_commit(context: Fake) -> None:
+    with_dataset(context, scattered(3))
+    context.refusals["flights-compact-1"] = ("AdmissionDenied", "a policy of the cluster forbids it")
+    context.edit(*KEY, maintenance=COMPACT)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "CompactionStalled")
+    assert context.dataset.writable
 
 
-def test_where_there_is_always_a_next_commit_it_starts_beside_them_after_an_hour(world: Fake) -> None:
-    with_dataset(world, scattered(3))
-    with_running_commit(world)
-    world.edit(*KEY, maintenance=COMPACT)
-    world.settle(*KEY)
-    world.pass_time(timedelta(minutes=59))
-    world.settle(*KEY)
-    assert upkeep(world) == []
-    world.pass_time(timedelta(minutes=1))
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
+def test_where_there_is_always_a_next_commit_it_starts_beside_them_after_an_hour(context: Fake) -> None:
+    with_dataset(context, scattered(3))
+    with_running_commit(context)
+    context.edit(*KEY, maintenance=COMPACT)
+    context.settle(*KEY)
+    context.pass_time(timedelta(minutes=59))
+    context.settle(*KEY)
+    assert upkeep(context) == []
+    context.pass_time(timedelta(minutes=1))
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_but_not_outside_of_its_window(world: Fake) -> None:
-    at(world, "2026-11-21T12:00:00")
-    with_dataset(world, scattered(3), maintenance=NIGHTLY)
-    with_running_commit(world)
-    at(world, "2026-11-22T03:00:00")
-    world.settle(*KEY)
-    at(world, "2026-11-22T04:00:00")
-    world.settle(*KEY)
-    assert upkeep(world) == []
-    at(world, "2026-11-23T01:30:00")
-    world.settle(*KEY)
-    at(world, "2026-11-23T02:30:00")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-2"], "the number of the first was not used"
+def test_but_not_outside_of_its_window(context: Fake) -> None:
+    at(context, "2026-11-21T12:00:00")
+    with_dataset(context, scattered(3), maintenance=NIGHTLY)
+    with_running_commit(context)
+    at(context, "2026-11-22T03:00:00")
+    context.settle(*KEY)
+    at(context, "2026-11-22T04:00:00")
+    context.settle(*KEY)
+    assert upkeep(context) == []
+    at(context, "2026-11-23T01:30:00")
+    context.settle(*KEY)
+    at(context, "2026-11-23T02:30:00")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-2"], "the number of the first was not used"
 
 
-def test_a_commit_that_ends_in_the_window_makes_way(world: Fake) -> None:
-    at(world, "2026-11-21T12:00:00")
-    with_dataset(world, scattered(3), maintenance=NIGHTLY)
-    job = with_running_commit(world)
-    at(world, "2026-11-22T01:40:00")
-    world.settle(*KEY)
-    assert upkeep(world) == []
-    world.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(5))
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"], "the window is used"
+def test_a_commit_that_ends_in_the_window_makes_way(context: Fake) -> None:
+    at(context, "2026-11-21T12:00:00")
+    with_dataset(context, scattered(3), maintenance=NIGHTLY)
+    job = with_running_commit(context)
+    at(context, "2026-11-22T01:40:00")
+    context.settle(*KEY)
+    assert upkeep(context) == []
+    context.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(5))
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"], "the window is used"
 
 
-def test_what_waits_lets_pass_what_comes_before_it_and_what_runs_does_not(world: Fake) -> None:
-    with_dataset(world, scattered(3))
-    job = with_running_commit(world)
-    world.edit(*KEY, maintenance=COMPACT)
-    world.settle(*KEY)
-    world.edit(*KEY, tags=[{"name": "audit", "version": 2}])
-    world.settle(*KEY)
-    world.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-tag-1"]
-    world.edit(*KEY, table={"indices": [{"column": "x"}]})
-    world.job_ends("flights-tag-1", dataset=scattered(5, tags={"audit": 2}))
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-tag-1", "flights-index-1"]
-    world.job_runs("flights-index-1")
-    world.edit(*KEY, tags=[])
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-tag-1", "flights-index-1"]
+def test_what_waits_lets_pass_what_comes_before_it_and_what_runs_does_not(context: Fake) -> None:
+    with_dataset(context, scattered(3))
+    job = with_running_commit(context)
+    context.edit(*KEY, maintenance=COMPACT)
+    context.settle(*KEY)
+    context.edit(*KEY, tags=[{"name": "audit", "version": 2}])
+    context.settle(*KEY)
+    context.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-tag-1"]
+    context.edit(*KEY, table={"indices": [{"column": "x"}]})
+    context.job_ends("flights-tag-1", dataset=scattered(5, tags={"audit": 2}))
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-tag-1", "flights-index-1"]
+    context.job_runs("flights-index-1")
+    context.edit(*KEY, tags=[])
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-tag-1", "flights-index-1"]
 
 
 # --- stores that bear one writer -----------------------------------------------------------------------------
 
 
-def without_conditional_writes(world: Fake, state: DatasetState, **spec: Any) -> None:
-    world.create("Dataset", "flights", DATASET_SPEC | spec)
-    with_store(world, state, conditional_writes=False)
-    world.settle(*KEY)
+def without_conditional_writes(context: Fake, state: DatasetState, **spec: Any) -> None:
+    context.create("Dataset", "flights", DATASET_SPEC | spec)
+    with_store(context, state, conditional_writes=False)
+    context.settle(*KEY)
 
 
-def test_without_conditional_writes_a_commit_waits_for_maintenance_that_runs(world: Fake) -> None:
-    without_conditional_writes(world, scattered(3), maintenance=COMPACT)
-    assert upkeep(world) == ["flights-compact-1"]
-    world.create("Commit", "january", COMMIT_SPEC)
-    world.settle("Commit", "january")
-    assert world.condition("Commit", "january") == ("False", "Waiting")
-    assert "flights-compact-1" in world.message("Commit", "january")
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
-    world.settle(*KEY)
-    world.settle("Commit", "january")
-    assert world.launches[-1].job.job == "january-1"
+def test_without_conditional_writes_a_commit_waits_for_maintenance_that_runs(context: Fake) -> None:
+    without_conditional_writes(context, scattered(3), maintenance=COMPACT)
+    assert upkeep(context) == ["flights-compact-1"]
+    context.create("Commit", "january", COMMIT_SPEC)
+    context.settle("Commit", "january")
+    assert context.condition("Commit", "january") == ("False", "Waiting")
+    assert "flights-compact-1" in context.message("Commit", "january")
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
+    context.settle(*KEY)
+    context.settle("Commit", "january")
+    assert context.launches[-1].job.job == "january-1"
 
 
-def test_without_conditional_writes_maintenance_never_starts_beside_commits(world: Fake) -> None:
-    without_conditional_writes(world, scattered(3), maintenance={})
-    job = with_running_commit(world)
-    world.edit(*KEY, maintenance=COMPACT)
+def test_without_conditional_writes_maintenance_never_starts_beside_commits(context: Fake) -> None:
+    without_conditional_writes(context, scattered(3), maintenance={})
+    job = with_running_commit(context)
+    context.edit(*KEY, maintenance=COMPACT)
     for _ in range(3):
-        world.settle(*KEY)
-        world.pass_time(LONGEST_WAIT)
-    assert upkeep(world) == []
-    world.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
-    world.settle("Commit", "january")
-    world.settle(*KEY)
-    assert upkeep(world) == ["flights-compact-1"]
+        context.settle(*KEY)
+        context.pass_time(LONGEST_WAIT)
+    assert upkeep(context) == []
+    context.job_ends(job, **(committed(4) | {"dataset": scattered(4)}))
+    context.settle("Commit", "january")
+    context.settle(*KEY)
+    assert upkeep(context) == ["flights-compact-1"]
 
 
 QUERY = {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": {"datasetRef": {"name": "flights"}}}
 LANDING = {"name": "landing", "prefix": "landing/", "format": "CSV"}
 
 
-def with_running_compaction(world: Fake, **spec: Any) -> None:
-    without_conditional_writes(world, scattered(3), maintenance=COMPACT, **spec)
-    world.job_runs("flights-compact-1")
-    world.settle(*KEY)
+def with_running_compaction(context: Fake, **spec: Any) -> None:
+    without_conditional_writes(context, scattered(3), maintenance=COMPACT, **spec)
+    context.job_runs("flights-compact-1")
+    context.settle(*KEY)
 
 
-def started(world: Fake) -> set[str]:
-    return {launch.job.job for launch in world.launches}
+def started(context: Fake) -> set[str]:
+    return {launch.job.job for launch in context.launches}
 
 
-def test_without_conditional_writes_a_query_that_becomes_the_dataset_waits_for_maintenance(world: Fake) -> None:
-    with_running_compaction(world)
-    world.create("Query", "top", QUERY)
-    world.create("Query", "report", QUERY | {"result": {"location": {"path": "reports"}}})
+def test_without_conditional_writes_a_query_that_becomes_the_dataset_waits_for_maintenance(context: Fake) -> None:
+    with_running_compaction(context)
+    context.create("Query", "top", QUERY)
+    context.create("Query", "report", QUERY | {"result": {"location": {"path": "reports"}}})
     for name in ("top", "report"):
-        world.settle("Query", name)
-    assert world.condition("Query", "top") == ("False", "Waiting")
-    assert "flights-compact-1" in world.message("Query", "top")
-    assert "report-query-1" in started(world), "which writes nothing of the Dataset"
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
-    world.settle(*KEY)
-    world.settle("Query", "top")
-    assert "top-query-1" in started(world)
+        context.settle("Query", name)
+    assert context.condition("Query", "top") == ("False", "Waiting")
+    assert "flights-compact-1" in context.message("Query", "top")
+    assert "report-query-1" in started(context), "which writes nothing of the Dataset"
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
+    context.settle(*KEY)
+    context.settle("Query", "top")
+    assert "top-query-1" in started(context)
 
 
-def test_without_conditional_writes_a_look_at_a_source_waits_for_maintenance(world: Fake) -> None:
-    with_running_compaction(world)
-    world.edit(*KEY, sources=[LANDING])
+def test_without_conditional_writes_a_look_at_a_source_waits_for_maintenance(context: Fake) -> None:
+    with_running_compaction(context)
+    context.edit(*KEY, sources=[LANDING])
     for _ in range(3):
-        world.settle(*KEY)
-        world.pass_time(timedelta(hours=1))
-    assert "flights-intake-1" not in started(world)
-    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
+        context.settle(*KEY)
+        context.pass_time(timedelta(hours=1))
+    assert "flights-intake-1" not in started(context)
+    context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
     for _ in range(2):
-        world.settle(*KEY)
-    assert "flights-intake-1" in started(world)
+        context.settle(*KEY)
+    assert "flights-intake-1" in started(context)
 
 
-def test_without_conditional_writes_queries_and_commits_of_a_dataset_wait_for_each_other(world: Fake) -> None:
-    without_conditional_writes(world, scattered(3, small=0))
-    world.create("Query", "top", QUERY)
-    world.settle("Query", "top")
-    world.job_runs("top-query-1")
+def test_without_conditional_writes_queries_and_commits_of_a_dataset_wait_for_each_other(context: Fake) -> None:
+    without_conditional_writes(context, scattered(3, small=0))
+    context.create("Query", "top", QUERY)
+    context.settle("Query", "top")
+    context.job_runs("top-query-1")
     for kind, name, spec in (("Commit", "january", COMMIT_SPEC), ("Query", "second", QUERY)):
-        world.create(kind, name, spec)
-        world.settle(kind, name)
-        assert world.condition(kind, name) == ("False", "Waiting")
-        assert "Query 'top'" in world.message(kind, name)
-    world.job_ends("top-query-1", dataset=scattered(4, small=0))
-    world.settle("Query", "top")
-    world.settle("Commit", "january")
-    assert "january-1" in started(world)
-    world.job_runs("january-1")
-    world.settle("Query", "second")
-    assert "Commit 'january'" in world.message("Query", "second")
+        context.create(kind, name, spec)
+        context.settle(kind, name)
+        assert context.condition(kind, name) == ("False", "Waiting")
+        assert "Query 'top'" in context.message(kind, name)
+    context.job_ends("top-query-1", dataset=scattered(4, small=0))
+    context.settle("Query", "top")
+    context.settle("Commit", "january")
+    assert "january-1" in started(context)
+    context.job_runs("january-1")
+    context.settle("Query", "second")
+    assert "Commit 'january'" in context.message("Query", "second")
 
 
-def test_with_conditional_writes_nobody_waits_for_maintenance(world: Fake) -> None:
-    with_dataset(world, scattered(3), maintenance=COMPACT, sources=[LANDING])
-    world.job_ends("flights-intake-1", intake=IntakeOutcome(current_until=world.now.isoformat()), dataset=scattered(3))
-    world.settle(*KEY)
-    world.job_runs("flights-compact-1")
-    world.create("Query", "top", QUERY)
-    world.settle("Query", "top")
-    world.pass_time(timedelta(hours=1))
-    world.settle(*KEY)
-    assert {"top-query-1", "flights-intake-2"} <= started(world)
+def test_with_conditional_writes_nobody_waits_for_maintenance(context: Fake) -> None:
+    with_dataset(context, scattered(3), maintenance=COMPACT, sources=[LANDING])
+    context.job_ends(
+        "flights-intake-1", intake=IntakeOutcome(current_until=context.now.isoformat()), dataset=scattered(3)
+    )
+    context.settle(*KEY)
+    context.job_runs("flights-compact-1")
+    context.create("Query", "top", QUERY)
+    context.settle("Query", "top")
+    context.pass_time(timedelta(hours=1))
+    context.settle(*KEY)
+    assert {"top-query-1", "flights-intake-2"} <= started(context)

@@ -38,12 +38,12 @@ positions = st.integers(0, 100)
 class Upkeep(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.world = Fake(limits=Limits(jobs=2))
+        self.context = Fake(limits=Limits(jobs=2))
         self.version, self.small, self.tags = 1, LEAST, dict[str, int]()
         self.created = 0
-        with_dataset(self.world, self.table())
-        with_running_commit(self.world)
-        self.world.edit(*FLIGHTS, maintenance={"compaction": {"minFiles": LEAST}})
+        with_dataset(self.context, self.table())
+        with_running_commit(self.context)
+        self.context.edit(*FLIGHTS, maintenance={"compaction": {"minFiles": LEAST}})
 
     def table(self, **changes: Any) -> DatasetState:
         health = HealthState(version=self.version, worst_partition_small_files=self.small)
@@ -55,49 +55,49 @@ class Upkeep(RuleBasedStateMachine):
     def somebody_asks(self, kind: str) -> None:
         self.created += 1
         spec = COMMIT_SPEC if kind == "Commit" else {"datasetRef": {"name": "flights"}}
-        self.world.create(kind, f"run{self.created}", spec)
+        self.context.create(kind, f"run{self.created}", spec)
 
     @rule(version=st.integers(1, 4))
     def tags_change(self, version: int) -> None:
-        self.world.edit(*FLIGHTS, tags=[{"name": "audit", "version": min(version, self.version)}])
+        self.context.edit(*FLIGHTS, tags=[{"name": "audit", "version": min(version, self.version)}])
 
     @rule(suspended=st.sampled_from([False, False, False, True]))
     def is_suspended(self, suspended: bool) -> None:
-        self.world.edit(*FLIGHTS, suspend=suspended)
+        self.context.edit(*FLIGHTS, suspend=suspended)
 
     @rule(taken=st.sampled_from([0, 0, 1, 2]))
     def others_take_places(self, taken: int) -> None:
-        self.world.load = Load({Place("other", "pond", maintenance=False): taken})
+        self.context.load = Load({Place("other", "pond", maintenance=False): taken})
 
     # --- what the operator does ---
 
     @rule(position=positions)
     def crashes(self, position: int) -> None:
         """After the status is written, and before anything is done."""
-        keys = sorted(self.world.resources)
+        keys = sorted(self.context.resources)
         key = keys[position % len(keys)]
-        self.world.publish(*key, RECONCILERS[key[0]](self.world.resources[key], self.world))
+        self.context.publish(*key, RECONCILERS[key[0]](self.context.resources[key], self.context))
 
     @rule(position=positions)
     def looks(self, position: int) -> None:
-        keys = sorted(self.world.resources)
+        keys = sorted(self.context.resources)
         self.look(keys[position % len(keys)])
 
     @rule(backwards=st.booleans())
     def looks_at_everything(self, backwards: bool) -> None:
-        for key in sorted(self.world.resources, reverse=backwards):
+        for key in sorted(self.context.resources, reverse=backwards):
             self.look(key)
 
     def look(self, key: tuple[str, str]) -> None:
-        committing, before = self.jobs_of(CommitJob), len(self.world.launches)
-        self.world.reconcile(*key)
-        for launch in self.world.launches[before:]:
+        committing, before = self.jobs_of(CommitJob), len(self.context.launches)
+        self.context.reconcile(*key)
+        for launch in self.context.launches[before:]:
             assert not (committing and isinstance(launch.job, MAINTENANCE)), "maintenance starts beside a commit"
 
     # --- what happens to jobs ---
 
     def alive(self) -> list[str]:
-        return sorted(name for name, view in self.world.jobs.items() if view.phase in ALIVE)
+        return sorted(name for name, view in self.context.jobs.items() if view.phase in ALIVE)
 
     @precondition(lambda self: self.alive())
     @rule(position=positions)
@@ -105,42 +105,42 @@ class Upkeep(RuleBasedStateMachine):
         self.end(self.alive()[position % len(self.alive())])
 
     def end(self, name: str) -> None:
-        job = next(launch.job for launch in self.world.launches if launch.job.job == name)
+        job = next(launch.job for launch in self.context.launches if launch.job.job == name)
         match job:
             case CommitJob():
                 self.version, self.small = self.version + 1, self.small + 1
-                self.world.job_ends(name, **(committed(self.version) | {"dataset": self.table()}))
+                self.context.job_ends(name, **(committed(self.version) | {"dataset": self.table()}))
             case CompactJob():
                 found = self.small >= job.min_files
                 self.version, self.small = self.version + found, 0 if found else self.small
                 done = CompactOutcome(version=self.version if found else None)
-                self.world.job_ends(name, compact=done, dataset=self.table())
+                self.context.job_ends(name, compact=done, dataset=self.table())
             case TagJob():
                 self.version, self.tags = self.version + 1, job.tags
-                self.world.job_ends(name, dataset=self.table())
+                self.context.job_ends(name, dataset=self.table())
             case HealJob():
-                self.world.job_ends(name, dataset=self.table())
+                self.context.job_ends(name, dataset=self.table())
             case InspectJob():
-                self.world.job_ends(name, store=StoreState(conditional_writes=True), datasets=(self.table(),))
+                self.context.job_ends(name, store=StoreState(conditional_writes=True), datasets=(self.table(),))
 
     @precondition(lambda self: self.alive())
     @rule(position=positions, failure=st.sampled_from([FailureClass.RETRY, FailureClass.INFRASTRUCTURE]))
     def a_job_fails(self, position: int, failure: FailureClass) -> None:
-        self.world.job_fails(self.alive()[position % len(self.alive())], failure, "StoreUnavailable")
+        self.context.job_fails(self.alive()[position % len(self.alive())], failure, "StoreUnavailable")
 
     @precondition(lambda self: self.alive())
     @rule(position=positions)
     def a_job_vanishes(self, position: int) -> None:
-        self.world.job_vanishes(self.alive()[position % len(self.alive())])
+        self.context.job_vanishes(self.alive()[position % len(self.alive())])
 
     @rule(seconds=st.integers(1, 30))
     def time_passes(self, seconds: int) -> None:
-        self.world.pass_time(timedelta(seconds=seconds))
+        self.context.pass_time(timedelta(seconds=seconds))
 
     # --- what must hold ---
 
     def jobs_of(self, kinds: Any) -> list[str]:
-        started = {launch.job.job for launch in self.world.launches if isinstance(launch.job, kinds)}
+        started = {launch.job.job for launch in self.context.launches if isinstance(launch.job, kinds)}
         return [name for name in self.alive() if name in started]
 
     @invariant()
@@ -152,24 +152,24 @@ class Upkeep(RuleBasedStateMachine):
         assert len(self.jobs_of(CommitJob)) <= 1
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "context"):
             return
-        self.world.load = Load()
-        self.world.edit(*FLIGHTS, suspend=False)
+        self.context.load = Load()
+        self.context.edit(*FLIGHTS, suspend=False)
         rounds = 0
         while not self.is_done():
             rounds += 1
             assert rounds < 20 + 4 * self.created, "it comes to no end"
-            for key in sorted(self.world.resources):
-                self.world.reconcile(*key)
+            for key in sorted(self.context.resources):
+                self.context.reconcile(*key)
             for name in self.alive():
                 self.end(name)
-            self.world.pass_time(timedelta(minutes=6))
+            self.context.pass_time(timedelta(minutes=6))
 
     def is_done(self) -> bool:
         """All runs have ended, small files and tags are as they should be, and the Dataset knows it."""
-        runs = [run for (kind, _), run in self.world.resources.items() if kind in ("Commit", "Compaction")]
-        dataset = self.world.dataset
+        runs = [run for (kind, _), run in self.context.resources.items() if kind in ("Commit", "Compaction")]
+        dataset = self.context.dataset
         wanted = self.tags if dataset.spec.tags is None else {tag.name: tag.version for tag in dataset.spec.tags}
         return (
             all(run.status.holds("Complete") or run.status.holds("Failed") for run in runs)
@@ -177,7 +177,7 @@ class Upkeep(RuleBasedStateMachine):
             and self.small < LEAST
             and self.tags == wanted
             and dataset.status.version == self.version
-            and self.world.condition(*FLIGHTS) == ("True", "Succeeded")
+            and self.context.condition(*FLIGHTS) == ("True", "Succeeded")
         )
 
 

@@ -20,42 +20,42 @@ CORRUPT = SOUND.model_copy(update={"wrong": 2, "first": FOUND})
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     fake = Fake()
     with_dataset(fake, seen(3))
     return fake
 
 
 @pytest.fixture
-def running(world: Fake) -> Fake:
-    world.create(*KEY, SPEC)
-    world.reconcile(*KEY)
-    world.job_runs(JOB)
-    world.settle(*KEY)
-    return world
+def running(context: Fake) -> Fake:
+    context.create(*KEY, SPEC)
+    context.reconcile(*KEY)
+    context.job_runs(JOB)
+    context.settle(*KEY)
+    return context
 
 
-def verification(world: Fake) -> Verification:
-    found = world.resources[KEY]
+def verification(context: Fake) -> Verification:
+    found = context.resources[KEY]
     assert isinstance(found, Verification)
     return found
 
 
-def verify_jobs(world: Fake) -> list[VerifyJob]:
-    return [launch.job for launch in world.launches if isinstance(launch.job, VerifyJob)]
+def verify_jobs(context: Fake) -> list[VerifyJob]:
+    return [launch.job for launch in context.launches if isinstance(launch.job, VerifyJob)]
 
 
-def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
-    world.create("Engine", "big", {"sparkFrom": "1Mi"})
+def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+    context.create("Engine", "big", {"sparkFrom": "1Mi"})
     bounds = {"since": {"version": 2}, "until": {"block": 9}}
-    world.create(*KEY, SPEC | bounds | {"level": "Physical", "engineRef": {"name": "big"}})
-    world.settle(*KEY)
-    (job,) = verify_jobs(world)
-    assert (job.job, job.uid, job.attempt) == (JOB, verification(world).metadata.uid, 1)
+    context.create(*KEY, SPEC | bounds | {"level": "Physical", "engineRef": {"name": "big"}})
+    context.settle(*KEY)
+    (job,) = verify_jobs(context)
+    assert (job.job, job.uid, job.attempt) == (JOB, verification(context).metadata.uid, 1)
     assert (job.level, job.since_version, job.since_block) == ("Physical", 2, None)
     assert (job.until_version, job.until_block) == (None, 9)
     assert (job.dataset.uuid, job.spark.from_bytes) == ("flights", 2**20)
-    assert world.launches[-1].engine is world.resources["Engine", "big"]
+    assert context.launches[-1].engine is context.resources["Engine", "big"]
 
 
 def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
@@ -110,22 +110,22 @@ def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_final(ru
 
 
 def test_it_waits_for_its_dataset_and_goes_on_by_itself() -> None:
-    world = Fake()
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "DatasetNotFound")
-    with_dataset(world, seen(3))
-    world.settle(*KEY)
-    assert len(verify_jobs(world)) == 1
+    context = Fake()
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "DatasetNotFound")
+    with_dataset(context, seen(3))
+    context.settle(*KEY)
+    assert len(verify_jobs(context)) == 1
 
 
 def test_it_waits_for_the_first_commit_but_not_where_a_head_is_missing() -> None:
-    world = Fake()
-    with_dataset(world, seen(None))
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition(*KEY) == ("False", "Waiting")
-    assert verify_jobs(world) == []
+    context = Fake()
+    with_dataset(context, seen(None))
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "Waiting")
+    assert verify_jobs(context) == []
     other = Fake()
     with_dataset(other, seen(None, problem="HeadMissing: there are records"))
     other.create(*KEY, SPEC)
@@ -134,39 +134,39 @@ def test_it_waits_for_the_first_commit_but_not_where_a_head_is_missing() -> None
 
 
 @pytest.mark.parametrize("who", [KEY, ("Dataset", "flights"), ("ObjectStore", "lake")])
-def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(world: Fake, who: tuple[str, str]) -> None:
-    world.create(*KEY, SPEC)
-    world.edit(*who, suspend=True)
-    world.settle(*who)
-    world.settle(*KEY)
-    assert verify_jobs(world) == []
-    world.edit(*who, suspend=False)
-    world.settle(*who)
-    world.settle(*KEY)
-    assert len(verify_jobs(world)) == 1
+def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(context: Fake, who: tuple[str, str]) -> None:
+    context.create(*KEY, SPEC)
+    context.edit(*who, suspend=True)
+    context.settle(*who)
+    context.settle(*KEY)
+    assert verify_jobs(context) == []
+    context.edit(*who, suspend=False)
+    context.settle(*who)
+    context.settle(*KEY)
+    assert len(verify_jobs(context)) == 1
 
 
-def test_it_waits_for_no_writer_and_no_writer_for_it(world: Fake) -> None:
-    with_running_commit(world)
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert len(verify_jobs(world)) == 1
+def test_it_waits_for_no_writer_and_no_writer_for_it(context: Fake) -> None:
+    with_running_commit(context)
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert len(verify_jobs(context)) == 1
 
 
 def test_a_dataset_that_is_corrupt_can_be_verified() -> None:
-    world = Fake()
-    with_dataset(world, seen(3, corrupt="a.parquet is lost"))
-    world.create(*KEY, SPEC)
-    world.settle(*KEY)
-    assert world.condition("Dataset", "flights") == ("False", "Corrupt")
-    assert len(verify_jobs(world)) == 1
+    context = Fake()
+    with_dataset(context, seen(3, corrupt="a.parquet is lost"))
+    context.create(*KEY, SPEC)
+    context.settle(*KEY)
+    assert context.condition("Dataset", "flights") == ("False", "Corrupt")
+    assert len(verify_jobs(context)) == 1
 
 
-def test_inputs_are_verified_along_and_the_one_that_is_not_sound_is_named(world: Fake) -> None:
-    world.create(*KEY, SPEC | {"recursive": True})
-    world.reconcile(*KEY)
-    assert verify_jobs(world)[0].recursive
-    world.job_ends(JOB, verify=CORRUPT.model_copy(update={"datasets": 3, "dataset": "planes"}))
-    world.settle(*KEY)
-    status = verification(world).status
+def test_inputs_are_verified_along_and_the_one_that_is_not_sound_is_named(context: Fake) -> None:
+    context.create(*KEY, SPEC | {"recursive": True})
+    context.reconcile(*KEY)
+    assert verify_jobs(context)[0].recursive
+    context.job_ends(JOB, verify=CORRUPT.model_copy(update={"datasets": 3, "dataset": "planes"}))
+    context.settle(*KEY)
+    status = verification(context).status
     assert (status.verdict, status.datasets, status.dataset) == ("Corrupt", 3, "planes")

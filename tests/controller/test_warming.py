@@ -25,68 +25,68 @@ CREDENTIALS = {"credentialsSecretRef": {"name": "keys"}}
 
 
 @pytest.fixture
-def world() -> Fake:
+def context() -> Fake:
     """An engine with two waiting drivers for the one store of its datasets."""
-    world = Fake()
-    world.drivers = {}
-    world.create("Engine", "default", {"warm": {"min": 2, "max": 4, "idleTimeout": "10m"}})
-    world.create("ObjectStore", "lake", STORE_SPEC)
-    world.create("ObjectStore", "unused", {"url": "s3://bucket/unused"})
-    world.create("Dataset", "flights", DATASET_SPEC)
-    return world
+    context = Fake()
+    context.drivers = {}
+    context.create("Engine", "default", {"warm": {"min": 2, "max": 4, "idleTimeout": "10m"}})
+    context.create("ObjectStore", "lake", STORE_SPEC)
+    context.create("ObjectStore", "unused", {"url": "s3://bucket/unused"})
+    context.create("Dataset", "flights", DATASET_SPEC)
+    return context
 
 
-def settle(world: Fake) -> None:
+def settle(context: Fake) -> None:
     """Until all is as it should be, and every driver is ready."""
-    world.settle("Engine", "default")
-    assert world.drivers is not None
-    world.drivers = {name: replace(driver, phase="Ready") for name, driver in world.drivers.items()}
-    world.settle("Engine", "default")
+    context.settle("Engine", "default")
+    assert context.drivers is not None
+    context.drivers = {name: replace(driver, phase="Ready") for name, driver in context.drivers.items()}
+    context.settle("Engine", "default")
 
 
-def names(world: Fake) -> list[str]:
-    assert world.drivers is not None
-    return sorted(world.drivers)
+def names(context: Fake) -> list[str]:
+    assert context.drivers is not None
+    return sorted(context.drivers)
 
 
-def take(world: Fake, name: str) -> None:
+def take(context: Fake, name: str) -> None:
     """A driver is given a job."""
-    assert world.drivers is not None
-    world.asked.setdefault(world.drivers.pop(name).key, []).append(world.now)
+    assert context.drivers is not None
+    context.asked.setdefault(context.drivers.pop(name).key, []).append(context.now)
 
 
-def test_drivers_wait_where_datasets_of_the_engine_are(world: Fake) -> None:
-    settle(world)
-    assert names(world) == ["default-warm-1", "default-warm-2"]
-    assert world.engine.status.warm is not None
-    assert world.engine.status.warm.model_dump() == {"ready": 2, "starting": 0, "failed": 0, "last": 2}
-    world.create("Dataset", "others", {"storeRef": {"name": "unused"}, "engineRef": {"name": "big"}})
-    settle(world)
-    assert len(names(world)) == 2
-    world.create("Dataset", "ours", {"storeRef": {"name": "unused"}})
-    settle(world)
-    assert len(names(world)) == 4
-    world.edit("ObjectStore", "unused", suspend=True)
-    settle(world)
-    assert names(world) == ["default-warm-1", "default-warm-2"]
+def test_drivers_wait_where_datasets_of_the_engine_are(context: Fake) -> None:
+    settle(context)
+    assert names(context) == ["default-warm-1", "default-warm-2"]
+    assert context.engine.status.warm is not None
+    assert context.engine.status.warm.model_dump() == {"ready": 2, "starting": 0, "failed": 0, "last": 2}
+    context.create("Dataset", "others", {"storeRef": {"name": "unused"}, "engineRef": {"name": "big"}})
+    settle(context)
+    assert len(names(context)) == 2
+    context.create("Dataset", "ours", {"storeRef": {"name": "unused"}})
+    settle(context)
+    assert len(names(context)) == 4
+    context.edit("ObjectStore", "unused", suspend=True)
+    settle(context)
+    assert names(context) == ["default-warm-1", "default-warm-2"]
 
 
-def test_what_is_taken_is_replaced_and_a_burst_is_remembered(world: Fake) -> None:
-    settle(world)
-    take(world, "default-warm-1")
-    settle(world)
-    assert names(world) == ["default-warm-2", "default-warm-3"]
+def test_what_is_taken_is_replaced_and_a_burst_is_remembered(context: Fake) -> None:
+    settle(context)
+    take(context, "default-warm-1")
+    settle(context)
+    assert names(context) == ["default-warm-2", "default-warm-3"]
     for number in (2, 3):
-        take(world, f"default-warm-{number}")
-    settle(world)
-    assert len(names(world)) == 3, "three jobs came within a minute"
-    for name in names(world):
-        take(world, name)
-    settle(world)
-    assert len(names(world)) == 4, "six jobs came, and four may wait"
-    world.pass_time(10 * MINUTE)
-    settle(world)
-    assert names(world) == ["default-warm-11", "default-warm-12"], "fresh ones, and no more than at least"
+        take(context, f"default-warm-{number}")
+    settle(context)
+    assert len(names(context)) == 3, "three jobs came within a minute"
+    for name in names(context):
+        take(context, name)
+    settle(context)
+    assert len(names(context)) == 4, "six jobs came, and four may wait"
+    context.pass_time(10 * MINUTE)
+    settle(context)
+    assert names(context) == ["default-warm-11", "default-warm-12"], "fresh ones, and no more than at least"
 
 
 @pytest.mark.parametrize(
@@ -100,41 +100,41 @@ def test_what_is_taken_is_replaced_and_a_burst_is_remembered(world: Fake) -> Non
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_an_edit_of_the_engine_drains_its_drivers(world: Fake, change: dict[str, Any]) -> None:
-    settle(world)
-    world.edit("Engine", "default", **change)
-    settle(world)
-    assert names(world) == ["default-warm-3", "default-warm-4"]
+def test_an_edit_of_the_engine_drains_its_drivers(context: Fake, change: dict[str, Any]) -> None:
+    settle(context)
+    context.edit("Engine", "default", **change)
+    settle(context)
+    assert names(context) == ["default-warm-3", "default-warm-4"]
 
 
-def test_what_does_not_concern_drivers_leaves_them(world: Fake) -> None:
-    settle(world)
-    world.edit("Engine", "default", retry={"limit": 1}, sparkFrom="1Gi", warm={"min": 1, "max": 1})
-    settle(world)
-    assert names(world) == ["default-warm-2"], "the one that waited longest is let go"
-    world.edit("Engine", "default", warm=None)
-    settle(world)
-    assert names(world) == []
-    assert world.engine.status.warm is None
+def test_what_does_not_concern_drivers_leaves_them(context: Fake) -> None:
+    settle(context)
+    context.edit("Engine", "default", retry={"limit": 1}, sparkFrom="1Gi", warm={"min": 1, "max": 1})
+    settle(context)
+    assert names(context) == ["default-warm-2"], "the one that waited longest is let go"
+    context.edit("Engine", "default", warm=None)
+    settle(context)
+    assert names(context) == []
+    assert context.engine.status.warm is None
 
 
-def test_none_waits_beside_other_containers(world: Fake) -> None:
+def test_none_waits_beside_other_containers(context: Fake) -> None:
     sidecar = {"spec": {"containers": [{"name": "proxy", "image": "envoy"}]}}
-    world.edit("Engine", "default", podTemplate={"driver": sidecar})
-    settle(world)
-    assert names(world) == []
-    assert "other containers" in world.message("Engine", "default")
+    context.edit("Engine", "default", podTemplate={"driver": sidecar})
+    settle(context)
+    assert names(context) == []
+    assert "other containers" in context.message("Engine", "default")
 
 
-def test_where_there_are_no_pools_nothing_is_started(world: Fake) -> None:
-    world.drivers = None
-    world.settle("Engine", "default")
-    assert world.engine.status.warm is None
+def test_where_there_are_no_pools_nothing_is_started(context: Fake) -> None:
+    context.drivers = None
+    context.settle("Engine", "default")
+    assert context.engine.status.warm is None
 
 
-def test_more_at_least_than_at_most_is_refused(world: Fake) -> None:
+def test_more_at_least_than_at_most_is_refused(context: Fake) -> None:
     with pytest.raises(InvalidResource, match="exchange them"):
-        world.create("Engine", "odd", {"warm": {"min": 2, "max": 1}})
+        context.create("Engine", "odd", {"warm": {"min": 2, "max": 1}})
 
 
 # --- one key -------------------------------------------------------------------------------------------------------
@@ -195,40 +195,40 @@ def test_the_busiest_minute(seconds: Sequence[int], most: int) -> None:
 # --- which jobs ----------------------------------------------------------------------------------------------------
 
 
-def launch(world: Fake, engine: str | None = "default", *stores: str) -> LaunchJob:
-    found = {name: world.get(ObjectStore, "team", name) for name in ("lake", *stores)}
+def launch(context: Fake, engine: str | None = "default", *stores: str) -> LaunchJob:
+    found = {name: context.get(ObjectStore, "team", name) for name in ("lake", *stores)}
     assert all(found.values())
-    lake = world.store
+    lake = context.store
     dataset = DatasetRef(uuid="flights", claim=Claim(owner="c/team/flights", incarnation="u"))
     job = CommitJob(job="january-1", uid="u", store=store_ref(lake), dataset=dataset, commit_id="january", digest="d")
-    given = world.get(Engine, "team", engine) if engine else None
+    given = context.get(Engine, "team", engine) if engine else None
     return launch_job(job, lake, given, *(store for store in found.values() if store is not None))
 
 
-def test_a_driver_takes_what_it_mounts_everything_for(world: Fake) -> None:
-    settle(world)
-    assert world.drivers is not None
-    fitting = launch(world)
-    assert {key_of(fitting, world.settings)} == {driver.key for driver in world.drivers.values()}
+def test_a_driver_takes_what_it_mounts_everything_for(context: Fake) -> None:
+    settle(context)
+    assert context.drivers is not None
+    fitting = launch(context)
+    assert {key_of(fitting, context.settings)} == {driver.key for driver in context.drivers.values()}
     assert fitting.job.store.name == "lake"
     dataset = fitting.job.dataset if isinstance(fitting.job, CommitJob) else None
     assert dataset is not None
     upkeep = CompactJob(job="c-1", uid="u", store=fitting.job.store, dataset=dataset, commit_id="c", digest="d")
     for other in (
-        launch(world, None),
+        launch(context, None),
         replace(fitting, job=upkeep),
         replace(fitting, mounts={"/var/run/identity": "key"}),
         replace(fitting, secrets={"lake": "keys", "landing": "other-keys"}),
         replace(fitting, volumes={"landing": "claim"}),
     ):
-        assert key_of(other, world.settings) is None
+        assert key_of(other, context.settings) is None
 
 
-def test_other_secrets_are_another_key(world: Fake) -> None:
-    before = key_of(launch(world), world.settings)
+def test_other_secrets_are_another_key(context: Fake) -> None:
+    before = key_of(launch(context), context.settings)
     keys = {before}
     for change in (CREDENTIALS, {"credentialsSecretRef": {"name": "others"}}, {"keysSecretRef": {"name": "more"}}):
-        world.edit("ObjectStore", "lake", **change)
-        keys.add(key_of(launch(world), world.settings))
-    keys.add(key_of(launch(world), replace(world.settings, default_image="image:2")))
+        context.edit("ObjectStore", "lake", **change)
+        keys.add(key_of(launch(context), context.settings))
+    keys.add(key_of(launch(context), replace(context.settings, default_image="image:2")))
     assert len(keys) == 5

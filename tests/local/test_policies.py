@@ -11,7 +11,7 @@ from kubothek.api.gcpolicy import GCPolicy
 from kubothek.controller.context import Settings
 from kubothek.controller.kinds import gcpolicy
 from kubothek.local.apply import Applied, apply, save, states_of
-from kubothek.local.context import LocalWorld, Objects
+from kubothek.local.context import LocalContext, Objects
 from kubothek.local.loop import CLUSTER_ID
 from kubothek.local.manifests import Key, load
 from tests.local.manifests import STORE, write
@@ -35,8 +35,10 @@ def run(directory: Path, now: datetime, cron: str = "30 2 * * *") -> GCPolicy:
     applied = apply(manifests, states_of(manifests, directory), now)
     found = applied.resources[NIGHTLY]
     assert isinstance(found, GCPolicy)
-    world = LocalWorld(Objects(applied.resources), Settings(cluster_id=CLUSTER_ID), now, lambda namespace, name: None)
-    status = type(found.status).model_validate(gcpolicy.reconcile(found, world).status)
+    context = LocalContext(
+        Objects(applied.resources), Settings(cluster_id=CLUSTER_ID), now, lambda namespace, name: None
+    )
+    status = type(found.status).model_validate(gcpolicy.reconcile(found, context).status)
     ended = found.model_copy(update={"status": status})
     save(Applied({**applied.resources, NIGHTLY: ended}, applied.states, {}, ()))
     return ended

@@ -17,7 +17,7 @@ from kubothek.api.kinds import InvalidResource
 from kubothek.api.meta import API_VERSION
 from kubothek.cluster.actuator import Performer
 from kubothek.cluster.api import CONFLICT, Api, ApiError, ApiUnavailable, Object
-from kubothek.cluster.cache.state import ClusterState, ClusterWorld
+from kubothek.cluster.cache.state import ClusterContext, ClusterState
 from kubothek.cluster.event_handlers import Observer
 from kubothek.cluster.launch import Launcher
 from kubothek.cluster.pod_status import outcome
@@ -88,9 +88,9 @@ class Controller:
                 (self.state.places.withdraw if failed else self.state.places.answered)(key)
                 self.observer.wake_waiting()
 
-    def world(self) -> ClusterWorld:
+    def context(self) -> ClusterContext:
         """Return the observed state as reconcilers read it now."""
-        return ClusterWorld(self.state, self._settings, self.clock())
+        return ClusterContext(self.state, self._settings, self.clock())
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile one resource once. Return the seconds until the next reconciliation, or None."""
@@ -99,11 +99,11 @@ class Controller:
         obj, resource = cache.get(key.namespace, key.name), cache.model(key.namespace, key.name)
         if obj is None or resource is None:
             return None
-        world = self.world()
+        context = self.context()
         if isinstance(resource, InvalidResource):
-            decided = invalid.reconcile(obj, resource, world.now)
+            decided = invalid.reconcile(obj, resource, context.now)
         else:
-            decided = self._reconcilers[key.kind](resource, world)
+            decided = self._reconcilers[key.kind](resource, context)
         with self.state.places.decided(key, decided.actions):
             # The decision alone may let others proceed, long before its actions are done. A launch that fails may do
             # so too: `work` wakes them at the end.

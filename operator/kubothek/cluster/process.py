@@ -53,7 +53,7 @@ async def _run(config: OperatorConfig) -> None:
                 ready=lambda: bool(working) and watch.ready,
             ),
             metrics(config.metrics_port, partial(exposition, controller, config.metrics_objects)) as metrics_port,
-            webhook(api, config.webhook, lambda: controller.world() if watch.ready else None)
+            webhook(api, config.webhook, lambda: controller.context() if watch.ready else None)
             if config.webhook is not None
             else nullcontext(),
         ):

@@ -1,1 +1,1 @@
-"""Every decision of the operator: ``reconcile(resource, world) -> Outcome``."""
+"""Every decision of the operator: ``reconcile(resource, context) -> Outcome``."""

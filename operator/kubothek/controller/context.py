@@ -1,7 +1,7 @@
 """The input and the output of a reconciler.
 
-A reconciler is a pure function ``reconcile(resource, world) -> Outcome``. It reads a :class:`World`, a snapshot that
-needs no I/O, and returns the status to publish and the actions to take. A runtime (a cluster, or a directory of
+A reconciler is a pure function ``reconcile(resource, context) -> Outcome``. It reads a :class:`Context`, a snapshot
+that needs no I/O, and returns the status to publish and the actions to take. A runtime (a cluster, or a directory of
 manifests on one machine) builds the snapshot, writes the status **first** and then performs the actions. So the status
 announces each action before it happens (write-ahead): an attempt number is in the status before its pod exists. Actions
 are idempotent by name: performing one twice has the effect of performing it once.
@@ -292,7 +292,7 @@ class Lookup(Protocol):
         """Return the bounds that the namespace's ResourceQuotas and LimitRanges set."""
 
 
-class World(Lookup, Protocol):
+class Context(Lookup, Protocol):
     """Consistent snapshot of everything around a resource. Reading it costs no I/O."""
 
     @property

@@ -14,7 +14,7 @@ from typing import Final
 from kubothek.api.dataset import Dataset, DatasetStatus
 from kubothek.api.ledger import LedgerState
 from kubothek.api.transforms import LedgerInput, Lineage, is_identity
-from kubothek.controller.context import Lookup, World
+from kubothek.controller.context import Context, Lookup
 
 Extent = tuple[int, bool]
 """Known extent of a ledger: the offset of the last record, and whether it reaches up to the ledger's last block."""
@@ -73,20 +73,20 @@ class Ledgers:
     Results are cached, because many paths of a graph can lead to one ledger.
     """
 
-    def __init__(self, world: World, namespace: str) -> None:
-        self.now = world.now
-        self._world = world
+    def __init__(self, context: Context, namespace: str) -> None:
+        self.now = context.now
+        self._context = context
         self._namespace = namespace
         self._ancestors: dict[str, dict[str, int]] = {}
         self._extents: dict[tuple[str, str], Extent] = {}
 
     def find(self, reference: str) -> Dataset | None:
         """Return the Dataset that an input names, by name or identity."""
-        return find_input(reference, self._namespace, self._world)
+        return find_input(reference, self._namespace, self._context)
 
     def cycle(self, dataset: Dataset) -> tuple[str, ...] | None:
         """Return the path, by names, from a Dataset through its inputs back to itself, or None if there is no cycle."""
-        return own_cycle(dataset, self._world)
+        return own_cycle(dataset, self._context)
 
     def inputs(self, dataset: Dataset) -> list[Dataset]:
         """Return the inputs that exist."""
@@ -110,7 +110,7 @@ class Ledgers:
             return None
         above = self.ancestors(dataset)
         roots = (name for name in above if not self._is_derived(name))
-        readers = self._world.dependency_graph.readers(self._namespace, dataset.name, identity(dataset))
+        readers = self._context.dependency_graph.readers(self._namespace, dataset.name, identity(dataset))
         consumers = nsmallest(_MOST, (name for name in readers if self.find(name) is not None))
         if not above and not consumers:
             return None

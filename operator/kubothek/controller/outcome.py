@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from kubothek.api.conditions import State, conditions_of, state_of
 from kubothek.api.meta import Resource, Status
-from kubothek.controller.context import Action, Event, Outcome, World
+from kubothek.controller.context import Action, Context, Event, Outcome
 
 
 def conclude(
     resource: Resource,
-    world: World,
+    context: Context,
     state: State,
     status: Status | None = None,
     *,
@@ -24,7 +24,7 @@ def conclude(
 
     A transition (another Ready status or reason than before) emits one event.
     """
-    generation, conditions = conditions_of(state, resource.status, resource.metadata.generation, world.now)
+    generation, conditions = conditions_of(state, resource.status, resource.metadata.generation, context.now)
     published = (status or resource.status).model_copy(
         update={"observed_generation": generation, "conditions": conditions}
     )

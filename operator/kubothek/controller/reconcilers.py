@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from kubothek.controller.context import Outcome, World
+from kubothek.controller.context import Context, Outcome
 from kubothek.controller.kinds import (
     commit,
     compaction,
@@ -21,7 +21,7 @@ from kubothek.controller.kinds import (
     verification,
 )
 
-Reconciler: TypeAlias = Callable[[Any, World], Outcome]
+Reconciler: TypeAlias = Callable[[Any, Context], Outcome]
 
 RECONCILERS: Final[Mapping[str, Reconciler]] = {
     "ObjectStore": objectstore.reconcile,

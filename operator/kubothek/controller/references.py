@@ -23,7 +23,7 @@ from kubothek.api.profiles import capped, inherited, layered, said
 from kubothek.api.sizes import Sizes
 from kubothek.api.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
 from kubothek.api.values import Reference, parse_quantity
-from kubothek.controller.context import LaunchJob, Lookup, Settings, World
+from kubothek.controller.context import Context, LaunchJob, Lookup, Settings
 from kubothek.controller.pod_templates import denied
 
 PATIENCE = timedelta(minutes=5)
@@ -51,14 +51,14 @@ class Blocked:
     again: timedelta | None = None
 
 
-def missing(kind: str, name: str, asker: Resource, world: World) -> Blocked:
+def missing(kind: str, name: str, asker: Resource, context: Context) -> Blocked:
     """Return the state of a resource that refers to a missing one."""
     reason = f"{kind}NotFound"
     message = (
         f"there is no valid {kind} {name!r} in namespace {asker.namespace!r}: create it, or correct it if it is Stalled"
     )
-    since = asker.metadata.creation_timestamp or world.now
-    left = since + PATIENCE - world.now
+    since = asker.metadata.creation_timestamp or context.now
+    left = since + PATIENCE - context.now
     if left > timedelta(0):
         return Blocked(waiting(reason, message), left + timedelta(seconds=1))
     return Blocked(stalled(reason, message))
@@ -73,33 +73,33 @@ def not_ready(other: Resource) -> Blocked:
     )
 
 
-def find_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
+def find_store(name: str, asker: Resource, context: Context) -> ObjectStore | Blocked:
     """Return the ObjectStore of this name, ready or not."""
-    store = world.get(ObjectStore, asker.namespace, name)
-    return missing("ObjectStore", name, asker, world) if store is None else store
+    store = context.get(ObjectStore, asker.namespace, name)
+    return missing("ObjectStore", name, asker, context) if store is None else store
 
 
-def usable_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
+def usable_store(name: str, asker: Resource, context: Context) -> ObjectStore | Blocked:
     """Return the ObjectStore of this name, if jobs can be started on it."""
-    store = find_store(name, asker, world)
+    store = find_store(name, asker, context)
     if isinstance(store, Blocked):
         return store
     return _usable(store, suspended=store.spec.suspend, fit=store.ready)
 
 
-def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocked:
+def usable_dataset(name: str, asker: Resource, context: Context) -> Dataset | Blocked:
     """Return the Dataset of this name, if jobs can be started on it."""
-    dataset = world.get(Dataset, asker.namespace, name)
+    dataset = context.get(Dataset, asker.namespace, name)
     if dataset is None:
-        return missing("Dataset", name, asker, world)
+        return missing("Dataset", name, asker, context)
     return _usable(dataset, suspended=dataset.spec.suspend, fit=dataset.writable)
 
 
-def usable_cube(name: str, asker: Resource, world: World) -> Cube | Blocked:
+def usable_cube(name: str, asker: Resource, context: Context) -> Cube | Blocked:
     """Return the Cube of this name, if jobs can be started on it."""
-    cube = world.get(Cube, asker.namespace, name)
+    cube = context.get(Cube, asker.namespace, name)
     if cube is None:
-        return missing("Cube", name, asker, world)
+        return missing("Cube", name, asker, context)
     return _usable(cube, suspended=cube.spec.suspend, fit=cube.writable)
 
 
@@ -121,25 +121,25 @@ def _usable(resource: K, *, suspended: bool, fit: bool) -> K | Blocked:
     return resource if fit else not_ready(resource)
 
 
-def find_engine(references: Iterable[Reference | None], asker: Resource, world: World) -> Engine | Blocked | None:
+def find_engine(references: Iterable[Reference | None], asker: Resource, context: Context) -> Engine | Blocked | None:
     """Return the Engine for the jobs of ``asker``, from layers: the operator's defaults, the Engine ``default``, the
     first named Engine, and the sizes of ``asker`` itself. Later layers override earlier ones. None: the operator's
     defaults.
     """
     named = next((reference.name for reference in references if reference is not None), None)
-    chosen = world.get(Engine, asker.namespace, DEFAULT_ENGINE if named is None else named)
+    chosen = context.get(Engine, asker.namespace, DEFAULT_ENGINE if named is None else named)
     if named is not None and chosen is None:
-        return missing("Engine", named, asker, world)
+        return missing("Engine", named, asker, context)
     size: Sizes | None = getattr(asker.spec, "size", None)
-    engines = [] if chosen is None else layers_of(chosen, world)
+    engines = [] if chosen is None else layers_of(chosen, context)
     for engine in engines:
         wrong = next(denied(engine), None)
         if wrong is not None:
             return Blocked(stalled(wrong.reason, f"Engine {engine.name!r}: {wrong}"))
-    alone = size is None and not world.settings.engine_defaults and world.settings.engine_limits == Sizes()
+    alone = size is None and not context.settings.engine_defaults and context.settings.engine_limits == Sizes()
     if alone and len(engines) < 2:
         return chosen
-    spec = _profile(tuple(map(_Same, (*engines, world.settings))), _Same(size) if size else None)
+    spec = _profile(tuple(map(_Same, (*engines, context.settings))), _Same(size) if size else None)
     if chosen is not None:
         return chosen.model_copy(update={"spec": spec})
     return Engine(metadata=ObjectMeta(name=DEFAULT_ENGINE, namespace=asker.namespace), spec=spec)

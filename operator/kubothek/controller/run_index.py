@@ -79,7 +79,7 @@ class RunIndex:
 
 
 class Runs(Protocol):
-    """Lookup of runs: the part of :class:`~kubothek.controller.context.World` that this index needs."""
+    """Lookup of runs: the part of :class:`~kubothek.controller.context.Context` that this index needs."""
 
     @property
     def run_index(self) -> RunIndex: ...

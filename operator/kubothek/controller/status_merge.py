@@ -21,7 +21,7 @@ from kubothek.api.skipping import SkippingStatus
 from kubothek.api.sources import Intake
 from kubothek.api.sync import Sync
 from kubothek.api.values import percent, render_bytes
-from kubothek.controller.context import World
+from kubothek.controller.context import Context
 from kubothek.controller.run_index import completed
 from kubothek.controller.scheduling.attempts import job_name
 
@@ -70,7 +70,7 @@ def skipping_status(state: DatasetState) -> SkippingStatus | None:
     return SkippingStatus.model_validate(found.model_dump() | {"coverage": coverage})
 
 
-def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus:
+def project(dataset: Dataset, store: ObjectStore, context: Context) -> DatasetStatus:
     """Return the status with the newest observed state.
 
     An inspection is authoritative for the moment at which it began, even if its version is lower than the known one: a
@@ -78,11 +78,11 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
     version is the newest.
     """
     status = dataset.status
-    for began, seen in _answers(dataset, store, world):
+    for began, seen in _answers(dataset, store, context):
         if _is_news(status, began, seen.digest):
             status = examined(status, seen, inspected_time=began, inspected_digest=seen.digest)
     since = _since(dataset, status.inspected_time)
-    left = chain(_left_by_runs(dataset, since, world), _left_by_chores(dataset, since, world))
+    left = chain(_left_by_runs(dataset, since, context), _left_by_chores(dataset, since, context))
     version, table = max(left, key=itemgetter(0), default=(0, None))
     if table is not None and version > (status.version or 0):
         status = with_table(status, table, problem=None, deleted=False)
@@ -106,15 +106,15 @@ def with_table(status: DatasetStatus, table: TableState, **changes: Any) -> Data
     return status.model_copy(update=fields | known | changes)
 
 
-def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tuple[datetime, DatasetState]]:
+def _answers(dataset: Dataset, store: ObjectStore, context: Context) -> Iterator[tuple[datetime, DatasetState]]:
     """Yield what the last two inspections reported of the dataset, older first, with their start times."""
-    for began, result in _inspections(dataset, store, world):
+    for began, result in _inspections(dataset, store, context):
         for state in result.datasets:
             if state.uuid == dataset.uuid:
                 yield began, state
 
 
-def _inspections(asker: Dataset | Cube, store: ObjectStore, world: World) -> Iterator[tuple[datetime, JobResult]]:
+def _inspections(asker: Dataset | Cube, store: ObjectStore, context: Context) -> Iterator[tuple[datetime, JobResult]]:
     """Yield the last two inspections that knew of the resource, older first, with their start times."""
     inspection = store.status.last_inspection
     if inspection is None:
@@ -124,7 +124,7 @@ def _inspections(asker: Dataset | Cube, store: ObjectStore, world: World) -> Ite
         (inspection.attempt, inspection.started),
     )
     for number, began in begins:
-        view = world.job(asker.namespace, job_name(f"{store.name}-inspect", number)) if began else None
+        view = context.job(asker.namespace, job_name(f"{store.name}-inspect", number)) if began else None
         if began is None or view is None or view.result is None or view.owner_uid not in ("", store.metadata.uid):
             continue
         if _asked_for(asker, began):
@@ -142,19 +142,21 @@ def _asked_for(asker: Dataset | Cube, began: datetime) -> bool:
     return created is None or created.replace(microsecond=0) <= began
 
 
-def _left_by_runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[tuple[int, TableState]]:
+def _left_by_runs(dataset: Dataset, since: datetime | None, context: Context) -> Iterator[tuple[int, TableState]]:
     """Yield version and state in which each run left the Dataset since then."""
-    for run in _runs(dataset, since, world):
+    for run in _runs(dataset, since, context):
         table, ended = _left(run, dataset), _ended(run)
         if table is not None and table.version is not None and _is_since(since, ended):
             yield table.version, table
 
 
-def _left_by_chores(dataset: Dataset, since: datetime | None, world: World) -> Iterator[tuple[int, TableState]]:
+def _left_by_chores(dataset: Dataset, since: datetime | None, context: Context) -> Iterator[tuple[int, TableState]]:
     """Yield version and state in which each of the Dataset's own jobs left it since then."""
     for verb, field in _OWN_JOBS.items():
         task_run: TaskRun | Intake | None = getattr(dataset.status, field)
-        view = world.job(dataset.namespace, job_name(f"{dataset.name}-{verb}", task_run.attempt)) if task_run else None
+        view = (
+            context.job(dataset.namespace, job_name(f"{dataset.name}-{verb}", task_run.attempt)) if task_run else None
+        )
         if view is None or view.result is None or view.owner_uid not in ("", dataset.metadata.uid):
             continue
         seen = view.result.dataset
@@ -166,15 +168,15 @@ def _is_since(since: datetime | None, ended: datetime | None) -> bool:
     return ended is not None and (since is None or ended >= since)
 
 
-def _runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[Run]:
+def _runs(dataset: Dataset, since: datetime | None, context: Context) -> Iterator[Run]:
     """Yield the runs that may have changed the dataset since then."""
     namespace, subject = dataset.namespace, ("Dataset", dataset.name)
-    yield from completed(Commit, namespace, subject, since, world)
+    yield from completed(Commit, namespace, subject, since, context)
     if dataset.cube is not None:
-        yield from completed(Commit, namespace, ("Cube", dataset.cube), since, world)
-    yield from completed(Query, namespace, subject, since, world)
-    yield from completed(Compaction, namespace, subject, since, world)
-    yield from world.list(Sync, namespace)
+        yield from completed(Commit, namespace, ("Cube", dataset.cube), since, context)
+    yield from completed(Query, namespace, subject, since, context)
+    yield from completed(Compaction, namespace, subject, since, context)
+    yield from context.list(Sync, namespace)
 
 
 def _left(run: Run, dataset: Dataset) -> TableState | None:
@@ -222,17 +224,17 @@ def cube_state(state: jobs.CubeState) -> CubeState:
     )
 
 
-def project_cube(cube: Cube, store: ObjectStore, world: World) -> CubeStatus:
+def project_cube(cube: Cube, store: ObjectStore, context: Context) -> CubeStatus:
     """Return the status with the newest observed state of the cube; as :func:`project` for a Dataset."""
     status = cube.status
-    for began, result in _inspections(cube, store, world):
+    for began, result in _inspections(cube, store, context):
         seen = next((state for state in result.cubes if state.prefix == cube.prefix), None)
         if seen is not None and _is_news(status, began, seen.digest):
             changes = {"problem": seen.problem, "inspected_time": began, "inspected_digest": seen.digest}
             status = _with_cube(status, cube_state(seen), **changes)
     best: CubeState | None = None
     since = _since(cube, status.inspected_time)
-    for commit in completed(Commit, cube.namespace, ("Cube", cube.name), since, world):
+    for commit in completed(Commit, cube.namespace, ("Cube", cube.name), since, context):
         left = commit.status.cube
         newest = best.version if best is not None else status.version
         if left is not None and (left.version or 0) > (newest or 0):

@@ -186,8 +186,8 @@ def _references(resource: Resource) -> Iterable[Key]:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalWorld:
-    """A :class:`~kubothek.controller.context.World`, consistent because resources change only on its thread."""
+class LocalContext:
+    """A :class:`~kubothek.controller.context.Context`, consistent because resources change only on its thread."""
 
     objects: Objects
     settings: Settings

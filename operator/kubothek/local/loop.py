@@ -36,7 +36,7 @@ from kubothek.controller.kinds.members import refusal_key
 from kubothek.controller.reconcilers import RECONCILERS
 from kubothek.local.apply import Applied, requested
 from kubothek.local.attempt import Attempt
-from kubothek.local.context import LocalWorld, Objects
+from kubothek.local.context import LocalContext, Objects
 from kubothek.local.errors import LocalError
 from kubothek.local.manifests import Key, key_of
 from kubothek.local.state import admit
@@ -120,8 +120,8 @@ class ControlLoop(ABC):
 
     def _decide(self, resource: Resource, now: datetime) -> Outcome:
         key = self._looking = key_of(resource)
-        world = LocalWorld(self.objects, self._settings, now, self._view, self._refusals)
-        return RECONCILERS[key.kind](resource, world)
+        context = LocalContext(self.objects, self._settings, now, self._view, self._refusals)
+        return RECONCILERS[key.kind](resource, context)
 
     def _attempt(self, looking: Key, namespace: str, job: str) -> Attempt | None:
         state = self._states.get(looking)

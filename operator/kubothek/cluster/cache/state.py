@@ -1,4 +1,4 @@
-"""The observed state, and the :class:`~kubothek.controller.context.World` through which reconcilers read it."""
+"""The observed state, and the :class:`~kubothek.controller.context.Context` through which reconcilers read it."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterWorld:
-    """A :class:`~kubothek.controller.context.World` over the state at one moment.
+class ClusterContext:
+    """A :class:`~kubothek.controller.context.Context` over the state at one moment.
 
     It is a snapshot because a reconciler never yields to the event loop, and the state changes only there.
     """

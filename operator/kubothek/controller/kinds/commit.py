@@ -22,7 +22,7 @@ from kubothek.api.dataset import Dataset
 from kubothek.api.engine import Engine
 from kubothek.api.members import member_uuid
 from kubothek.api.objectstore import ObjectStore
-from kubothek.controller.context import LaunchJob, Outcome, Settings, World
+from kubothek.controller.context import Context, LaunchJob, Outcome, Settings
 from kubothek.controller.kinds import cube_change
 from kubothek.controller.outcome import conclude
 from kubothek.controller.references import (
@@ -47,34 +47,34 @@ from kubothek.controller.validation.compatibility import ledger_blocker
 _RUNNING = progressing("Progressing", "a job makes the change")
 
 
-def reconcile(commit: Commit, world: World) -> Outcome:
+def reconcile(commit: Commit, context: Context) -> Outcome:
     """Reconcile a Commit."""
     spec: RunSpec[CommitStatus] = RunSpec(
         prefix=commit.name,
         running=_RUNNING,
         progress=CommitProgress,
-        engine=_engine(commit, world),
-        launch=lambda attempt: (_launch if commit.spec.cube is None else cube_change.launch)(commit, attempt, world),
-        succeeded=lambda status, result: _succeeded(commit, world, status, result),
+        engine=_engine(commit, context),
+        launch=lambda attempt: (_launch if commit.spec.cube is None else cube_change.launch)(commit, attempt, context),
+        succeeded=lambda status, result: _succeeded(commit, context, status, result),
         marks={"id": commit.id},
     )
-    return run_once(commit, commit.status, world, spec)
+    return run_once(commit, commit.status, context, spec)
 
 
-def _engine(commit: Commit, world: World) -> Engine | Blocked | None:
+def _engine(commit: Commit, context: Context) -> Engine | Blocked | None:
     kind, name = commit.subject
-    cube = world.get(Cube, commit.namespace, name) if kind == "Cube" else None
-    subject = cube or (world.get(Dataset, commit.namespace, name) if kind == "Dataset" else None)
-    return find_engine((commit.spec.engine_ref, subject.spec.engine_ref if subject else None), commit, world)
+    cube = context.get(Cube, commit.namespace, name) if kind == "Cube" else None
+    subject = cube or (context.get(Dataset, commit.namespace, name) if kind == "Dataset" else None)
+    return find_engine((commit.spec.engine_ref, subject.spec.engine_ref if subject else None), commit, context)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.JobResult) -> Outcome:
+def _succeeded(commit: Commit, context: Context, status: CommitStatus, result: jobs.JobResult) -> Outcome:
     done = result.commit
     again = done is not None and done.already_applied
-    changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
+    changes: dict[str, object] = {"completion_time": context.now.replace(microsecond=0)}
     if done is not None:
         # Count only what *this* Commit added: nothing, if the change had already happened.
         added = {"rows": 0, "files": 0, "bytes": 0} if again else done.model_dump(include={"rows", "files", "bytes"})
@@ -89,7 +89,7 @@ def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.
         if again
         else complete("Succeeded", result.message or "the change is committed")
     )
-    return conclude(commit, world, state, status.model_copy(update=changes))
+    return conclude(commit, context, state, status.model_copy(update=changes))
 
 
 def _member(done: jobs.MemberOutcome, result: jobs.JobResult) -> MemberChange:
@@ -115,18 +115,18 @@ class _Parts:
     engine: Engine | None
 
 
-def _launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
+def _launch(commit: Commit, attempt: int, context: Context) -> LaunchJob | Blocked:
     """Return the job of an attempt, or what it has to wait for."""
-    parts = _gate(commit, world)
+    parts = _gate(commit, context)
     if isinstance(parts, Blocked):
         return parts
-    job = _job(commit, attempt, parts, world.settings)
+    job = _job(commit, attempt, parts, context.settings)
     return launch_job(job, commit, parts.engine, parts.store, parts.source_store)
 
 
-def _gate(commit: Commit, world: World) -> _Parts | Blocked:
+def _gate(commit: Commit, context: Context) -> _Parts | Blocked:
     """Return everything that an attempt needs, or what it has to wait for."""
-    dataset = usable_dataset(commit.subject.name, commit, world)
+    dataset = usable_dataset(commit.subject.name, commit, context)
     if isinstance(dataset, Blocked):
         return dataset
     member = refuse_member(dataset, "create a Commit with spec.cube")
@@ -135,18 +135,18 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     ledger = ledger_blocker(commit, dataset)
     if ledger is not None:
         return ledger
-    store = usable_store(dataset.spec.store_ref.name, commit, world)
+    store = usable_store(dataset.spec.store_ref.name, commit, context)
     if isinstance(store, Blocked):
         return store
     source = commit.spec.source
     other = None if source is None else source.store_ref
-    source_store = store if other is None else usable_store(other.name, commit, world)
+    source_store = store if other is None else usable_store(other.name, commit, context)
     if isinstance(source_store, Blocked):
         return source_store
-    engine = _engine(commit, world)
+    engine = _engine(commit, context)
     if isinstance(engine, Blocked):
         return engine
-    blocked = turn(commit, world) or alone(commit, dataset, store, world)
+    blocked = turn(commit, context) or alone(commit, dataset, store, context)
     return blocked or _Parts(dataset, store, source_store, engine)
 
 

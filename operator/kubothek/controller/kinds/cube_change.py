@@ -15,7 +15,7 @@ from kubothek.api.cube import Cube
 from kubothek.api.cube_changes import CubeChange
 from kubothek.api.engine import Engine
 from kubothek.api.objectstore import ObjectStore
-from kubothek.controller.context import LaunchJob, World
+from kubothek.controller.context import Context, LaunchJob
 from kubothek.controller.kinds.members import cube_ref, members_of
 from kubothek.controller.references import (
     Blocked,
@@ -42,18 +42,18 @@ class _Parts:
     engine: Engine | None
 
 
-def launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
+def launch(commit: Commit, attempt: int, context: Context) -> LaunchJob | Blocked:
     """Return the job of an attempt, or what it has to wait for."""
-    parts = _gate(commit, world)
+    parts = _gate(commit, context)
     if isinstance(parts, Blocked):
         return parts
-    return launch_job(_job(commit, attempt, parts, world), commit, parts.engine, *parts.stores.values())
+    return launch_job(_job(commit, attempt, parts, context), commit, parts.engine, *parts.stores.values())
 
 
-def _gate(commit: Commit, world: World) -> _Parts | Blocked:
+def _gate(commit: Commit, context: Context) -> _Parts | Blocked:
     change = commit.spec.cube
     assert change is not None, "asked only for changes of cubes"
-    cube = usable_cube(change.cube_ref.name, commit, world)
+    cube = usable_cube(change.cube_ref.name, commit, context)
     if isinstance(cube, Blocked):
         return cube
     unknown = _unknown(change, cube)
@@ -61,16 +61,16 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
         return unknown
     stores: dict[str, ObjectStore] = {}
     for name in _store_names(commit, change, cube):
-        store = usable_store(name, commit, world)
+        store = usable_store(name, commit, context)
         if isinstance(store, Blocked):
             return store
         stores[name] = store
-    engine = find_engine((commit.spec.engine_ref, cube.spec.engine_ref), commit, world)
+    engine = find_engine((commit.spec.engine_ref, cube.spec.engine_ref), commit, context)
     if isinstance(engine, Blocked):
         return engine
     home = stores[cube.spec.store_ref.name]
-    others = (alone(commit, dataset, home, world) for dataset in datasets_of(commit, world))
-    blocked = turn(commit, world) or next((other for other in others if other is not None), None)
+    others = (alone(commit, dataset, home, context) for dataset in datasets_of(commit, context))
+    blocked = turn(commit, context) or next((other for other in others if other is not None), None)
     return blocked or _Parts(change, cube, stores, engine)
 
 
@@ -97,15 +97,15 @@ def _store_names(commit: Commit, change: CubeChange, cube: Cube) -> dict[str, No
     return dict.fromkeys(names)
 
 
-def _job(commit: Commit, attempt: int, parts: _Parts, world: World) -> jobs.CubeJob:
+def _job(commit: Commit, attempt: int, parts: _Parts, context: Context) -> jobs.CubeJob:
     change, cube, home = parts.change, parts.cube, parts.cube.spec.store_ref.name
     return jobs.CubeJob(
         job=job_name(commit.name, attempt),
         uid=commit.metadata.uid,
         attempt=attempt,
         store=store_ref(parts.stores[home]),
-        cube=cube_ref(cube, world),
-        by=f"{world.settings.cluster_id}/{cube.namespace}/{cube.name}",
+        cube=cube_ref(cube, context),
+        by=f"{context.settings.cluster_id}/{cube.namespace}/{cube.name}",
         commit_id=commit.id,
         digest=commit.digest(home),
         operation=change.operation,
@@ -115,7 +115,7 @@ def _job(commit: Commit, attempt: int, parts: _Parts, world: World) -> jobs.Cube
                 source=source_spec(
                     rows.source,
                     parts.stores[rows.source.store_ref.name if rows.source.store_ref else home],
-                    world.settings,
+                    context.settings,
                 ),
             )
             for rows in change.datasets

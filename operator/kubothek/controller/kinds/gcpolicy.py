@@ -17,7 +17,7 @@ from kubothek.api.engine import Engine
 from kubothek.api.gcpolicy import GCPolicy, GCPolicyStatus, Round
 from kubothek.api.jobs import CollectJob, CollectOutcome, JobResult
 from kubothek.api.meta import render_time
-from kubothek.controller.context import Action, LaunchJob, Outcome, World
+from kubothek.controller.context import Action, Context, LaunchJob, Outcome
 from kubothek.controller.kinds import rounds
 from kubothek.controller.kinds.targets import Candidate, Keepers, Selection, matcher
 from kubothek.controller.outcome import conclude, unchanged
@@ -33,16 +33,16 @@ _LOOK_AGAIN = timedelta(seconds=30)
 _SILENT = "the job ended without a word about its Datasets"
 
 
-def reconcile(policy: GCPolicy, world: World) -> Outcome:
+def reconcile(policy: GCPolicy, context: Context) -> Outcome:
     """Reconcile a GCPolicy."""
     if policy.deleting or policy.frozen:
         return unchanged(policy)
-    selection = Selection.of(policy, world)
+    selection = Selection.of(policy, context)
     status = policy.status.model_copy(update={"datasets": len(selection.chosen)})
-    engine = find_engine((policy.spec.engine_ref,), policy, world)
+    engine = find_engine((policy.spec.engine_ref,), policy, context)
     if isinstance(engine, Blocked):
-        return conclude(policy, world, engine.state, status, again=engine.again)
-    return _Case(policy, world, engine, selection).step(status)
+        return conclude(policy, context, engine.state, status, again=engine.again)
+    return _Case(policy, context, engine, selection).step(status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Case:
     """A policy with everything that its decisions depend on."""
 
     policy: GCPolicy
-    world: World
+    context: Context
     engine: Engine | None
     selection: Selection
     actions: tuple[Action, ...] = ()
@@ -86,7 +86,7 @@ class _Case:
             return self._conclude(_SUSPENDED, status)
         start_time = self._slots(status).next_start
         assert start_time is not None, "the schedule is valid"
-        return self._conclude(self._achieved(status, start_time), status, again=start_time - self.world.now)
+        return self._conclude(self._achieved(status, start_time), status, again=start_time - self.context.now)
 
     def _achieved(self, status: GCPolicyStatus, following: datetime) -> State:
         last, then = status.last, f"next at {render_time(following)}"
@@ -111,7 +111,7 @@ class _Case:
         """Return the slots after the last one; a new policy waits for its first one."""
         last = status.round or status.last
         slot = last.slot if last is not None else None
-        return Slots.of(self.policy, self.policy.spec.schedule, slot, self.world.now)
+        return Slots.of(self.policy, self.policy.spec.schedule, slot, self.context.now)
 
     @property
     def _scheduled(self) -> bool:
@@ -124,7 +124,7 @@ class _Case:
             round_,
             _prefix(self.policy),
             self.policy,
-            self.world,
+            self.context,
             engine=self.engine,
             budget=budget_of(self.engine),
             running=self._collecting(round_),
@@ -159,22 +159,22 @@ class _Case:
 
     def _held(self, round_: Round) -> Blocked | None:
         """Return what a job has to wait for, or None."""
-        policy, world = self.policy, self.world
+        policy, context = self.policy, self.context
         if policy.spec.suspend:
             return Blocked(_SUSPENDED)
-        unreadable = world.invalid(GCPolicy, policy.namespace)
+        unreadable = context.invalid(GCPolicy, policy.namespace)
         if unreadable:
             why = f"GCPolicy {unreadable[0]!r} is not valid, so the versions that it retains are unknown"
             todo = "nothing is collected in this namespace until it is corrected or deleted"
             return Blocked(stalled("PolicyInvalid", f"{why}: {todo}"), _LOOK_AGAIN)
-        for other in world.list(GCPolicy, policy.namespace):
+        for other in context.list(GCPolicy, policy.namespace):
             theirs = other.status.round
             if other.name == policy.name or theirs is None or not theirs.until:
                 continue
             shared = self.selection.chunk(max(round_.after, theirs.after), min(round_.until, theirs.until))
             if not any(map(matcher(other.spec.selector), (each.dataset for each in shared if each.dataset))):
                 continue
-            if job_is_there(other, job_name(_prefix(other), theirs.attempt), world):
+            if job_is_there(other, job_name(_prefix(other), theirs.attempt), context):
                 waits = f"waits for the job of GCPolicy {other.name!r}, which is about some of the same Datasets"
                 return Blocked(ready("Collecting", waits), _LOOK_AGAIN)
         return None
@@ -187,18 +187,18 @@ class _Case:
         return self._held(round_) or self._job(round_, chunk)
 
     def _job(self, round_: Round, chunk: tuple[Candidate, ...]) -> LaunchJob:
-        policy, world, store = self.policy, self.world, chunk[0].store
-        keepers = Keepers.of(policy.namespace, world)
+        policy, context, store = self.policy, self.context, chunk[0].store
+        keepers = Keepers.of(policy.namespace, context)
         job = CollectJob(
             job=job_name(_prefix(policy), round_.attempt),
             uid=policy.metadata.uid,
             attempt=round_.attempt,
             store=store_ref(store),
-            targets=tuple(keepers.target(candidate.dataset, world) for candidate in chunk if candidate.dataset),
+            targets=tuple(keepers.target(candidate.dataset, context) for candidate in chunk if candidate.dataset),
             leftovers=self._leftovers(round_, chunk),
             enforce=round_.mode == "Enforce" and policy.spec.mode == "Enforce",
             max_deletes=policy.spec.max_deletes,
-            grace_seconds=keepers.grace(store, world).total_seconds(),
+            grace_seconds=keepers.grace(store, context).total_seconds(),
             spark=spark_settings(self.engine),
         )
         return launch_job(job, policy, self.engine, store)
@@ -211,7 +211,7 @@ class _Case:
         """
         for_all = self.policy.spec.selector.all and not round_.failures
         if chunk[-1].dataset is None or (for_all and self.selection.is_last_of_store(chunk[-1])):
-            return f"{self.world.settings.cluster_id}/{self.policy.namespace}/"
+            return f"{self.context.settings.cluster_id}/{self.policy.namespace}/"
         return None
 
     # --- published status ---
@@ -224,14 +224,14 @@ class _Case:
     def _conclude(self, state: State, status: GCPolicyStatus, *, again: timedelta | None = None) -> Outcome:
         following = self._slots(status).next_start if self._scheduled else None
         status = status.model_copy(update={"next_time": following})
-        return conclude(self.policy, self.world, state, status, actions=self.actions, again=again)
+        return conclude(self.policy, self.context, state, status, actions=self.actions, again=again)
 
     def _with(self, *actions: Action) -> _Case:
         return replace(self, actions=(*self.actions, *actions))
 
     @property
     def _now(self) -> datetime:
-        return self.world.now.replace(microsecond=0)
+        return self.context.now.replace(microsecond=0)
 
 
 def _patient(state: State) -> State:

@@ -11,7 +11,7 @@ from kubothek.api.dataset import Dataset, DatasetSpec
 from kubothek.api.members import CUBE_LABEL, dataset_name
 from kubothek.api.meta import API_VERSION, ObjectMeta, OwnerReference
 from kubothek.api.table import Table
-from kubothek.controller.context import World
+from kubothek.controller.context import Context
 from kubothek.controller.references import dataset_ref
 
 
@@ -70,7 +70,7 @@ def _table(cube: Cube, member: Member) -> Table:
 
 
 def refusal_key(dataset: str) -> str:
-    """Return the key of :meth:`World.launch_refusal` for a Dataset; no job has such a name."""
+    """Return the key of :meth:`Context.launch_refusal` for a Dataset; no job has such a name."""
     return f"dataset/{dataset}"
 
 
@@ -79,19 +79,19 @@ def is_as_wanted(there: Dataset, member: Dataset) -> bool:
     return there.spec == member.spec and member.metadata.labels.items() <= there.metadata.labels.items()
 
 
-def cube_ref(cube: Cube, world: World) -> jobs.CubeRef:
+def cube_ref(cube: Cube, context: Context) -> jobs.CubeRef:
     """Return a Cube as jobs need it, with the claim that each of its Datasets makes."""
     spec = cube.spec
     members = []
     for member in members_of(cube, cube.status):
-        there = world.get(Dataset, cube.namespace, member.dataset)
+        there = context.get(Dataset, cube.namespace, member.dataset)
         if there is None or there.cube != cube.name:
             continue
         own = member.spec
         members.append(
             jobs.CubeMemberRef(
                 name=member.name,
-                dataset=dataset_ref(there, world.settings),
+                dataset=dataset_ref(there, context.settings),
                 partition_on=own.partition_on if own is not None else None,
             )
         )

@@ -24,7 +24,7 @@ from kubothek.api.jobs import InspectJob, JobResult
 from kubothek.api.members import head_uuid
 from kubothek.api.objectstore import Capabilities, Inspection, ObjectStore
 from kubothek.api.values import parse_duration
-from kubothek.controller.context import Action, CancelJob, Event, FailureClass, Outcome, World
+from kubothek.controller.context import Action, CancelJob, Context, Event, FailureClass, Outcome
 from kubothek.controller.kinds.members import cube_ref
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
@@ -59,21 +59,21 @@ _ALONE = ready(
 )
 
 
-def reconcile(store: ObjectStore, world: World) -> Outcome:
+def reconcile(store: ObjectStore, context: Context) -> Outcome:
     """Reconcile an ObjectStore."""
     if store.deleting or store.frozen:
         return unchanged(store)
-    engine = find_engine((), store, world)
+    engine = find_engine((), store, context)
     if isinstance(engine, Blocked):  # the default Engine; its pod templates are denied
-        return conclude(store, world, engine.state, again=engine.again)
-    case = _Case(store, world, engine, _in_store(store, world))
+        return conclude(store, context, engine.state, again=engine.again)
+    case = _Case(store, context, engine, _in_store(store, context))
     knowledge = _Knowledge(store.status.capabilities, store.status.last_inspection)
     return case.follow(knowledge) if knowledge.under_way else case.start_or_rest(knowledge)
 
 
-def _in_store(store: ObjectStore, world: World) -> tuple[Asked, ...]:
+def _in_store(store: ObjectStore, context: Context) -> tuple[Asked, ...]:
     """Return the resources in the store, sorted by uuid. Cubes come first, because their names begin with ``++``."""
-    resources = chain[Asked](world.list(Cube, store.namespace), world.list(Dataset, store.namespace))
+    resources = chain[Asked](context.list(Cube, store.namespace), context.list(Dataset, store.namespace))
     here = (each for each in resources if each.spec.store_ref.name == store.name and not each.deleting)
     return tuple(sorted(here, key=_uuid))
 
@@ -107,7 +107,7 @@ class _Case:
     """A store with everything that its decisions depend on."""
 
     store: ObjectStore
-    world: World
+    context: Context
     engine: Engine | None
     contents: Sequence[Asked]
     """The Cubes and Datasets in the store, sorted by uuid."""
@@ -139,7 +139,7 @@ class _Case:
             knowledge.inspection,
             self.prefix,
             self.store,
-            self.world,
+            self.context,
             engine=self.engine,
             budget=Budget(limit=None),
             running=_LOOKING,
@@ -155,7 +155,7 @@ class _Case:
             if knowledge.inspection.connection == self.connection:
                 return case._launch(_Knowledge(knowledge.capabilities, inspection))
             # Announced but never observed, and the connection has changed since: start over with the next number.
-            return case.start_or_rest(_Knowledge(None, _finished(inspection, self.world.now)))
+            return case.start_or_rest(_Knowledge(None, _finished(inspection, self.context.now)))
         silent = Setback(FailureClass.RETRY, "ResultLost", "the inspection ended without a word about the store")
         return case._failed(step.setback or silent, knowledge)
 
@@ -164,7 +164,7 @@ class _Case:
         capabilities = Capabilities(conditional_writes=result.store.conditional_writes)
         finished = _finished(
             inspection,
-            self.world.now,
+            self.context.now,
             failures=0,
             problem=None,
             transient=False,
@@ -200,12 +200,12 @@ class _Case:
         wait = Budget(initial=FIRST_RETRY, maximum=self.interval).delay(failures)
         finished = _finished(
             inspection,
-            self.world.now,
+            self.context.now,
             observed_attempt=inspection.attempt,
             failures=failures,
             problem=problem,
             transient=transient,
-            next_attempt_time=self.world.now + wait,
+            next_attempt_time=self.context.now + wait,
         )
         return self.start_or_rest(_Knowledge(knowledge.capabilities, finished))
 
@@ -226,25 +226,25 @@ class _Case:
             kind = ready if knowledge.state.ready == "True" else resting
             return self._conclude(kind("Suspended", "no inspections while spec.suspend is true"), knowledge)
         due = self._due(knowledge.inspection)
-        if due <= self.world.now:
+        if due <= self.context.now:
             return self._launch(_Knowledge(knowledge.capabilities, self._next(knowledge.inspection)))
-        return self._conclude(knowledge.state, knowledge, again=due - self.world.now)
+        return self._conclude(knowledge.state, knowledge, again=due - self.context.now)
 
     def _due(self, inspection: Inspection | None) -> datetime:
         """Return when the next inspection is due."""
         requested = self.store.requested_at not in (None, self.store.status.last_handled_reconcile_at)
         if inspection is None or inspection.connection != self.connection or requested:
-            return self.world.now
+            return self.context.now
         if inspection.next_attempt_time is not None:
             return inspection.next_attempt_time
         if inspection.reached is not None:
-            return self.world.now
+            return self.context.now
         changed = inspection.datasets != self.claims
         return inspection.started + (min(SETTLING, self.interval) if changed else self.interval)
 
     def _next(self, inspection: Inspection | None) -> Inspection:
         """Return the next inspection: of the rest of an incomplete round, or of a new round."""
-        now, contents = self.world.now, self.claims
+        now, contents = self.context.now, self.claims
         if inspection is None:
             return Inspection(attempt=1, started=now, connection=self.connection, datasets=contents)
         going_on = inspection.reached is not None and inspection.datasets == contents
@@ -265,7 +265,7 @@ class _Case:
     def _launch(self, knowledge: _Knowledge) -> Outcome:
         inspection = knowledge.inspection
         assert inspection is not None
-        store, world, number = self.store, self.world, inspection.attempt
+        store, context, number = self.store, self.context, inspection.attempt
         asked = self._asked(inspection)
         known = {_uuid(each): each.status.inspected_digest for each in asked}
         job = InspectJob(
@@ -273,15 +273,15 @@ class _Case:
             uid=store.metadata.uid,
             attempt=number,
             store=store_ref(store),
-            cubes=tuple(cube_ref(cube, world) for cube in asked if isinstance(cube, Cube)),
-            datasets=tuple(dataset_ref(each, world.settings) for each in asked if isinstance(each, Dataset)),
+            cubes=tuple(cube_ref(cube, context) for cube in asked if isinstance(cube, Cube)),
+            datasets=tuple(dataset_ref(each, context.settings) for each in asked if isinstance(each, Dataset)),
             known={uuid: digest for uuid, digest in known.items() if digest is not None},
         )
         launch = launch_job(job, store, self.engine, store)
         # The Datasets may still have to read the last result; the previous one was read or is outdated.
         old = (CancelJob(store.namespace, job_name(self.prefix, number - 2)),) if number > 2 else ()
-        blocked = refused(job.job, store, world)
-        inspection = inspection.model_copy(update={"engine_digest": engine_digest(self.engine, world.settings)})
+        blocked = refused(job.job, store, context)
+        inspection = inspection.model_copy(update={"engine_digest": engine_digest(self.engine, context.settings)})
         return replace(self, actions=(*self.actions, *old, launch))._conclude(
             blocked.state if blocked else knowledge.state,
             _Knowledge(knowledge.capabilities, inspection),
@@ -299,7 +299,7 @@ class _Case:
                 "last_handled_reconcile_at": handled or self.store.status.last_handled_reconcile_at,
             }
         )
-        return conclude(self.store, self.world, state, status, actions=self.actions, events=self.events, again=again)
+        return conclude(self.store, self.context, state, status, actions=self.actions, events=self.events, again=again)
 
 
 def _claimed(asked: Asked) -> str:

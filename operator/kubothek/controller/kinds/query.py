@@ -18,7 +18,7 @@ from kubothek.api.engine import Engine, EngineSpec
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.query import Query, QueryProgress, QueryStatus
 from kubothek.api.values import parse_duration, parse_quantity
-from kubothek.controller.context import LaunchJob, Outcome, Settings, World
+from kubothek.controller.context import Context, LaunchJob, Outcome, Settings
 from kubothek.controller.outcome import conclude
 from kubothek.controller.references import (
     Blocked,
@@ -39,30 +39,30 @@ from kubothek.controller.status_merge import table_state
 _RUNNING = progressing("Progressing", "a job runs the query")
 
 
-def reconcile(query: Query, world: World) -> Outcome:
+def reconcile(query: Query, context: Context) -> Outcome:
     """Reconcile a Query."""
     spec: RunSpec[QueryStatus] = RunSpec(
         prefix=query_prefix(query),
         running=_RUNNING,
         progress=QueryProgress,
-        engine=find_engine((query.spec.engine_ref,), query, world),
-        launch=lambda attempt: _launch(query, attempt, world),
-        succeeded=lambda status, result: _succeeded(query, world, status, result),
+        engine=find_engine((query.spec.engine_ref,), query, context),
+        launch=lambda attempt: _launch(query, attempt, context),
+        succeeded=lambda status, result: _succeeded(query, context, status, result),
     )
-    return run_once(query, query.status, world, spec)
+    return run_once(query, query.status, context, spec)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def _succeeded(query: Query, world: World, status: QueryStatus, result: jobs.JobResult) -> Outcome:
-    fields: dict[str, object] = {"completion_time": world.now.replace(microsecond=0).isoformat()}
+def _succeeded(query: Query, context: Context, status: QueryStatus, result: jobs.JobResult) -> Outcome:
+    fields: dict[str, object] = {"completion_time": context.now.replace(microsecond=0).isoformat()}
     if result.query is not None:
         fields |= result.query.model_dump()
     if result.dataset is not None:
         fields["table"] = table_state(result.dataset).model_dump()
     published = QueryStatus.model_validate(status.model_dump() | fields)
-    return conclude(query, world, complete("Succeeded", result.message), published)
+    return conclude(query, context, complete("Succeeded", result.message), published)
 
 
 # --- the start -------------------------------------------------------------------------------------------------------
@@ -78,23 +78,23 @@ class _Parts:
     engine: Engine | None
 
 
-def _launch(query: Query, attempt: int, world: World) -> LaunchJob | Blocked:
+def _launch(query: Query, attempt: int, context: Context) -> LaunchJob | Blocked:
     """Return the job of an attempt, or what it has to wait for."""
-    parts = _gate(query, world)
+    parts = _gate(query, context)
     if isinstance(parts, Blocked):
         return parts
-    return launch_job(_job(query, attempt, parts, world.settings), query, parts.engine, parts.store, parts.target)
+    return launch_job(_job(query, attempt, parts, context.settings), query, parts.engine, parts.store, parts.target)
 
 
-def _gate(query: Query, world: World) -> _Parts | Blocked:
+def _gate(query: Query, context: Context) -> _Parts | Blocked:
     """Return everything that an attempt needs, or what it has to wait for."""
-    store = usable_store(query.spec.store_ref.name, query, world)
+    store = usable_store(query.spec.store_ref.name, query, context)
     if isinstance(store, Blocked):
         return store
     result = query.spec.result
     dataset, target = None, store
     if result.dataset_ref is not None:
-        found = usable_dataset(result.dataset_ref.name, query, world)
+        found = usable_dataset(result.dataset_ref.name, query, context)
         if isinstance(found, Blocked):
             return found
         member = refuse_member(found, "let the rows become a file, and append it with spec.cube of a Commit")
@@ -105,25 +105,25 @@ def _gate(query: Query, world: World) -> _Parts | Blocked:
         assert result.location is not None, "a rule of the kind"
         other = result.location.store_ref or query.spec.store_ref
     if other != query.spec.store_ref:
-        elsewhere = usable_store(other.name, query, world)
+        elsewhere = usable_store(other.name, query, context)
         if isinstance(elsewhere, Blocked):
             return elsewhere
         target = elsewhere
-    engine = find_engine((query.spec.engine_ref,), query, world)
+    engine = find_engine((query.spec.engine_ref,), query, context)
     if isinstance(engine, Blocked):
         return engine
-    awaited = _awaited(query, world)
+    awaited = _awaited(query, context)
     if awaited is None and dataset is not None:
-        awaited = alone(query, dataset, target, world)
+        awaited = alone(query, dataset, target, context)
     return awaited or _Parts(store, target, dataset, engine)
 
 
-def _awaited(query: Query, world: World) -> Blocked | None:
+def _awaited(query: Query, context: Context) -> Blocked | None:
     """Return the first Commit in ``dependsOn`` that is not complete, as what to wait for."""
     for reference in query.spec.depends_on:
-        commit = world.get(Commit, query.namespace, reference.name)
+        commit = context.get(Commit, query.namespace, reference.name)
         if commit is None:
-            return missing("Commit", reference.name, query, world)
+            return missing("Commit", reference.name, query, context)
         if commit.status.holds("Failed"):
             message = (
                 f"Commit {commit.name!r} of spec.dependsOn failed; create it again under the same name to continue"

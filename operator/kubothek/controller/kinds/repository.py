@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kubothek.api.conditions import ready
 from kubothek.api.repository import Repository
-from kubothek.controller.context import Outcome, World
+from kubothek.controller.context import Context, Outcome
 from kubothek.controller.outcome import conclude, unchanged
 
 
-def reconcile(repository: Repository, world: World) -> Outcome:
+def reconcile(repository: Repository, context: Context) -> Outcome:
     """Reconcile a Repository."""
     if repository.deleting or repository.frozen:
         return unchanged(repository)
     use = "pull from it and push to it" if repository.spec.push else "pull from it"
-    return conclude(repository, world, ready("Succeeded", f"Syncs may {use}; whether it answers, they tell"))
+    return conclude(repository, context, ready("Succeeded", f"Syncs may {use}; whether it answers, they tell"))

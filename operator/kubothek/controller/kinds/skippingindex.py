@@ -18,7 +18,7 @@ from kubothek.api.meta import FINALIZER, render_time
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.skippingindex import PlainRefresh, SkippingIndex, SkippingIndexStatus
 from kubothek.api.values import render_bytes
-from kubothek.controller.context import Action, CancelJob, Event, LaunchJob, Outcome, SetFinalizer, World
+from kubothek.controller.context import Action, CancelJob, Context, Event, LaunchJob, Outcome, SetFinalizer
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
     Blocked,
@@ -42,17 +42,17 @@ _DELETING = progressing("Deleting", "a job deletes the metadata")
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 
 
-def reconcile(index: SkippingIndex, world: World) -> Outcome:
+def reconcile(index: SkippingIndex, context: Context) -> Outcome:
     """Reconcile a SkippingIndex."""
     if index.frozen:
         return unchanged(index)
     if index.deleting:
-        return _delete(index, world)
+        return _delete(index, context)
     finalizer = _finalizer(index)
-    parts = _parts(index, world)
+    parts = _parts(index, context)
     if isinstance(parts, Blocked):
-        return conclude(index, world, parts.state, actions=finalizer, again=parts.again)
-    return _Case(index, world, parts, finalizer).step(index.status)
+        return conclude(index, context, parts.state, actions=finalizer, again=parts.again)
+    return _Case(index, context, parts, finalizer).step(index.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,15 @@ class _Parts:
         return launch_job(job, index, self.engine, self.metadata, self.files)
 
 
-def _parts(index: SkippingIndex, world: World) -> _Parts | Blocked:
-    files = usable_store(index.spec.location.store_ref.name, index, world)
+def _parts(index: SkippingIndex, context: Context) -> _Parts | Blocked:
+    files = usable_store(index.spec.location.store_ref.name, index, context)
     if isinstance(files, Blocked):
         return files
     place = index.spec.metadata
-    metadata = files if place is None else usable_store(place.store_ref.name, index, world)
+    metadata = files if place is None else usable_store(place.store_ref.name, index, context)
     if isinstance(metadata, Blocked):
         return metadata
-    engine = find_engine((index.spec.engine_ref,), index, world)
+    engine = find_engine((index.spec.engine_ref,), index, context)
     return engine if isinstance(engine, Blocked) else _Parts(files, metadata, engine)
 
 
@@ -106,7 +106,7 @@ class _Case:
     """A SkippingIndex with everything that its decisions depend on."""
 
     index: SkippingIndex
-    world: World
+    context: Context
     parts: _Parts
     actions: tuple[Action, ...] = ()
 
@@ -128,12 +128,12 @@ class _Case:
         new_request = request is not None and request != status.handled_request
         if last is not None and last.cause == spec and slot is None and not new_request:
             return None
-        slot = slot or self.world.now.replace(microsecond=0)
+        slot = slot or self.context.now.replace(microsecond=0)
         refresh = renewed(last or PlainRefresh(), cause=spec, slot=slot)
         return status.model_copy(update={"refresh": refresh, "handled_request": request or status.handled_request})
 
     def _follow(self, status: SkippingIndexStatus, refresh: PlainRefresh) -> Outcome:
-        index, world, engine, prefix = self.index, self.world, self.parts.engine, f"{self.index.name}-skip"
+        index, context, engine, prefix = self.index, self.context, self.parts.engine, f"{self.index.name}-skip"
 
         def launch(attempts: PlainRefresh) -> LaunchJob | Blocked:
             return Blocked(_SUSPENDED) if index.spec.suspend else self.parts.launch(index, attempts, prefix)
@@ -142,7 +142,7 @@ class _Case:
             refresh,
             prefix,
             index,
-            world,
+            context,
             engine=engine,
             budget=budget_of(engine),
             running=_LOOKING,
@@ -158,7 +158,7 @@ class _Case:
                 return case.step(_with(status, step.attempts.model_copy(update={"problem": problem})))
             case result:
                 done = _with(status, step.attempts.model_copy(update={"done": True}))
-                return case.step(_refreshed(done, result.skip_files, world.now))
+                return case.step(_refreshed(done, result.skip_files, context.now))
 
     def _rest(self, status: SkippingIndexStatus) -> Outcome:
         schedule, last = self.index.spec.schedule, status.refresh
@@ -166,7 +166,7 @@ class _Case:
         if mistake is not None:
             return self._conclude(stalled("InvalidSchedule", f"schedule: {mistake}"), status)
         following = self._next_start(status)
-        again = None if following is None else following - self.world.now
+        again = None if following is None else following - self.context.now
         if last is not None and last.problem is not None:
             return self._conclude(problem_state(last.problem), status, again=again)
         if self.index.spec.suspend:
@@ -176,14 +176,14 @@ class _Case:
 
     def _slots(self, status: SkippingIndexStatus) -> Slots:
         last = status.refresh
-        return Slots.of(self.index, self.index.spec.schedule, last.slot if last is not None else None, self.world.now)
+        return Slots.of(self.index, self.index.spec.schedule, last.slot if last is not None else None, self.context.now)
 
     def _next_start(self, status: SkippingIndexStatus) -> datetime | None:
         return None if self.index.spec.suspend else self._slots(status).next_start
 
     def _conclude(self, state: State, status: SkippingIndexStatus, *, again: timedelta | None = None) -> Outcome:
         status = status.model_copy(update={"next_time": self._next_start(status)})
-        return conclude(self.index, self.world, state, status, actions=self.actions, again=again)
+        return conclude(self.index, self.context, state, status, actions=self.actions, again=again)
 
     def _with(self, *actions: Action) -> _Case:
         return replace(self, actions=(*self.actions, *actions))
@@ -223,7 +223,7 @@ def _finalizer(index: SkippingIndex) -> tuple[Action, ...]:
     return () if wanted == present else (SetFinalizer(wanted),)
 
 
-def _delete(index: SkippingIndex, world: World) -> Outcome:
+def _delete(index: SkippingIndex, context: Context) -> Outcome:
     """Delete the metadata first, but never block the resource or its namespace forever: metadata can be rebuilt at any
     time, and nothing reads leftovers.
     """
@@ -231,10 +231,10 @@ def _delete(index: SkippingIndex, world: World) -> Outcome:
     assert asked is not None
     if FINALIZER not in index.metadata.finalizers:
         return unchanged(index)
-    left = asked + world.settings.deletion_deadline - world.now
-    parts, prefix = _parts(index, world), f"{index.name}-drop"
+    left = asked + context.settings.deletion_deadline - context.now
+    parts, prefix = _parts(index, context), f"{index.name}-drop"
     removal = first(index.status.removal or PlainRefresh())
-    refusal = world.launch_refusal(index.namespace, job_name(prefix, removal.attempt))
+    refusal = context.launch_refusal(index.namespace, job_name(prefix, removal.attempt))
     going = refusal is not None and refusal[0] == "NamespaceTerminating"
     refresh = index.status.refresh
     running = () if refresh is None else (CancelJob(index.namespace, job_name(f"{index.name}-skip", refresh.attempt)),)
@@ -249,7 +249,7 @@ def _delete(index: SkippingIndex, world: World) -> Outcome:
         removal,
         prefix,
         index,
-        world,
+        context,
         engine=parts.engine,
         budget=_REMOVAL,
         running=_DELETING,
@@ -259,7 +259,7 @@ def _delete(index: SkippingIndex, world: World) -> Outcome:
         case None:
             status = index.status.model_copy(update={"removal": step.attempts})
             actions, again = (*running, *step.actions), min(step.again or left, left)
-            return conclude(index, world, step.state, status, actions=actions, again=again)
+            return conclude(index, context, step.state, status, actions=actions, again=again)
         case GivenUp(reason, message):
             return _let_go(index, Event("Warning", reason, f"{message}: the metadata is left in the store"))
         case _:

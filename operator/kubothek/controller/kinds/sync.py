@@ -20,7 +20,7 @@ from kubothek.api.objectstore import ObjectStore
 from kubothek.api.repository import Repository
 from kubothek.api.sync import Sync, SyncProgress, SyncRun, SyncStatus
 from kubothek.api.values import render_bytes
-from kubothek.controller.context import Action, LaunchJob, Outcome, World
+from kubothek.controller.context import Action, Context, LaunchJob, Outcome
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import (
     Blocked,
@@ -50,11 +50,11 @@ _SYNCING = progressing("Syncing", "a job compares both sides and moves what is m
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 
 
-def reconcile(sync: Sync, world: World) -> Outcome:
+def reconcile(sync: Sync, context: Context) -> Outcome:
     """Reconcile a Sync."""
     if sync.deleting or sync.frozen:
         return unchanged(sync)
-    return _Case(sync, world, _parts(sync, world)).step(sync.status)
+    return _Case(sync, context, _parts(sync, context)).step(sync.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class _Parts:
         wanted = sync.spec.model_dump_json(include={"direction", "force"})
         return digest(wanted, self.url(sync), self.repository.spec.model_dump_json(), self.dataset.metadata.uid)
 
-    def launch(self, sync: Sync, run: SyncRun, world: World) -> LaunchJob:
+    def launch(self, sync: Sync, run: SyncRun, context: Context) -> LaunchJob:
         """Return the job of an attempt."""
-        spec, there, settings = sync.spec, self.repository.spec, world.settings
+        spec, there, settings = sync.spec, self.repository.spec, context.settings
         secret = there.credentials_secret_ref
         ledger = self.dataset.spec.ledger
         assert ledger is not None, "nothing else is synced"
@@ -102,21 +102,21 @@ class _Parts:
         return launch if secret is None else replace(launch, mounts={SECRET_DIRECTORY: secret.name})
 
 
-def _parts(sync: Sync, world: World) -> _Parts | Blocked:
+def _parts(sync: Sync, context: Context) -> _Parts | Blocked:
     """Return everything that a sync needs, or what it has to wait for."""
-    repository = world.get(Repository, sync.namespace, sync.spec.repository_ref.name)
+    repository = context.get(Repository, sync.namespace, sync.spec.repository_ref.name)
     if repository is None:
-        return missing("Repository", sync.spec.repository_ref.name, sync, world)
-    dataset = usable_dataset(sync.spec.dataset_ref.name, sync, world)
+        return missing("Repository", sync.spec.repository_ref.name, sync, context)
+    dataset = usable_dataset(sync.spec.dataset_ref.name, sync, context)
     if isinstance(dataset, Blocked):
         return dataset
     clash = sync_blocker(sync, repository, dataset)
     if clash is not None:
         return Blocked(clash)
-    store = usable_store(dataset.spec.store_ref.name, sync, world)
+    store = usable_store(dataset.spec.store_ref.name, sync, context)
     if isinstance(store, Blocked):
         return store
-    engine = find_engine((sync.spec.engine_ref, dataset.spec.engine_ref), sync, world)
+    engine = find_engine((sync.spec.engine_ref, dataset.spec.engine_ref), sync, context)
     return engine if isinstance(engine, Blocked) else _Parts(repository, dataset, store, engine)
 
 
@@ -125,7 +125,7 @@ class _Case:
     """A Sync with everything that its decisions depend on."""
 
     sync: Sync
-    world: World
+    context: Context
     parts: _Parts | Blocked
     actions: tuple[Action, ...] = ()
 
@@ -148,19 +148,19 @@ class _Case:
         asked_anew = request is not None and request != status.handled_request
         if last is not None and last.cause == cause and slot is None and not asked_anew:
             return None
-        slot = slot or self.world.now.replace(microsecond=0)
+        slot = slot or self.context.now.replace(microsecond=0)
         run = renewed(last or SyncRun(), cause=cause, slot=slot)
         marks = {"run": run, "url": parts.url(self.sync), "handled_request": request or status.handled_request}
         return status.model_copy(update=marks)
 
     def _follow(self, status: SyncStatus, run: SyncRun) -> Outcome:
-        sync, world = self.sync, self.world
+        sync, context = self.sync, self.context
         engine = None if isinstance(self.parts, Blocked) else self.parts.engine
         step = run_attempts(
             run,
             sync_prefix(sync),
             sync,
-            world,
+            context,
             engine=engine,
             budget=budget_of(engine),
             running=_SYNCING,
@@ -179,14 +179,14 @@ class _Case:
                     changes["relation"] = "Diverged"
                 return case.step(status.model_copy(update=changes))
             case result:
-                return case.step(_done(status, step.attempts, result, sync, world.now))
+                return case.step(_done(status, step.attempts, result, sync, context.now))
 
     def _launch(self, run: SyncRun) -> LaunchJob | Blocked:
         if self.sync.spec.suspend:
             return Blocked(_SUSPENDED)
         if isinstance(self.parts, Blocked):
             return self.parts
-        return self._waits(run, self.parts) or self.parts.launch(self.sync, run, self.world)
+        return self._waits(run, self.parts) or self.parts.launch(self.sync, run, self.context)
 
     def _waits(self, run: SyncRun, parts: _Parts) -> Blocked | None:
         """Return what a pull waits for where one writer at a time is safe, or a push in order to include imminent
@@ -194,8 +194,8 @@ class _Case:
         """
         dataset = parts.dataset
         if self.sync.pulls:
-            return alone(self.sync, dataset, parts.store, self.world)
-        ahead = None if is_overdue(run.slot, self.world.now) else writer_ahead(dataset, self.world)
+            return alone(self.sync, dataset, parts.store, self.context)
+        ahead = None if is_overdue(run.slot, self.context.now) else writer_ahead(dataset, self.context)
         if ahead is None:
             return None
         message = f"{ahead} of Dataset {dataset.name!r} comes first, so that the push takes it along"
@@ -207,10 +207,10 @@ class _Case:
         if mistake is not None:
             return self._conclude(stalled("InvalidSchedule", f"schedule: {mistake}"), status)
         following = self._next_start(status)
-        again = None if following is None else following - self.world.now
+        again = None if following is None else following - self.context.now
         then = "" if following is None else f"; next sync at {render_time(following)}"
         if self._is_absent(status):
-            again = again or self._absent_since(status) + _LOOK_THERE_AGAIN - self.world.now
+            again = again or self._absent_since(status) + _LOOK_THERE_AGAIN - self.context.now
             message = f"there is no dataset at {status.url} yet; it is searched for again{then or ' every ten minutes'}"
             return self._conclude(waiting("AwaitingRemote", message), status, again=again)
         if last is not None and last.problem is not None:
@@ -224,24 +224,24 @@ class _Case:
         return self.sync.pulls and last is not None and (last.problem or "").startswith(_ABSENT)
 
     def _absent_since(self, status: SyncStatus) -> datetime:
-        return (status.run and status.run.slot) or self.world.now
+        return (status.run and status.run.slot) or self.context.now
 
     def _absent_due(self, status: SyncStatus) -> datetime | None:
         if not self._is_absent(status) or self.sync.spec.schedule is not None:
             return None
         due = self._absent_since(status) + _LOOK_THERE_AGAIN
-        return self.world.now.replace(microsecond=0) if due <= self.world.now else None
+        return self.context.now.replace(microsecond=0) if due <= self.context.now else None
 
     def _slots(self, status: SyncStatus) -> Slots:
         last = status.run
-        return Slots.of(self.sync, self.sync.spec.schedule, last.slot if last is not None else None, self.world.now)
+        return Slots.of(self.sync, self.sync.spec.schedule, last.slot if last is not None else None, self.context.now)
 
     def _next_start(self, status: SyncStatus) -> datetime | None:
         return None if self.sync.spec.suspend else self._slots(status).next_start
 
     def _conclude(self, state: State, status: SyncStatus, *, again: timedelta | None = None) -> Outcome:
         status = status.model_copy(update={"next_time": self._next_start(status)})
-        return conclude(self.sync, self.world, state, status, actions=self.actions, again=again)
+        return conclude(self.sync, self.context, state, status, actions=self.actions, again=again)
 
     def _with(self, *actions: Action) -> _Case:
         return replace(self, actions=(*self.actions, *actions))

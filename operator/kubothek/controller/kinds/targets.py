@@ -17,7 +17,7 @@ from kubothek.api.gcpolicy import DatasetSelector, Expression, GCPolicy, Retenti
 from kubothek.api.jobs import LEFTOVERS, CollectTarget, RetentionSpec, TableSpec
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.values import parse_duration
-from kubothek.controller.context import World
+from kubothek.controller.context import Context
 from kubothek.controller.references import bears_one_writer, dataset_ref, usable_store
 
 JOB_LIMIT = 100
@@ -47,21 +47,23 @@ class Selection:
     """Datasets that a policy selects, and, sorted by key, those that can be collected now."""
 
     policy: GCPolicy
-    world: World
+    context: Context
     chosen: Sequence[Dataset]
 
     @classmethod
-    def of(cls, policy: GCPolicy, world: World) -> Selection:
+    def of(cls, policy: GCPolicy, context: Context) -> Selection:
         """Return the selection of a policy."""
-        return cls(policy, world, list(filter(matcher(policy.spec.selector), world.list(Dataset, policy.namespace))))
+        return cls(
+            policy, context, list(filter(matcher(policy.spec.selector), context.list(Dataset, policy.namespace)))
+        )
 
     @cached_property
     def ready(self) -> Sequence[Candidate]:
         """Candidates in order; computed only when a job is about to start."""
         names = {dataset.spec.store_ref.name for dataset in self.chosen}
         if self.policy.spec.selector.all:
-            names |= {store.name for store in self.world.list(ObjectStore, self.policy.namespace)}
-        found = {name: usable_store(name, self.policy, self.world) for name in names}
+            names |= {store.name for store in self.context.list(ObjectStore, self.policy.namespace)}
+        found = {name: usable_store(name, self.policy, self.context) for name in names}
         # A collection commits as well, and other writers never wait for it.
         fit = (store for store in found.values() if isinstance(store, ObjectStore) and not bears_one_writer(store))
         stores = {store.name: store for store in fit}
@@ -103,21 +105,21 @@ class Keepers:
     policies: Sequence[tuple[GCPolicy, Callable[[Dataset], bool]]]
 
     @classmethod
-    def of(cls, namespace: str, world: World) -> Keepers:
+    def of(cls, namespace: str, context: Context) -> Keepers:
         """Return the existing policies, suspended ones included."""
-        return cls([(policy, matcher(policy.spec.selector)) for policy in world.list(GCPolicy, namespace)])
+        return cls([(policy, matcher(policy.spec.selector)) for policy in context.list(GCPolicy, namespace)])
 
-    def target(self, dataset: Dataset, world: World) -> CollectTarget:
+    def target(self, dataset: Dataset, context: Context) -> CollectTarget:
         """Return a Dataset as a job needs it, without the layout of the table, which collection does not need."""
         kept = dict.fromkeys(_kept(policy.spec.retention) for policy, selects in self.policies if selects(dataset))
-        whole = dataset_ref(dataset, world.settings)
+        whole = dataset_ref(dataset, context.settings)
         return CollectTarget(
             name=dataset.name, dataset=whole.model_copy(update={"table": TableSpec()}), policies=tuple(kept)
         )
 
-    def grace(self, store: ObjectStore, world: World) -> timedelta:
+    def grace(self, store: ObjectStore, context: Context) -> timedelta:
         """Return the longest grace period of all policies that select a Dataset of the store; at least one does."""
-        stored = [d for d in world.list(Dataset, store.namespace) if d.spec.store_ref.name == store.name]
+        stored = [d for d in context.list(Dataset, store.namespace) if d.spec.store_ref.name == store.name]
         return max(
             parse_duration(policy.spec.grace_period)
             for policy, selects in self.policies

@@ -12,7 +12,7 @@ from kubothek.api.conditions import State, complete, found_corrupt, progressing,
 from kubothek.api.dataset import Dataset
 from kubothek.api.engine import Engine
 from kubothek.api.verification import Verification, VerificationProgress, VerificationStatus
-from kubothek.controller.context import LaunchJob, Outcome, World
+from kubothek.controller.context import Context, LaunchJob, Outcome
 from kubothek.controller.outcome import conclude
 from kubothek.controller.references import (
     Blocked,
@@ -34,31 +34,33 @@ def verification_prefix(verification: Verification) -> str:
     return f"{verification.name}-verification"
 
 
-def reconcile(verification: Verification, world: World) -> Outcome:
+def reconcile(verification: Verification, context: Context) -> Outcome:
     """Reconcile a Verification."""
     spec: RunSpec[VerificationStatus] = RunSpec(
         prefix=verification_prefix(verification),
         running=_RUNNING,
         progress=VerificationProgress,
-        engine=_engine(verification, world),
-        launch=lambda attempt: _launch(verification, attempt, world),
-        succeeded=lambda status, result: _succeeded(verification, world, status, result),
+        engine=_engine(verification, context),
+        launch=lambda attempt: _launch(verification, attempt, context),
+        succeeded=lambda status, result: _succeeded(verification, context, status, result),
     )
-    return run_once(verification, verification.status, world, spec)
+    return run_once(verification, verification.status, context, spec)
 
 
-def _engine(verification: Verification, world: World) -> Engine | Blocked | None:
-    dataset = world.get(Dataset, verification.namespace, verification.spec.dataset_ref.name)
+def _engine(verification: Verification, context: Context) -> Engine | Blocked | None:
+    dataset = context.get(Dataset, verification.namespace, verification.spec.dataset_ref.name)
     references = (verification.spec.engine_ref, dataset.spec.engine_ref if dataset else None)
-    return find_engine(references, verification, world)
+    return find_engine(references, verification, context)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def _succeeded(verification: Verification, world: World, status: VerificationStatus, result: jobs.JobResult) -> Outcome:
+def _succeeded(
+    verification: Verification, context: Context, status: VerificationStatus, result: jobs.JobResult
+) -> Outcome:
     """Return the outcome with the verdict; a job that finds corruption has succeeded, too."""
-    changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
+    changes: dict[str, object] = {"completion_time": context.now.replace(microsecond=0)}
     state: State = complete("Succeeded", result.message)
     if result.verify is not None:
         changes |= dict(result.verify.model_dump()) | {"verdict": "Sound"}
@@ -66,32 +68,37 @@ def _succeeded(verification: Verification, world: World, status: VerificationSta
             state = found_corrupt(result.message)
             changes["verdict"] = "Corrupt"
     updated = VerificationStatus.model_validate(status.model_dump() | changes)
-    return conclude(verification, world, state, updated)
+    return conclude(verification, context, state, updated)
 
 
 # --- the start -------------------------------------------------------------------------------------------------------
 
 
-def _launch(verification: Verification, attempt: int, world: World) -> LaunchJob | Blocked:
+def _launch(verification: Verification, attempt: int, context: Context) -> LaunchJob | Blocked:
     """Return the job of an attempt, or what it has to wait for."""
     spec, name = verification.spec, verification.spec.dataset_ref.name
-    dataset = world.get(Dataset, verification.namespace, name)
+    dataset = context.get(Dataset, verification.namespace, name)
     if dataset is None:
-        return missing("Dataset", name, verification, world)
+        return missing("Dataset", name, verification, context)
     if dataset.spec.suspend:
         message = f"Dataset {name!r} is suspended: set its spec.suspend to false"
         return Blocked(waiting("DependencyNotReady", message))
     if dataset.status.version is None and dataset.status.problem is None:
         return Blocked(waiting("Waiting", f"nothing was committed to Dataset {name!r} yet, as far as inspections know"))
-    store = usable_store(dataset.spec.store_ref.name, verification, world)
+    store = usable_store(dataset.spec.store_ref.name, verification, context)
     if isinstance(store, Blocked):
         return store
-    engine = _engine(verification, world)
+    engine = _engine(verification, context)
     if isinstance(engine, Blocked):
         return engine
     job = jobs.VerifyJob(
         **job_basics(
-            job_name(verification_prefix(verification), attempt), attempt, verification, store, dataset, world.settings
+            job_name(verification_prefix(verification), attempt),
+            attempt,
+            verification,
+            store,
+            dataset,
+            context.settings,
         ),
         level=spec.level,
         since_version=spec.since.version if spec.since else None,

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from kubothek.api.conditions import problem_text
 from kubothek.api.jobs import JobResult
 from kubothek.api.meta import Attempts, Resource
-from kubothek.controller.context import ENDED, FailureClass, JobPhase, JobView, World
+from kubothek.controller.context import ENDED, Context, FailureClass, JobPhase, JobView
 from kubothek.controller.scheduling.retries import Budget
 
 A = TypeVar("A", bound=Attempts)
@@ -101,20 +101,20 @@ def renewed(before: A, **fields: object) -> A:
     return type(before).model_validate(numbers | fields)
 
 
-def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budget, engine_digest: str) -> Step[A]:
+def follow(attempts: A, prefix: str, owner: Resource, context: Context, budget: Budget, engine_digest: str) -> Step[A]:
     """Compare the attempts in the status with the observed job. ``attempts.attempt`` is at least 1."""
     name = job_name(prefix, attempts.attempt)
-    view = world.job(owner.namespace, name)
+    view = context.job(owner.namespace, name)
     if view is not None and view.owner_uid not in ("", owner.metadata.uid):
         return _pass_over(attempts, view)
     if view is None and attempts.observed_attempt < attempts.attempt:
-        due = _due(attempts, budget, world.now)
-        return Step(attempts, Start(due, _leftover(attempts, prefix, owner, world)))
+        due = _due(attempts, budget, context.now)
+        return Step(attempts, Start(due, _leftover(attempts, prefix, owner, context)))
     if view is None:
         lost = Setback(
             FailureClass.INFRASTRUCTURE, "JobLost", "the job's pod was deleted, or its node no longer exists"
         )
-        return _after(lost, attempts, budget, world.now, cancel=(name,))
+        return _after(lost, attempts, budget, context.now, cancel=(name,))
     attempts = attempts.model_copy(update={"observed_attempt": attempts.attempt, "next_attempt_time": None})
     moved = attempts.engine_digest not in (None, engine_digest)
     if view.phase in (JobPhase.PENDING, JobPhase.RUNNING):
@@ -128,7 +128,7 @@ def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budg
         if moved:
             return Step(_next(attempts), Start())
         return Step(attempts, GivenUp(setback.reason, setback.message), setback)
-    return _after(setback, attempts, budget, world.now, cancel=(name,) if view.lingers else ())
+    return _after(setback, attempts, budget, context.now, cancel=(name,) if view.lingers else ())
 
 
 def _due(attempts: Attempts, budget: Budget, now: datetime) -> datetime | None:
@@ -137,13 +137,13 @@ def _due(attempts: Attempts, budget: Budget, now: datetime) -> datetime | None:
     return None if due is not None and due - now > budget.maximum else due
 
 
-def _leftover(attempts: Attempts, prefix: str, owner: Resource, world: World) -> tuple[str, ...]:
+def _leftover(attempts: Attempts, prefix: str, owner: Resource, context: Context) -> tuple[str, ...]:
     """Return the previous attempt, unless it is known to have ended.
 
     It was cancelled when it was counted as lost; but the operator may have crashed between counting and cancelling.
     """
     before = job_name(prefix, attempts.attempt - 1)
-    view = world.job(owner.namespace, before)
+    view = context.job(owner.namespace, before)
     ended = view is not None and view.phase in ENDED and not view.lingers
     foreign = view is not None and view.owner_uid not in ("", owner.metadata.uid)
     return () if attempts.attempt == 1 or ended or foreign else (before,)

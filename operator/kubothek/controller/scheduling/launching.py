@@ -8,7 +8,7 @@ from datetime import timedelta
 from kubothek.api.conditions import State, stalled, waiting
 from kubothek.api.engine import Engine
 from kubothek.api.meta import Resource
-from kubothek.controller.context import AwaitPlace, JobPhase, LaunchJob, World
+from kubothek.controller.context import AwaitPlace, Context, JobPhase, LaunchJob
 from kubothek.controller.references import Blocked
 from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, Active
 from kubothek.controller.scheduling.concurrency import admit, place_of
@@ -37,18 +37,18 @@ def suspended(launch: LaunchJob) -> State | None:
     return waiting("DependencyNotReady", message)
 
 
-def held_back(launch: LaunchJob, world: World) -> tuple[Blocked, AwaitPlace] | None:
+def held_back(launch: LaunchJob, context: Context) -> tuple[Blocked, AwaitPlace] | None:
     """Return what a launch waits for, and the action to wait, if the operator's limits hold it back; otherwise None."""
     place = place_of(launch.job.verb, launch.owner.namespace, launch.job.store.name)
-    blocked = admit(place, world.settings.limits, world.load) if place is not None else None
+    blocked = admit(place, context.settings.limits, context.load) if place is not None else None
     if place is None or blocked is None:
         return None
     return blocked, AwaitPlace(place)
 
 
-def refused(name: str, owner: Resource, world: World) -> Blocked | None:
+def refused(name: str, owner: Resource, context: Context) -> Blocked | None:
     """Return why the last try to start this job was refused, or None."""
-    refusal = world.launch_refusal(owner.namespace, name)
+    refusal = context.launch_refusal(owner.namespace, name)
     if refusal is None:
         return None
     reason, message = refusal

@@ -22,7 +22,7 @@ from kubothek.api.meta import Resource
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.query import Query
 from kubothek.api.sync import Sync
-from kubothek.controller.context import World
+from kubothek.controller.context import Context
 from kubothek.controller.references import Blocked, bears_one_writer
 from kubothek.controller.run_index import unfinished
 from kubothek.controller.scheduling.attempts import job_name
@@ -63,59 +63,59 @@ def sync_prefix(sync: Sync) -> str:
     return f"{sync.name}-sync"
 
 
-def writer_ahead(dataset: Dataset, world: World) -> str | None:
+def writer_ahead(dataset: Dataset, context: Context) -> str | None:
     """Describe, for a message, what changes rows of the Dataset now or could do so now; None if there is nothing."""
-    if about_to_commit(dataset, world):
+    if about_to_commit(dataset, context):
         return "a Commit"
-    if intake_active(dataset, world):
+    if intake_active(dataset, context):
         return "a look at a source"
-    if _task_active("poll", dataset, dataset.status, world):
+    if _task_active("poll", dataset, dataset.status, context):
         return "a poll"
-    if _task_active("transform", dataset, dataset.status, world):
+    if _task_active("transform", dataset, dataset.status, context):
         return "a run of its transformation"
-    for query in unfinished(Query, dataset.namespace, ("Dataset", dataset.name), world):
-        if _runs(query, query_prefix(query), world) or could_run(query):
+    for query in unfinished(Query, dataset.namespace, ("Dataset", dataset.name), context):
+        if _runs(query, query_prefix(query), context) or could_run(query):
             return f"Query {query.name!r}"
-    return next((f"Sync {sync.name!r}" for sync in _pulling(dataset, world)), None)
+    return next((f"Sync {sync.name!r}" for sync in _pulling(dataset, context)), None)
 
 
-def _pulling(dataset: Dataset, world: World) -> Iterator[Sync]:
+def _pulling(dataset: Dataset, context: Context) -> Iterator[Sync]:
     """Yield the Syncs that have a job which pulls into the Dataset."""
-    for sync in world.list(Sync, dataset.namespace):
+    for sync in context.list(Sync, dataset.namespace):
         run = sync.status.run
         here = sync.pulls and sync.spec.dataset_ref.name == dataset.name
-        if here and run is not None and job_is_there(sync, job_name(sync_prefix(sync), run.attempt), world):
+        if here and run is not None and job_is_there(sync, job_name(sync_prefix(sync), run.attempt), context):
             yield sync
 
 
-def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = None) -> str | None:
+def compaction_ahead(dataset: Dataset, context: Context, than: Compaction | None = None) -> str | None:
     """Describe, for a message, a Compaction of the Dataset that runs, or could run now and comes before ``than``."""
-    for other in unfinished(Compaction, dataset.namespace, ("Dataset", dataset.name), world):
+    for other in unfinished(Compaction, dataset.namespace, ("Dataset", dataset.name), context):
         if than and other.name == than.name:
             continue
         before = than is None or order(other) < order(than)
-        if _runs(other, compaction_prefix(other), world) or (before and could_run(other)):
+        if _runs(other, compaction_prefix(other), context) or (before and could_run(other)):
             return f"Compaction {other.name!r}"
     return None
 
 
-def active_task(dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
+def active_task(dataset: Dataset, status: DatasetStatus, context: Context) -> str | None:
     """Describe, for a message, an active job of the Dataset's own tasks; None if there is none."""
-    names = (_task_active(verb, dataset, status, world) for verb in TASK_FIELDS)
+    names = (_task_active(verb, dataset, status, context) for verb in TASK_FIELDS)
     return next((f"the job {name!r}" for name in names if name is not None), None)
 
 
-def _task_active(verb: str, dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
+def _task_active(verb: str, dataset: Dataset, status: DatasetStatus, context: Context) -> str | None:
     """Return the name of the active job with this verb; None if there is none."""
     task_run = getattr(status, TASK_FIELDS[verb])
     if task_run is None or task_run.done or task_run.problem is not None:
         return None
     name = job_name(f"{dataset.name}-{verb}", task_run.attempt)
-    return name if job_is_there(dataset, name, world) else None
+    return name if job_is_there(dataset, name, context) else None
 
 
 def alone(
-    asker: Resource, dataset: Dataset, store: ObjectStore, world: World, status: DatasetStatus | None = None
+    asker: Resource, dataset: Dataset, store: ObjectStore, context: Context, status: DatasetStatus | None = None
 ) -> Blocked | None:
     """Return which writer must end first, where only one writer at a time is safe; None if there is none.
 
@@ -124,30 +124,30 @@ def alone(
     """
     if not bears_one_writer(store):
         return None
-    other = next(_writing(asker, dataset, status or dataset.status, world), None)
+    other = next(_writing(asker, dataset, status or dataset.status, context), None)
     if other is None:
         return None
     message = f"{other} of Dataset {dataset.name!r} runs, and without conditional writes one writer at a time is safe"
     return Blocked(waiting("Waiting", message), LOOK_AGAIN)
 
 
-def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: World) -> Iterator[str]:
+def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, context: Context) -> Iterator[str]:
     """Describe, for a message, every other resource with a job that writes to the Dataset."""
-    for commit in queued(dataset, world):
-        if is_active(commit, world) and not _same(commit, asker):
+    for commit in queued(dataset, context):
+        if is_active(commit, context) and not _same(commit, asker):
             yield f"Commit {commit.name!r}"
-    if intake_active(dataset, world) and not _same(dataset, asker):
+    if intake_active(dataset, context) and not _same(dataset, asker):
         yield "a look at a source"
-    for query in unfinished(Query, dataset.namespace, ("Dataset", dataset.name), world):
-        if _runs(query, query_prefix(query), world) and not _same(query, asker):
+    for query in unfinished(Query, dataset.namespace, ("Dataset", dataset.name), context):
+        if _runs(query, query_prefix(query), context) and not _same(query, asker):
             yield f"Query {query.name!r}"
-    for compaction in unfinished(Compaction, dataset.namespace, ("Dataset", dataset.name), world):
-        if _runs(compaction, compaction_prefix(compaction), world):
+    for compaction in unfinished(Compaction, dataset.namespace, ("Dataset", dataset.name), context):
+        if _runs(compaction, compaction_prefix(compaction), context):
             yield f"Compaction {compaction.name!r}"
-    for sync in _pulling(dataset, world):
+    for sync in _pulling(dataset, context):
         if not _same(sync, asker):
             yield f"Sync {sync.name!r}"
-    if (task := active_task(dataset, status, world)) is not None:
+    if (task := active_task(dataset, status, context)) is not None:
         yield task
 
 
@@ -155,15 +155,15 @@ def _same(one: Resource, other: Resource) -> bool:
     return (one.kind, one.name) == (other.kind, other.name)
 
 
-def _runs(run: Query | Compaction, prefix: str, world: World) -> bool:
-    return job_is_there(run, job_name(prefix, run.status.attempt), world)
+def _runs(run: Query | Compaction, prefix: str, context: Context) -> bool:
+    return job_is_there(run, job_name(prefix, run.status.attempt), context)
 
 
-def ahead_of_compaction(compaction: Compaction, dataset: Dataset, store: ObjectStore, world: World) -> str | None:
+def ahead_of_compaction(compaction: Compaction, dataset: Dataset, store: ObjectStore, context: Context) -> str | None:
     """Describe, for a message, what a Compaction has to wait for; None if it may start."""
-    overdue = is_overdue(compaction.metadata.creation_timestamp, world.now) and not bears_one_writer(store)
+    overdue = is_overdue(compaction.metadata.creation_timestamp, context.now) and not bears_one_writer(store)
     return (
-        (None if overdue else writer_ahead(dataset, world))
-        or active_task(dataset, dataset.status, world)
-        or compaction_ahead(dataset, world, compaction)
+        (None if overdue else writer_ahead(dataset, context))
+        or active_task(dataset, dataset.status, context)
+        or compaction_ahead(dataset, context, compaction)
     )

@@ -14,7 +14,7 @@ from kubothek.api.query import Query
 from kubothek.api.runs import tracker_of
 from kubothek.api.values import parse_duration
 from kubothek.api.verification import Verification
-from kubothek.controller.context import Action, CancelJob, DeleteRun, World
+from kubothek.controller.context import Action, CancelJob, Context, DeleteRun
 from kubothek.controller.scheduling.attempts import job_name
 
 Run = Commit | Query | Compaction | Verification
@@ -31,34 +31,34 @@ class Kept:
     again: timedelta | None = None
 
 
-def kept(run: Run, prefix: str, engine: Engine | None, world: World) -> Kept:
+def kept(run: Run, prefix: str, engine: Engine | None, context: Context) -> Kept:
     """Return what to delete of an ended run: the run, its pods, or nothing yet.
 
     ``prefix`` is the prefix of its job names; ``engine`` is the Engine that it ran on, in its present state.
     """
     end = _ended(run)
-    if end is None or world.settings.keep_runs:
+    if end is None or context.settings.keep_runs:
         return Kept()
-    limit, patience = _limit(run, world), _patience(run, engine)
+    limit, patience = _limit(run, context), _patience(run, engine)
     goes = limit is not None or run.spec.ttl_seconds_after_finished is not None
-    awaited = _awaited(run, world) if goes else frozenset()
+    awaited = _awaited(run, context) if goes else frozenset()
     life = _life(run, awaited)
-    if life is not None and end + life <= world.now:
+    if life is not None and end + life <= context.now:
         return Kept((DeleteRun(run),))
     pods: tuple[Action, ...] = ()
-    waits = [] if life is None else [end + life - world.now]
+    waits = [] if life is None else [end + life - context.now]
     elders: tuple[Action, ...] = ()
     if limit is not None:
-        if end + SOONEST <= world.now:
-            elders = tuple(map(DeleteRun, _beyond(limit, run, world, awaited)))
+        if end + SOONEST <= context.now:
+            elders = tuple(map(DeleteRun, _beyond(limit, run, context, awaited)))
         else:
-            waits.append(end + SOONEST - world.now)
-    names = [name for name in _jobs(run, prefix) if world.job(run.namespace, name) is not None]
+            waits.append(end + SOONEST - context.now)
+    names = [name for name in _jobs(run, prefix) if context.job(run.namespace, name) is not None]
     if patience is not None and names:
-        if end + patience <= world.now:
+        if end + patience <= context.now:
             pods = tuple(CancelJob(run.namespace, name) for name in names)
         else:
-            waits.append(end + patience - world.now)
+            waits.append(end + patience - context.now)
     return Kept((*pods, *elders), min(waits, default=None))
 
 
@@ -79,21 +79,21 @@ def _life(run: Run, awaited: Set[str]) -> timedelta | None:
     return max(SOONEST, timedelta(seconds=seconds))
 
 
-def _limit(run: Run, world: World) -> int | None:
+def _limit(run: Run, context: Context) -> int | None:
     """Return how many runs like this one its Dataset keeps; None: all."""
     reference = None if isinstance(run, Query) else run.spec.dataset_ref
-    dataset = None if reference is None else world.get(Dataset, run.namespace, reference.name)
+    dataset = None if reference is None else context.get(Dataset, run.namespace, reference.name)
     if dataset is None:
         return None
     history = dataset.spec.run_history
     return history.complete if run.status.holds("Complete") else history.failed
 
 
-def _beyond(limit: int, run: Run, world: World, awaited: Set[str]) -> list[Run]:
+def _beyond(limit: int, run: Run, context: Context, awaited: Set[str]) -> list[Run]:
     """Return the oldest runs of the same kind, Dataset and result that exceed the limit."""
     well = run.status.holds("Complete")
     alike: list[tuple[datetime, str, Run]] = []
-    for other in world.list(type(run), run.namespace):
+    for other in context.list(type(run), run.namespace):
         if isinstance(other, Query) or isinstance(run, Query) or other.spec.dataset_ref != run.spec.dataset_ref:
             continue
         end = _ended(other)
@@ -108,14 +108,14 @@ def _may_go(run: Run, awaited: Set[str]) -> bool:
     return not run.deleting and run.controller is None and tracker_of(run.metadata) is None and run.name not in awaited
 
 
-def _awaited(run: Run, world: World) -> Set[str]:
+def _awaited(run: Run, context: Context) -> Set[str]:
     """Return the names of the runs of the same kind that unfinished runs depend on.
 
     A deleted run would look to them as if it had never existed. Only Commits have dependents.
     """
     if not isinstance(run, Commit):
         return frozenset()
-    others: list[Commit | Query] = [*world.list(Commit, run.namespace), *world.list(Query, run.namespace)]
+    others: list[Commit | Query] = [*context.list(Commit, run.namespace), *context.list(Query, run.namespace)]
     return {reference.name for other in others if not other.finished for reference in other.spec.depends_on}
 
 

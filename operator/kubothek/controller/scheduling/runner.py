@@ -15,7 +15,7 @@ from kubothek.api.conditions import State, state_of, waiting
 from kubothek.api.engine import Engine
 from kubothek.api.jobs import JobResult, Progress
 from kubothek.api.meta import Attempts, Resource
-from kubothek.controller.context import Action, CancelJob, Event, LaunchJob, World
+from kubothek.controller.context import Action, CancelJob, Context, Event, LaunchJob
 from kubothek.controller.references import Blocked, engine_digest
 from kubothek.controller.scheduling.attempts import (
     Active,
@@ -63,7 +63,7 @@ def run_attempts(
     attempts: A,
     prefix: str,
     owner: Resource,
-    world: World,
+    context: Context,
     *,
     engine: Engine | None,
     budget: Budget,
@@ -78,8 +78,8 @@ def run_attempts(
     ``launch``     the job of an attempt that may start, what it has to wait for, or None if it is not needed any more
     ``keeps_two``  whether only the last two jobs are kept, for their logs: a launch cancels the one before them
     """
-    digest = engine_digest(engine, world.settings)
-    step = follow(first(attempts), prefix, owner, world, budget, digest)
+    digest = engine_digest(engine, context.settings)
+    step = follow(first(attempts), prefix, owner, context, budget, digest)
     present = TaskStep(
         attempts=step.attempts, state=running, setback=step.setback, actions=_cancelled(owner, step.cancel)
     )
@@ -99,28 +99,28 @@ def run_attempts(
             if keeps_two and step.attempts.attempt > 2:
                 old = _cancelled(owner, (job_name(prefix, step.attempts.attempt - 2),))
                 present = replace(present, actions=(*old, *present.actions))
-            return _start(present, begin, job, digest, world)
+            return _start(present, begin, job, digest, context)
 
 
-def _start(step: TaskStep[A], begin: Start, launch: LaunchJob, digest: str, world: World) -> TaskStep[A]:
+def _start(step: TaskStep[A], begin: Start, launch: LaunchJob, digest: str, context: Context) -> TaskStep[A]:
     """Launch the attempt now, or wait until it may start.
 
     While it waits, the state reports the failure that makes it wait: from the step that counts the failure, and from
     the published status after that.
     """
     owner, setback = launch.owner, step.setback
-    if begin.not_before is not None and begin.not_before > world.now:
-        return replace(step, state=_retrying(setback, owner), again=begin.not_before - world.now)
+    if begin.not_before is not None and begin.not_before > context.now:
+        return replace(step, state=_retrying(setback, owner), again=begin.not_before - context.now)
     step = replace(step, actions=(*step.actions, *_cancelled(owner, begin.stop)))
     if (resting := suspended(launch)) is not None:
         return replace(step, state=resting)
-    held = held_back(launch, world)
+    held = held_back(launch, context)
     if held is not None:
         full, wait = held
         return replace(step, state=full.state, actions=(*step.actions, wait), again=full.again)
     attempts = step.attempts.model_copy(update={"engine_digest": digest, "next_attempt_time": None})
     step = replace(step, attempts=attempts, actions=(*step.actions, launch))
-    blocked = refused(launch.job.job, owner, world)
+    blocked = refused(launch.job.job, owner, context)
     if blocked is not None:  # retry all the same: only another try shows that the refusal is over
         return replace(step, state=blocked.state, again=blocked.again)
     if setback is not None:

@@ -18,7 +18,7 @@ from kubothek.api.engine import Engine
 from kubothek.api.jobs import JobResult
 from kubothek.api.query import Query, QueryProgress, QueryStatus
 from kubothek.api.verification import Verification, VerificationProgress, VerificationStatus
-from kubothek.controller.context import FailureClass, LaunchJob, Outcome, World
+from kubothek.controller.context import Context, FailureClass, LaunchJob, Outcome
 from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import Blocked
 from kubothek.controller.scheduling.attempts import (
@@ -61,7 +61,7 @@ class RunSpec(Generic[S]):
     marks: Mapping[str, object] = field(default_factory=dict)
 
 
-def run_once(run: Run, status: S, world: World, spec: RunSpec[S]) -> Outcome:
+def run_once(run: Run, status: S, context: Context, spec: RunSpec[S]) -> Outcome:
     """Reconcile a run, of which ``status`` is the published one. The first launch sets ``start_time``."""
     if run.deleting or run.frozen:
         return unchanged(run)
@@ -70,31 +70,33 @@ def run_once(run: Run, status: S, world: World, spec: RunSpec[S]) -> Outcome:
     if run.finished and not _revived(status, budget):
         state = state_of(status)
         assert state is not None, "a run that has ended has conditions"
-        left = kept(run, spec.prefix, engine, world)
-        return conclude(run, world, state, actions=left.actions, again=left.again)
+        left = kept(run, spec.prefix, engine, context)
+        return conclude(run, context, state, actions=left.actions, again=left.again)
 
     def launch(attempts: S) -> LaunchJob | Blocked:
         return Blocked(_SUSPENDED) if run.spec.suspend else spec.launch(attempts.attempt)
 
     step = run_attempts(
-        status, spec.prefix, run, world, engine=engine, budget=budget, running=spec.running, launch=launch
+        status, spec.prefix, run, context, engine=engine, budget=budget, running=spec.running, launch=launch
     )
     status = step.attempts.model_copy(update={**spec.marks, "progress": None})
     match step.end:
         case None:
             pass
         case GivenUp() as end:
-            return _and_again(conclude(run, world, _verdict(run.kind, end, step.setback), status, actions=step.actions))
+            return _and_again(
+                conclude(run, context, _verdict(run.kind, end, step.setback), status, actions=step.actions)
+            )
         case result:
-            return _and_again(spec.succeeded(_with_log(status, run, world, spec.prefix, ended=True), result))
+            return _and_again(spec.succeeded(_with_log(status, run, context, spec.prefix, ended=True), result))
     if step.active:
-        status = _with_log(status, run, world, spec.prefix)
+        status = _with_log(status, run, context, spec.prefix)
     if step.progress is not None:
         progress = spec.progress.model_validate(step.progress.model_dump())
         status = status.model_copy(update={"progress": progress})
     if status.start_time is None and any(isinstance(action, LaunchJob) for action in step.actions):
-        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
-    return conclude(run, world, step.state, status, actions=step.actions, events=step.events, again=step.again)
+        status = status.model_copy(update={"start_time": context.now.replace(microsecond=0)})
+    return conclude(run, context, step.state, status, actions=step.actions, events=step.events, again=step.again)
 
 
 def _and_again(outcome: Outcome) -> Outcome:
@@ -102,10 +104,10 @@ def _and_again(outcome: Outcome) -> Outcome:
     return replace(outcome, requeue_after=outcome.requeue_after or SOONEST)
 
 
-def _with_log(status: S, run: Run, world: World, prefix: str, *, ended: bool = False) -> S:
+def _with_log(status: S, run: Run, context: Context, prefix: str, *, ended: bool = False) -> S:
     """Return the status with the link to the log of its attempt, from the start of the run."""
-    start, end = status.start_time or world.now, world.now if ended else None
-    link = log_link(world.settings.logs, run.namespace, job_name(prefix, status.attempt), start, end)
+    start, end = status.start_time or context.now, context.now if ended else None
+    link = log_link(context.settings.logs, run.namespace, job_name(prefix, status.attempt), start, end)
     return status if link is None else status.model_copy(update={"logs": link})
 
 

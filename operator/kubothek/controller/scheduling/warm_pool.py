@@ -20,7 +20,7 @@ from kubothek.api.jobs import QueryJob
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.pod_templates import DRIVER_CONTAINER
 from kubothek.api.values import parse_duration
-from kubothek.controller.context import LaunchJob, Settings, StartDriver, StopDriver, WarmDriver, WarmPool, World
+from kubothek.controller.context import Context, LaunchJob, Settings, StartDriver, StopDriver, WarmDriver, WarmPool
 from kubothek.controller.references import digest, launch_job, store_ref
 
 VERBS: Final = frozenset({"commit", "cube", "query", "tag"})
@@ -65,20 +65,20 @@ def has_company(engine: Engine) -> bool:
     return bool(containers or spec.get("initContainers"))
 
 
-def keep_warm(engine: Engine, world: World) -> Pool:
+def keep_warm(engine: Engine, context: Context) -> Pool:
     """Return the actions that bring the warm drivers to their target number."""
-    found = world.warm_pool(engine)
+    found = context.warm_pool(engine)
     if found is None:
         return Pool(None)
     warm = engine.spec.warm if not has_company(engine) else None
-    likes = {_key(like, engine, world.settings): like for like in _likes(engine, world)} if warm is not None else {}
+    likes = {_key(like, engine, context.settings): like for like in _likes(engine, context)} if warm is not None else {}
     number = 0 if engine.status.warm is None else engine.status.warm.last
     actions: list[StartDriver | StopDriver] = []
     looks: list[timedelta] = []
     for key, like in likes.items():
         assert warm is not None, "without there are no keys"
         mine = [driver for driver in found.drivers if driver.key == key]
-        start, stop, again = tally(warm, mine, found.asked.get(key, ()), world.now)
+        start, stop, again = tally(warm, mine, found.asked.get(key, ()), context.now)
         for _ in range(start):
             number += 1
             actions.append(StartDriver(f"{engine.name}-warm-{number}", key, like))
@@ -124,17 +124,17 @@ def busiest(asked: Sequence[datetime], since: datetime) -> int:
     return most
 
 
-def _likes(engine: Engine, world: World) -> Iterator[LaunchJob]:
+def _likes(engine: Engine, context: Context) -> Iterator[LaunchJob]:
     """Yield a launch with the mounts of a job, for each ObjectStore whose Datasets or Cubes use this Engine."""
     namespace = engine.namespace
-    users: Sequence[Dataset | Cube] = (*world.list(Dataset, namespace), *world.list(Cube, namespace))
+    users: Sequence[Dataset | Cube] = (*context.list(Dataset, namespace), *context.list(Cube, namespace))
     named = {
         each.spec.store_ref.name
         for each in users
         if engine.name == (DEFAULT_ENGINE if each.spec.engine_ref is None else each.spec.engine_ref.name)
     }
     for name in sorted(named):
-        store = world.get(ObjectStore, namespace, name)
+        store = context.get(ObjectStore, namespace, name)
         if store is not None and not store.spec.suspend and not store.deleting:
             job = QueryJob(job=engine.name, uid=engine.metadata.uid, store=store_ref(store))
             yield launch_job(job, engine, engine, store)

@@ -14,7 +14,7 @@ from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun
 from kubothek.api.jobs import IndexJob
 from kubothek.controller.references import digest
 from kubothek.controller.status_merge import absorb
-from kubothek.controller.tasks.task_runs import TaskContext, TaskType
+from kubothek.controller.tasks.task_runs import TaskInputs, TaskType
 
 
 def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
@@ -30,7 +30,7 @@ def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str |
     return digest(str(sorted(wanted.items())), str(sorted(present.items())), dialect, status.dialect, version)
 
 
-def _job(_context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) -> IndexJob:
+def _job(_inputs: TaskInputs, _task_run: TaskRun, common: Mapping[str, Any]) -> IndexJob:
     return IndexJob(**common)
 
 

@@ -32,7 +32,7 @@ from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.containers import refused_container, source_container
 from kubothek.controller.tasks.external_engines import asked_of, refused_engine
 from kubothek.controller.tasks.task_runs import (
-    TaskContext,
+    TaskInputs,
     TaskResult,
     TaskType,
     begun,
@@ -67,55 +67,55 @@ AWAITING_CHAIN = waiting(
 )
 
 
-def keep_ledger(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
+def keep_ledger(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskResult:
     """Return the next step of the ledger job that is due; none is started unless ``start``."""
-    if context.dataset.spec.ledger is None:
+    if inputs.dataset.spec.ledger is None:
         return TaskResult(status)
-    if context.dataset.spec.ledger.kind == "Copy":
+    if inputs.dataset.spec.ledger.kind == "Copy":
         return TaskResult(status, blocker=AWAITING_CHAIN if status.ledger is None else None)
-    here = Ledgers(context.world, context.dataset.namespace)
-    kept = _kept(context, status, here, start=start)
-    return replace(kept, status=here.placed(context.dataset, kept.status))
+    here = Ledgers(inputs.context, inputs.dataset.namespace)
+    kept = _kept(inputs, status, here, start=start)
+    return replace(kept, status=here.placed(inputs.dataset, kept.status))
 
 
-def _kept(context: TaskContext, status: DatasetStatus, here: Ledgers, *, start: bool) -> TaskResult:
-    dataset = context.dataset
+def _kept(inputs: TaskInputs, status: DatasetStatus, here: Ledgers, *, start: bool) -> TaskResult:
+    dataset = inputs.dataset
     lacking = lacking_inputs(dataset, here)
     define = replace(DEFINE, cause=lambda dataset, status, _now: _undefined(dataset, status, here))
-    defined = _step(define, context, status, start=start and lacking is None)
+    defined = _step(define, inputs, status, start=start and lacking is None)
     if lacking is not None:
         return replace(defined, blocker=lacking.state, again=soonest(defined.again, lacking.again))
     if is_open(DEFINE, defined.status) or defined.blocker is not None or defined.status.ledger is None:
         return defined
     if references(dataset):
-        refused = refused_engine(dataset, context.engine, context.world.settings)
-        fed = _derived(context, defined.status, here, start=start and refused is None)
+        refused = refused_engine(dataset, inputs.engine, inputs.context.settings)
+        fed = _derived(inputs, defined.status, here, start=start and refused is None)
         fed = replace(fed, blocker=refused or fed.blocker)
     else:
-        fed = _polling(context, defined.status, start=start)
+        fed = _polling(inputs, defined.status, start=start)
     fed = replace(fed, actions=(*defined.actions, *fed.actions), blocker=_faulty(dataset) or fed.blocker)
     return replace(fed, again=soonest(fed.again, _next_slot(dataset, fed.status, here.now)))
 
 
-def _polling(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
+def _polling(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskResult:
     """Return the next step of a poll; a poll whose container may not run here does not start."""
-    assert context.dataset.spec.ledger is not None, "it has one"
-    refused = refused_container(context.dataset.spec.ledger, context.world.settings)
-    polled = _step(POLL, context, status, start=start and refused is None)
+    assert inputs.dataset.spec.ledger is not None, "it has one"
+    refused = refused_container(inputs.dataset.spec.ledger, inputs.context.settings)
+    polled = _step(POLL, inputs, status, start=start and refused is None)
     return replace(polled, blocker=refused or polled.blocker)
 
 
-def _derived(context: TaskContext, status: DatasetStatus, here: Ledgers, *, start: bool) -> TaskResult:
+def _derived(inputs: TaskInputs, status: DatasetStatus, here: Ledgers, *, start: bool) -> TaskResult:
     """Return the next step of a derivative's run; a run that is due does not begin while it waits for an input."""
-    dataset = context.dataset
+    dataset = inputs.dataset
     status = marked(dataset, status, here)
     if is_open(TRANSFORM, status):
-        return _step(transform_task(here), context, status, start=start)
+        return _step(transform_task(here), inputs, status, start=start)
     wait = due(dataset, status, here)
     left = left_to_wait(dataset, status, here.now)
     if wait.cause is not None and left > timedelta(0) and awaited_input(dataset, status, here) is not None:
         return TaskResult(status, again=min(LOOK_AGAIN, left), blocker=blocker_of(TRANSFORM, status))
-    result = _step(transform_task(here), context, status, start=start)
+    result = _step(transform_task(here), inputs, status, start=start)
     return replace(result, again=soonest(result.again, wait.again))
 
 
@@ -131,38 +131,38 @@ def missing_chain(result: TaskResult) -> State | None:
     return replace(result.blocker, reason="LedgerNotCreated")
 
 
-def _step(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
-    now = context.world.now
-    if not is_open(task_type, status) or (start and _outdated(task_type, context, status)):
-        cause, last = task_type.cause(context.dataset, status, now), task_run_of(task_type, status)
+def _step(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskResult:
+    now = inputs.context.now
+    if not is_open(task_type, status) or (start and _outdated(task_type, inputs, status)):
+        cause, last = task_type.cause(inputs.dataset, status, now), task_run_of(task_type, status)
         if cause is None or not start or (last is not None and last.cause == cause):
             return TaskResult(status, blocker=blocker_of(task_type, status))
-        slot = slot_of(context.dataset, status, now)
+        slot = slot_of(inputs.dataset, status, now)
         status = begun(task_type, status, cause, now)
         if task_type.verb in (POLL.verb, TRANSFORM.verb):
             scheduled = getattr(status, task_type.field).model_copy(update={"slot": slot})
             status = status.model_copy(update={task_type.field: scheduled})
-    waits = alone(context.dataset, context.dataset, context.store, context.world, status)
-    context = replace(context, dataset=context.dataset.model_copy(update={"status": status}))
-    result = run_task(task_type, context, status, start_jobs=start and waits is None)
-    result = replace(result, actions=_with_secrets(context.dataset, result.actions))
+    waits = alone(inputs.dataset, inputs.dataset, inputs.store, inputs.context, status)
+    inputs = replace(inputs, dataset=inputs.dataset.model_copy(update={"status": status}))
+    result = run_task(task_type, inputs, status, start_jobs=start and waits is None)
+    result = replace(result, actions=_with_secrets(inputs.dataset, result.actions))
     if waits is not None and result.again is None:
         return replace(result, again=LOOK_AGAIN)
     return result
 
 
-def _outdated(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
+def _outdated(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus) -> bool:
     """Return whether an open poll cannot start because of an outdated manifest, for example one with a missing image.
     The next job stops it.
     """
-    task_run, dataset = task_run_of(task_type, status), context.dataset
+    task_run, dataset = task_run_of(task_type, status), inputs.dataset
     if (
         task_type is not POLL
         or task_run is None
-        or task_type.cause(dataset, status, context.world.now) in (None, task_run.cause)
+        or task_type.cause(dataset, status, inputs.context.now) in (None, task_run.cause)
     ):
         return False
-    view = context.world.job(dataset.namespace, job_name(context.prefix(task_type), task_run.attempt))
+    view = inputs.context.job(dataset.namespace, job_name(inputs.prefix(task_type), task_run.attempt))
     return view is not None and view.phase is JobPhase.PENDING and view.reason in ENGINE_FAULTS
 
 
@@ -229,20 +229,20 @@ def _undefined(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> str | 
     return None if last.done else last.cause
 
 
-def _ledger_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> LedgerJob:
-    ledger = context.dataset.spec.ledger
+def _ledger_job(inputs: TaskInputs, _task_run: TaskRun, basics: Mapping[str, Any]) -> LedgerJob:
+    ledger = inputs.dataset.spec.ledger
     assert ledger is not None, "there is no cause without one"
     assert ledger.kind != "Copy", "its chain is defined elsewhere"
     return LedgerJob(
         **basics,
         kind=ledger.kind,
         metadata=ledger.metadata,
-        inputs=input_refs(context.dataset, Ledgers(context.world, context.dataset.namespace)),
+        inputs=input_refs(inputs.dataset, Ledgers(inputs.context, inputs.dataset.namespace)),
         on_change=ledger.following.on_change,
         types=ledger.types,
         view=ledger.view == "Table",
-        identity_dir=IDENTITY_DIRECTORY if context.dataset.status.ledger is None else None,
-        foreign=asked_of(context.dataset, context.engine) is not None,
+        identity_dir=IDENTITY_DIRECTORY if inputs.dataset.status.ledger is None else None,
+        foreign=asked_of(inputs.dataset, inputs.engine) is not None,
     )
 
 
@@ -275,8 +275,8 @@ def _faulty(dataset: Dataset) -> State | None:
     return None if mistake is None else stalled("InvalidSchedule", f"ledger.schedule: {mistake}; Commits continue")
 
 
-def _poll_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> PollJob:
-    ledger, settings = context.dataset.spec.ledger, context.world.settings
+def _poll_job(inputs: TaskInputs, _task_run: TaskRun, basics: Mapping[str, Any]) -> PollJob:
+    ledger, settings = inputs.dataset.spec.ledger, inputs.context.settings
     return PollJob(
         **basics,
         fetch_uncacheable=ledger is not None and ledger.fetch_uncacheable,
@@ -284,7 +284,7 @@ def _poll_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any
         allowed_hosts=settings.allowed_source_hosts,
         allow_local=settings.allow_local_sources,
         container=source_container(ledger, settings) if ledger is not None else None,
-        spark=spark_settings(context.engine),
+        spark=spark_settings(inputs.engine),
     )
 
 

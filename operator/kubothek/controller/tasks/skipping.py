@@ -18,10 +18,10 @@ from kubothek.api.observed import QueryRead
 from kubothek.api.query import Query
 from kubothek.api.skipping import RECENT_QUERIES, QueryUse, SkippingAchieved, SkippingStatus
 from kubothek.api.values import percent
-from kubothek.controller.context import World
+from kubothek.controller.context import Context
 from kubothek.controller.references import digest, skipping_of, spark_settings
 from kubothek.controller.status_merge import absorb
-from kubothek.controller.tasks.task_runs import TaskContext, TaskType
+from kubothek.controller.tasks.task_runs import TaskInputs, TaskType
 
 LEAST_QUERIES = 3
 """Minimum number of recent queries that filter a column in one way before ``auto`` creates an index for it."""
@@ -78,7 +78,7 @@ def filters_seen(dataset: Dataset, status: DatasetStatus) -> tuple[FilterSeen, .
     )
 
 
-def with_uses(dataset: Dataset, status: DatasetStatus, world: World) -> DatasetStatus:
+def with_uses(dataset: Dataset, status: DatasetStatus, context: Context) -> DatasetStatus:
     """Return the status with the effect of the metadata on the newest Queries.
 
     Deleted Queries stay until newer ones replace them. Each Query counts once, however often this function runs.
@@ -87,7 +87,7 @@ def with_uses(dataset: Dataset, status: DatasetStatus, world: World) -> DatasetS
         return status
     before = status.skipping_achieved or SkippingAchieved()
     uses = {(use.query, use.time): use for use in before.recent}
-    for query in world.list(Query, dataset.namespace):
+    for query in context.list(Query, dataset.namespace):
         ended = query.status.completion_time
         if ended is None or query.spec.store_ref != dataset.spec.store_ref:
             continue
@@ -119,9 +119,9 @@ def _use(name: str, ended: datetime, reads: list[QueryRead]) -> QueryUse:
     )
 
 
-def _job(context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) -> SkipJob:
-    status = with_uses(context.dataset, context.dataset.status, context.world)
-    return SkipJob(**common, seen=filters_seen(context.dataset, status), spark=spark_settings(context.engine))
+def _job(inputs: TaskInputs, _task_run: TaskRun, common: Mapping[str, Any]) -> SkipJob:
+    status = with_uses(inputs.dataset, inputs.dataset.status, inputs.context)
+    return SkipJob(**common, seen=filters_seen(inputs.dataset, status), spark=spark_settings(inputs.engine))
 
 
 SKIPPING = TaskType(

@@ -25,7 +25,7 @@ from kubothek.api.files import Csv
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.sources import Intake, Lag, SourceState, StalledFile, StandingSource
 from kubothek.api.values import parse_duration, parse_quantity
-from kubothek.controller.context import Action, CancelJob, Event, FailureClass, World
+from kubothek.controller.context import Action, CancelJob, Context, Event, FailureClass
 from kubothek.controller.references import (
     Blocked,
     dataset_ref,
@@ -78,17 +78,17 @@ class Attended:
 
 
 def attend(
-    dataset: Dataset, world: World, store: ObjectStore, engine: Engine | None, status: DatasetStatus, *, start: bool
+    dataset: Dataset, context: Context, store: ObjectStore, engine: Engine | None, status: DatasetStatus, *, start: bool
 ) -> Attended:
     """Follow the active intake; otherwise start the next one that is due, if ``start``."""
     known = {state.name: state for state in status.sources}
     states = tuple(known.get(source.name, SourceState(name=source.name)) for source in dataset.spec.sources)
     attended = Attended(status.model_copy(update={"sources": states}))
-    context = _Case(dataset, world, store, engine)
+    case = _Case(dataset, context, store, engine)
     if attended.intake.source is not None:
-        attended = context.follow(attended)
+        attended = case.follow(attended)
     if attended.intake.source is None and start:
-        attended = context.start_or_rest(attended)
+        attended = case.start_or_rest(attended)
     return replace(attended, blocker=_blocker(dataset, attended.status))
 
 
@@ -118,13 +118,13 @@ class _Case:
     """A Dataset with everything that decisions about its sources depend on."""
 
     dataset: Dataset
-    world: World
+    context: Context
     store: ObjectStore
     engine: Engine | None
 
     @property
     def now(self) -> datetime:
-        return self.world.now.replace(microsecond=0)
+        return self.context.now.replace(microsecond=0)
 
     def _source(self, name: str | None) -> StandingSource | None:
         return next((source for source in self.dataset.spec.sources if source.name == name), None)
@@ -137,7 +137,7 @@ class _Case:
             attended.intake,
             intake_prefix(self.dataset),
             self.dataset,
-            self.world,
+            self.context,
             engine=self.engine,
             budget=Budget(limit=None),
             running=_READING,
@@ -227,12 +227,12 @@ class _Case:
 
     def start_or_rest(self, attended: Attended) -> Attended:
         """Start the intake that has been due for longest, or return when to check again."""
-        now = self.world.now
+        now = self.context.now
         pairs = zip(self.dataset.spec.sources, attended.status.sources, strict=True)
         looks = [(self._due(source, state), source) for source, state in pairs if not source.suspend]
         looks.sort(key=lambda look: look[0])
         due = [source for when, source in looks if when <= now]
-        if due and not about_to_commit(self.dataset, self.world) and self._alone(attended) is None:
+        if due and not about_to_commit(self.dataset, self.context) and self._alone(attended) is None:
             for source in due:
                 landing = self._landing_store(source)
                 if not isinstance(landing, Blocked):
@@ -241,7 +241,7 @@ class _Case:
         return replace(attended, again=min(waits, default=None))
 
     def _alone(self, attended: Attended) -> Blocked | None:
-        return alone(self.dataset, self.dataset, self.store, self.world, attended.status)
+        return alone(self.dataset, self.dataset, self.store, self.context, attended.status)
 
     def _due(self, source: StandingSource, state: SourceState) -> datetime:
         """Return when the next intake of the source is due."""
@@ -263,29 +263,29 @@ class _Case:
         return self._launch(attended.with_intake(intake), source, landing)
 
     def _launch(self, attended: Attended, source: StandingSource, landing: ObjectStore) -> Attended:
-        digest = engine_digest(self.engine, self.world.settings)
+        digest = engine_digest(self.engine, self.context.settings)
         attended = attended.with_intake(attended.intake.model_copy(update={"engine_digest": digest}))
         job, stores = self._job(attended, source, landing), (self.store, landing)
         launch = launch_job(job, self.dataset, self.engine, *stores)
         if suspended(launch) is not None:
             return attended
-        held = held_back(launch, self.world)
+        held = held_back(launch, self.context)
         if held is not None:
             blocked, wait = held
             return replace(attended, actions=(*attended.actions, wait), again=blocked.again)
-        refusal = refused(job.job, self.dataset, self.world)
+        refusal = refused(job.job, self.dataset, self.context)
         again = refusal.again if refusal else attended.again
         return replace(attended, actions=(*attended.actions, launch), again=again)
 
     def _landing_store(self, source: StandingSource) -> ObjectStore | Blocked:
         """Return the store in which files land, if jobs can be started on it and on the Dataset's own store."""
-        own = usable_store(self.store.name, self.dataset, self.world)
+        own = usable_store(self.store.name, self.dataset, self.context)
         if isinstance(own, Blocked) or source.store_ref is None:
             return own
-        return usable_store(source.store_ref.name, self.dataset, self.world)
+        return usable_store(source.store_ref.name, self.dataset, self.context)
 
     def _job(self, attended: Attended, source: StandingSource, landing: ObjectStore) -> jobs.IntakeJob:
-        world, intake = self.world, attended.intake
+        context, intake = self.context, attended.intake
         reading = intake.reading or ""
         state = next(state for state in attended.status.sources if state.name == source.name)
         stopped = state.stalled if state.stalled is not None and state.stalled.reading == reading else None
@@ -294,7 +294,7 @@ class _Case:
             uid=self.dataset.metadata.uid,
             attempt=intake.attempt,
             store=store_ref(self.store),
-            dataset=dataset_ref(self.dataset, world.settings),
+            dataset=dataset_ref(self.dataset, context.settings),
             name=source.name,
             source=jobs.SourceSpec(
                 store=store_ref(landing),

@@ -30,7 +30,7 @@ from kubothek.controller.tasks.compaction import compact_job
 from kubothek.controller.tasks.indexes import INDEX
 from kubothek.controller.tasks.skipping import SKIPPING
 from kubothek.controller.tasks.task_runs import (
-    TaskContext,
+    TaskInputs,
     TaskResult,
     TaskType,
     begun,
@@ -44,21 +44,21 @@ from kubothek.controller.tasks.task_runs import (
 )
 
 
-def keep_up(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
+def keep_up(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskResult:
     """Return the next step of the task that is due. None is started unless ``start``."""
-    dataset, now = context.dataset, context.world.now
+    dataset, now = inputs.dataset, inputs.context.now
     start = start and status.version is not None and not status.deleted
     status = _rid_of_what_is_over(dataset, status, now)
-    task_type = _turn(context, status, start=start)
+    task_type = _turn(inputs, status, start=start)
     if task_type is None:
         return TaskResult(status, again=_next_window(dataset, status, now), blocker=_blocker(dataset, status))
     if not is_open(task_type, status):
         status = begun(task_type, status, task_type.cause(dataset, status, now) or "", now)
-    beside = _is_overdue(task_type, context, status) and not bears_one_writer(context.store)
-    free = start and (beside or _ahead(context, status) is None)
-    result = run_task(task_type, context, status, start_jobs=free)
+    beside = _is_overdue(task_type, inputs, status) and not bears_one_writer(inputs.store)
+    free = start and (beside or _ahead(inputs, status) is None)
+    result = run_task(task_type, inputs, status, start_jobs=free)
     if not is_open(task_type, result.status):
-        following = keep_up(context, result.status, start=start)
+        following = keep_up(inputs, result.status, start=start)
         return replace(following, actions=(*result.actions, *following.actions))
     again = LOOK_AGAIN if result.again is None and start and not free else result.again
     return replace(result, again=again, blocker=result.blocker or _blocker(dataset, result.status))
@@ -71,28 +71,28 @@ def _rid_of_what_is_over(dataset: Dataset, status: DatasetStatus, now: datetime)
     return status
 
 
-def _turn(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskType | None:
+def _turn(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskType | None:
     """Return a task that was already tried; otherwise the first that is open or, if ``start``, has a new cause."""
     for task_type in TASK_TYPES:
-        if is_open(task_type, status) and is_tried(task_type, context, status):
+        if is_open(task_type, status) and is_tried(task_type, inputs, status):
             return task_type
     for task_type in TASK_TYPES:
-        cause, last = task_type.cause(context.dataset, status, context.world.now), task_run_of(task_type, status)
+        cause, last = task_type.cause(inputs.dataset, status, inputs.context.now), task_run_of(task_type, status)
         is_new = cause is not None and (last is None or last.cause != cause)
         if is_open(task_type, status) or (start and is_new):
             return task_type
     return None
 
 
-def _is_overdue(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
+def _is_overdue(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus) -> bool:
     task_run = task_run_of(task_type, status)
-    return task_run is not None and is_overdue(task_run.due_time, context.world.now)
+    return task_run is not None and is_overdue(task_run.due_time, inputs.context.now)
 
 
-def _ahead(context: TaskContext, status: DatasetStatus) -> str | None:
+def _ahead(inputs: TaskInputs, status: DatasetStatus) -> str | None:
     if status.intake is not None and status.intake.source is not None:
         return "a look at a source"
-    return writer_ahead(context.dataset, context.world) or compaction_ahead(context.dataset, context.world)
+    return writer_ahead(inputs.dataset, inputs.context) or compaction_ahead(inputs.dataset, inputs.context)
 
 
 def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
@@ -118,7 +118,7 @@ def _healed(status: DatasetStatus, seen: DatasetState) -> DatasetStatus:
     return absorb(status, seen, corrupt=seen.corrupt)
 
 
-def _heal_job(_context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> HealJob:
+def _heal_job(_inputs: TaskInputs, _task_run: TaskRun, basics: Mapping[str, Any]) -> HealJob:
     return HealJob(**basics)
 
 
@@ -135,8 +135,8 @@ def _untagged(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | 
     return digest(str(sorted(wanted.items())), str(sorted(present.items())), str(early))
 
 
-def _tag_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> TagJob:
-    return TagJob(**basics, tags=_tags(context.dataset))
+def _tag_job(inputs: TaskInputs, _task_run: TaskRun, basics: Mapping[str, Any]) -> TagJob:
+    return TagJob(**basics, tags=_tags(inputs.dataset))
 
 
 def _tags(dataset: Dataset) -> dict[str, int]:
@@ -187,12 +187,12 @@ def _slots(dataset: Dataset, status: DatasetStatus, now: datetime) -> Slots:
     return Slots.of(dataset, _schedule(dataset), slot, now)
 
 
-def _compact_job(context: TaskContext, task_run: TaskRun, basics: Mapping[str, Any]) -> CompactJob:
-    dataset = context.dataset
+def _compact_job(inputs: TaskInputs, task_run: TaskRun, basics: Mapping[str, Any]) -> CompactJob:
+    dataset = inputs.dataset
     wish = dataset.spec.maintenance.compaction
     assert wish is not None, "there is no cause without a wish"
     commit_id = f"compaction:{dataset.namespace}/{dataset.name}:{task_run.cause}"
-    return compact_job(basics, context.engine, wish, commit_id=commit_id)
+    return compact_job(basics, inputs.engine, wish, commit_id=commit_id)
 
 
 def _compacted(task_run: TaskRun, result: JobResult, now: datetime) -> CompactionState:

@@ -17,7 +17,7 @@ from kubothek.api.dataset import TASK_FIELDS, Dataset, DatasetStatus, TaskRun
 from kubothek.api.engine import Engine
 from kubothek.api.jobs import AnyJob, DatasetState, JobResult
 from kubothek.api.objectstore import ObjectStore
-from kubothek.controller.context import Action, LaunchJob, World
+from kubothek.controller.context import Action, Context, LaunchJob
 from kubothek.controller.references import Blocked, job_basics, launch_job
 from kubothek.controller.scheduling.attempts import GivenUp, job_name, renewed
 from kubothek.controller.scheduling.retries import Budget
@@ -27,11 +27,11 @@ BUDGET = Budget(limit=6, initial=timedelta(seconds=10))
 
 
 @dataclass(frozen=True, slots=True)
-class TaskContext:
+class TaskInputs:
     """A Dataset with everything that its jobs need."""
 
     dataset: Dataset
-    world: World
+    context: Context
     store: ObjectStore
     engine: Engine | None
 
@@ -64,7 +64,7 @@ class TaskType:
     problem: str
     running: State
     cause: Callable[[Dataset, DatasetStatus, datetime], str | None]
-    job: Callable[[TaskContext, TaskRun, Mapping[str, Any]], AnyJob]
+    job: Callable[[TaskInputs, TaskRun, Mapping[str, Any]], AnyJob]
     absorb: Callable[[DatasetStatus, DatasetState], DatasetStatus]
     record: Callable[[TaskRun, JobResult, datetime], TaskRun] = _as_it_is
     state: type[TaskRun] = TaskRun
@@ -111,13 +111,13 @@ def is_untried(task_run: TaskRun) -> bool:
     return not task_run.done and not tried
 
 
-def is_tried(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
+def is_tried(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus) -> bool:
     """Return whether a job of a run exists or existed."""
     task_run = task_run_of(task_type, status)
     if task_run is None or not is_untried(task_run):
         return task_run is not None
     return (
-        context.world.job(context.dataset.namespace, job_name(context.prefix(task_type), task_run.attempt)) is not None
+        inputs.context.job(inputs.dataset.namespace, job_name(inputs.prefix(task_type), task_run.attempt)) is not None
     )
 
 
@@ -138,24 +138,24 @@ def blocker_of(task_type: TaskType, status: DatasetStatus) -> State | None:
     return stalled(reason if reason in task_type.reasons else task_type.reason, task_run.problem)
 
 
-def run_task(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, start_jobs: bool) -> TaskResult:
+def run_task(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus, *, start_jobs: bool) -> TaskResult:
     """Return the next step of an open task run; its job is started only if ``start_jobs``."""
-    task_run, dataset, world = task_run_of(task_type, status), context.dataset, context.world
+    task_run, dataset, context = task_run_of(task_type, status), inputs.dataset, inputs.context
     assert task_run is not None, "the task is open"
 
     def launch(attempts: TaskRun) -> LaunchJob | Blocked | None:
-        if task_type.cause(dataset, _with(task_type, status, attempts), world.now) is None:
+        if task_type.cause(dataset, _with(task_type, status, attempts), context.now) is None:
             return None
         if not start_jobs:
             return Blocked(task_type.running)
-        return launch_job(_job(task_type, context, attempts), dataset, context.engine, context.store)
+        return launch_job(_job(task_type, inputs, attempts), dataset, inputs.engine, inputs.store)
 
     step = run_attempts(
         task_run,
-        context.prefix(task_type),
+        inputs.prefix(task_type),
         dataset,
-        world,
-        engine=context.engine,
+        context,
+        engine=inputs.engine,
         budget=BUDGET,
         running=task_type.running,
         launch=launch,
@@ -174,14 +174,14 @@ def run_task(task_type: TaskType, context: TaskContext, status: DatasetStatus, *
         case result:
             if result.dataset is not None:
                 status = task_type.absorb(status, result.dataset)
-            task_run = task_type.record(task_run, result, world.now.replace(microsecond=0))
+            task_run = task_type.record(task_run, result, context.now.replace(microsecond=0))
             return TaskResult(_with(task_type, status, task_run.model_copy(update={"done": True})))
 
 
-def _job(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> AnyJob:
-    name = job_name(context.prefix(task_type), task_run.attempt)
-    basics = job_basics(name, task_run.attempt, context.dataset, context.store, context.dataset, context.world.settings)
-    return task_type.job(context, task_run, basics)
+def _job(task_type: TaskType, inputs: TaskInputs, task_run: TaskRun) -> AnyJob:
+    name = job_name(inputs.prefix(task_type), task_run.attempt)
+    basics = job_basics(name, task_run.attempt, inputs.dataset, inputs.store, inputs.dataset, inputs.context.settings)
+    return task_type.job(inputs, task_run, basics)
 
 
 def _blocker(task_type: TaskType, state: State) -> State | None:

@@ -25,7 +25,7 @@ from kubothek.controller.references import PATIENCE, Blocked, digest, spark_sett
 from kubothek.controller.scheduling.schedule import Slots
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.external_engines import engine_ref
-from kubothek.controller.tasks.task_runs import TaskContext, TaskType, is_open
+from kubothek.controller.tasks.task_runs import TaskInputs, TaskType, is_open
 
 CHANGES: Final = frozenset(
     {
@@ -235,17 +235,17 @@ def transform_task(here: Ledgers) -> TaskType:
     return replace(TRANSFORM, cause=cause)
 
 
-def _job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> TransformJob:
-    ledger, settings = context.dataset.spec.ledger, context.world.settings
+def _job(inputs: TaskInputs, _task_run: TaskRun, basics: Mapping[str, Any]) -> TransformJob:
+    ledger, settings = inputs.dataset.spec.ledger, inputs.context.settings
     assert ledger is not None, "there is no cause without one"
-    url, namespace = settings.open_lineage_url, f"{settings.cluster_id}/{context.dataset.namespace}"
+    url, namespace = settings.open_lineage_url, f"{settings.cluster_id}/{inputs.dataset.namespace}"
     return TransformJob(
         **basics,
-        inputs=input_refs(context.dataset, Ledgers(context.world, context.dataset.namespace)),
+        inputs=input_refs(inputs.dataset, Ledgers(inputs.context, inputs.dataset.namespace)),
         on_change=ledger.following.on_change,
         lineage=None if url is None else OpenLineage(url=url, namespace=namespace),
-        foreign=engine_ref(context.dataset, context.engine, settings),
-        spark=spark_settings(context.engine),
+        foreign=engine_ref(inputs.dataset, inputs.engine, settings),
+        spark=spark_settings(inputs.engine),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubothek.api.gcpolicy import GCPolicy
-from kubothek.cluster.cache.state import ClusterState, ClusterWorld
+from kubothek.cluster.cache.state import ClusterContext, ClusterState
 from kubothek.cluster.controller import spread
 from kubothek.controller.context import Settings
 
@@ -26,9 +26,9 @@ def test_what_cannot_be_read_is_known_by_name_and_in_its_namespace_only() -> Non
     state.resources["GCPolicy"].put(policy("good", "team", {"all": True}))
     state.resources["GCPolicy"].put(policy("bad", "team", {"everything": True}))
     state.resources["GCPolicy"].put(policy("elsewhere", "other", {}))
-    world = ClusterWorld(state, Settings(cluster_id="c"), datetime(2026, 11, 21, tzinfo=UTC))
-    assert [found.name for found in world.list(GCPolicy, "team")] == ["good"]
-    assert world.invalid(GCPolicy, "team") == ["bad"]
+    context = ClusterContext(state, Settings(cluster_id="c"), datetime(2026, 11, 21, tzinfo=UTC))
+    assert [found.name for found in context.list(GCPolicy, "team")] == ["good"]
+    assert context.invalid(GCPolicy, "team") == ["bad"]
 
 
 def test_another_look_is_never_so_late_that_a_slot_is_missed() -> None:
