@@ -23,7 +23,7 @@ from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all, started
 from kubothek.spark.compact import compact_with_spark
 from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
-from kubothek.table.maintenance import Wish, compact
+from kubothek.table.maintenance import CompactionRequest, compact
 
 NAME: Final = "bench"
 _PARTITIONS: Final = 8
@@ -59,7 +59,7 @@ def with_spark(root: Root, session: SparkSession) -> int:
     store = root.lake().store
     compactor = compact_with_spark(session)
     return compact(
-        store, DatasetLog(store, NAME), Wish(), commit_id="compact", digest="", compactor=compactor
+        store, DatasetLog(store, NAME), CompactionRequest(), commit_id="compact", digest="", compactor=compactor
     ).added.files
 
 

@@ -16,7 +16,7 @@ from kubothek.external.refresh import Place, describe_here, refresh
 from kubothek.sql import prepare
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 
-WISH = SkippingState((IndexDefinition("MinMax", ("id",)), IndexDefinition("ValueList", ("city",))))
+DEFINITIONS = SkippingState((IndexDefinition("MinMax", ("id",)), IndexDefinition("ValueList", ("city",))))
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def lake(tmp_path: Path) -> Lake:
         pq.write_table(pa.table({"id": range(10 * number, 10 * number + 10), "city": [f"c{number}"] * 10}), path)
     lake = kubothek.open(f"file://{tmp_path}")
     place = Place(lake.store, lake.store, "team.trips")
-    refresh(place, PlainFiles("landing/trips"), WISH, build=lambda _bytes: describe_here(place))
+    refresh(place, PlainFiles("landing/trips"), DEFINITIONS, build=lambda _bytes: describe_here(place))
     return lake
 
 

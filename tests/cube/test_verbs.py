@@ -196,11 +196,11 @@ def opened(cube: Cube, where: str, dataset: str) -> tuple[int, int]:
 
 
 def test_what_describes_files_goes_along_with_every_verb(lake: Lake) -> None:
-    wish = SkippingState((IndexDefinition("MinMax", ("v",)), IndexDefinition("Suffix", ("y",), {"length": "1"})))
+    definitions = SkippingState((IndexDefinition("MinMax", ("v",)), IndexDefinition("Suffix", ("y",), {"length": "1"})))
     made = lake.create_cube("geo", dimension_columns=["x", "y"], partition_columns="p", suppress_index_on=["x", "y"])
     impossible = SkippingState((IndexDefinition("MinMax", ("nothing",)),))
     tables = {"seed": SEED.drop_columns(["i"]), "per_y": PER_Y}
-    made.build(tables, partition_on={"per_y": []}, skipping={"seed": wish, "per_y": impossible})
+    made.build(tables, partition_on={"per_y": []}, skipping={"seed": definitions, "per_y": impossible})
     assert opened(made, "v = 4", "seed") == (2, 1)
     assert lake.dataset("geo++per_y").skipping == ()
     made.append({"seed": pa.table({"x": [9], "y": ["zz"], "p": [2], "v": [9]})})
@@ -212,6 +212,6 @@ def test_what_describes_files_goes_along_with_every_verb(lake: Lake) -> None:
     assert opened(twin, "y LIKE '%z'", "seed") == (3, 1)
     wider = {**tables, "seed": tables["seed"].append_column("w", pa.array([1, 2, 3, 4]))}
     made.build(wider, partition_on={"per_y": []}, overwrite=True)
-    assert lake.dataset("geo++seed").skipping == wish.indices
+    assert lake.dataset("geo++seed").skipping == definitions.indices
     assert opened(made, "v = 4", "seed") == (2, 1)
     assert undescribed(lake.store, lake.dataset("geo++seed").snapshot()) == 0

@@ -14,7 +14,7 @@ from kubothek.external.refresh import Place, Refreshed, describe_here, refresh
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 
-WISH = SkippingState(
+DEFINITIONS = SkippingState(
     (
         IndexDefinition("MinMax", ("id",)),
         IndexDefinition("ValueList", ("city",)),
@@ -49,9 +49,9 @@ class Trips:
         """Metadata in the same store."""
         return Place(self.store, self.store, "team.trips")
 
-    def refresh(self, wish: SkippingState = WISH, files: PlainFiles = FILES) -> Refreshed:
+    def refresh(self, definitions: SkippingState = DEFINITIONS, files: PlainFiles = FILES) -> Refreshed:
         """In this process."""
-        return refresh(self.place, files, wish, build=lambda _bytes: describe_here(self.place))
+        return refresh(self.place, files, definitions, build=lambda _bytes: describe_here(self.place))
 
 
 @pytest.fixture

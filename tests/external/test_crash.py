@@ -12,12 +12,12 @@ from kubothek.external.refresh import MOST_PARTS, Place, describe_here, refresh
 from kubothek.storage import Store
 from kubothek.table.expressions import parse
 from kubothek.table.skipping.model import SkippingState
-from tests.external.conftest import FILES, WISH, Trips
+from tests.external.conftest import DEFINITIONS, FILES, Trips
 from tests.faultstore import Crash, FaultStore, every_crash
 
 pytestmark = pytest.mark.slow
 
-SMALLER = SkippingState(WISH.indices[:1])
+SMALLER = SkippingState(DEFINITIONS.indices[:1])
 
 
 def filled(root: Path) -> Trips:
@@ -33,9 +33,9 @@ def filled(root: Path) -> Trips:
     return trips
 
 
-def refreshed(store: Store, wish: SkippingState) -> None:
+def refreshed(store: Store, definitions: SkippingState) -> None:
     place = Place(store, store, "team.trips")
-    refresh(place, FILES, wish, build=lambda _bytes: describe_here(place))
+    refresh(place, FILES, definitions, build=lambda _bytes: describe_here(place))
 
 
 def found(trips: Trips, number: int) -> bool:
@@ -45,19 +45,19 @@ def found(trips: Trips, number: int) -> bool:
     return 10 * number in rows.column("id").to_pylist()
 
 
-@pytest.mark.parametrize("wish", [WISH, SMALLER], ids=["refresh", "another wish"])
-def test_a_refresh_may_die_at_every_write(tmp_path: Path, wish: SkippingState) -> None:
+@pytest.mark.parametrize("wish", [DEFINITIONS, SMALLER], ids=["refresh", "another wish"])
+def test_a_refresh_may_die_at_every_write(tmp_path: Path, definitions: SkippingState) -> None:
     counting = FaultStore(filled(tmp_path / "counting").store)
-    refreshed(counting, wish)
+    refreshed(counting, definitions)
     crashes = list(every_crash(counting.calls))
     assert len(crashes) >= 6
     for number, fault in enumerate(crashes):
         trips = filled(tmp_path / str(number))
         with pytest.raises(Crash):
-            refreshed(FaultStore(trips.store, fault), wish)
+            refreshed(FaultStore(trips.store, fault), definitions)
         for there in (2, 4, 7):
             assert found(trips, there), fault
-        refreshed(trips.store, wish)
+        refreshed(trips.store, definitions)
         for there in (2, 4, 7):
             assert found(trips, there), fault
         place = open_location(trips.store, "trips")
@@ -82,6 +82,6 @@ def test_a_file_that_changes_while_it_is_read_is_left_out(trips: Trips) -> None:
 
     store.before_call = replaced
     place = Place(store, trips.store, "team.trips")
-    done = refresh(place, FILES, WISH, build=lambda _bytes: describe_here(place))
+    done = refresh(place, FILES, DEFINITIONS, build=lambda _bytes: describe_here(place))
     assert (done.index.described, done.index.left_out) == (0, (f"{key}: it changed while it was read",))
     assert found(trips, 2)

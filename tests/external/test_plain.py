@@ -21,7 +21,7 @@ from kubothek.ingest import CsvOptions
 from kubothek.table.expressions import parse
 from kubothek.table.skipping.files.reading import load_location
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
-from tests.external.conftest import FILES, WISH, Trips
+from tests.external.conftest import DEFINITIONS, FILES, Trips
 
 
 def opened(trips: Trips, where: str, name: str = "trips") -> list[str]:
@@ -99,7 +99,7 @@ def test_another_wish_makes_everything_anew(trips: Trips) -> None:
     for number in range(3):
         trips.put(number)
     first = trips.refresh()
-    smaller = SkippingState(WISH.indices[:1])
+    smaller = SkippingState(DEFINITIONS.indices[:1])
     second = trips.refresh(smaller)
     assert second.added == 3
     there = {info.key for info in trips.store.list(state.root("team.trips"))}
@@ -164,7 +164,7 @@ def test_other_formats(trips: Trips, form: PlainFormat) -> None:
         else:
             path.write_text("".join(f'{{"id": {r["id"] or 0}, "city": "{r["city"]}"}}\n' for r in table.to_pylist()))
     files = PlainFiles("landing/trips", form, csv=CsvOptions(delimiter=";"))
-    trips.refresh(WISH, files)
+    trips.refresh(DEFINITIONS, files)
     assert opened(trips, "id = 20") == part(2)
     assert opened(trips, "city = 'c1'") == part(1)
     found = open_location(trips.store, "trips")
@@ -179,7 +179,7 @@ def test_columns_can_be_given_and_a_file_that_does_not_fit_is_left_out(trips: Tr
     (directory / "b.csv").write_text("id,city\nnothing,x\n")
     columns: dict[str, pa.DataType] = {"id": pa.int64(), "city": pa.string()}
     schema = pa.schema(columns)
-    done = trips.refresh(WISH, PlainFiles("landing/trips", "CSV", schema=schema))
+    done = trips.refresh(DEFINITIONS, PlainFiles("landing/trips", "CSV", schema=schema))
     assert (done.index.listed, done.index.described) == (2, 1)
     (why,) = done.index.left_out
     assert why.startswith("landing/trips/b.csv: it cannot be read as CSV")
@@ -189,7 +189,7 @@ def test_columns_can_be_given_and_a_file_that_does_not_fit_is_left_out(trips: Tr
 def test_a_glob_and_hidden_files(trips: Trips) -> None:
     for name in ("2026/a.parquet", "2026/b.txt", "2025/a.parquet", "_tmp/a.parquet", "2026/.a.parquet"):
         trips.put(1, name=name)
-    done = trips.refresh(WISH, PlainFiles("landing/trips", glob="2026/*.parquet"))
+    done = trips.refresh(DEFINITIONS, PlainFiles("landing/trips", glob="2026/*.parquet"))
     assert done.index.listed == 1
     assert opened(trips, "id = 13") == ["a.parquet"]
 
@@ -220,7 +220,7 @@ def test_of_two_refreshes_at_once_one_has_to_try_again(trips: Trips, monkeypatch
 
     monkeypatch.setattr("kubothek.external.refresh.read", slow)
     with pytest.raises(Contended, match="came first"):
-        trips.refresh(replace(WISH, indices=WISH.indices[:1]))
+        trips.refresh(replace(DEFINITIONS, indices=DEFINITIONS.indices[:1]))
     trips.refresh()
     assert opened(trips, "id = 3") == []
     assert opened(trips, "id = 13") == part(1)

@@ -16,7 +16,7 @@ from kubothek.external.refresh import Place, describe_here, refresh
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.expressions import parse
 from kubothek.table.skipping.files.reading import load_location
-from tests.external.conftest import WISH
+from tests.external.conftest import DEFINITIONS
 from tests.s3server import S3Server
 
 pytestmark = pytest.mark.s3
@@ -48,7 +48,7 @@ def test_a_location_in_one_bucket_and_its_metadata_in_another(stores: tuple[Stor
     for number in range(1, 4):
         put(files, number, f"a b ü {number}.parquet")
     place = Place(files, metadata, "team.trips")
-    done = refresh(place, PlainFiles("landing/trips"), WISH, build=lambda _bytes: describe_here(place))
+    done = refresh(place, PlainFiles("landing/trips"), DEFINITIONS, build=lambda _bytes: describe_here(place))
     assert (done.index.described, done.index.table.partitions) == (3, ("day",))
     found = open_location(metadata, "trips", files)
     assert opened(found, "id = 23") == (1, 1)
@@ -66,5 +66,7 @@ def test_a_location_in_one_bucket_and_its_metadata_in_another(stores: tuple[Stor
     put(files, 3, "late.parquet")
     late = open_location(metadata, "trips", files)
     assert opened(late, "id = 33") == (2, 2) or opened(late, "id = 33") == (3, 2)
-    assert refresh(place, PlainFiles("landing/trips"), WISH, build=lambda _bytes: describe_here(place)).added >= 1
+    assert (
+        refresh(place, PlainFiles("landing/trips"), DEFINITIONS, build=lambda _bytes: describe_here(place)).added >= 1
+    )
     assert opened(open_location(metadata, "trips", files), "id = 33") == (2, 2)

@@ -13,7 +13,7 @@ from kubothek.spark.compact import compact_with_spark
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.clustering import Clustering
 from kubothek.table.log import DatasetLog
-from kubothek.table.maintenance import Wish, compact
+from kubothek.table.maintenance import CompactionRequest, compact
 from tests.table.log.hashes import require_hashes
 from tests.table.maintenance.table import ROWS, files_of, filled
 from tests.table.operations.table import labels, rows
@@ -33,7 +33,7 @@ def test_spark_compacts_as_one_process_does(session: SparkSession, store: Store)
     heard: list[tuple[int, int]] = []
     compactor = compact_with_spark(session, lambda done, total: heard.append((done, total)))
     log = DatasetLog(store, "flights")
-    done = compact(store, log, Wish(), commit_id="one", digest="", compactor=compactor)
+    done = compact(store, log, CompactionRequest(), commit_id="one", digest="", compactor=compactor)
     assert (done.version, done.removed.files, done.added.files) == (6, 8, 2)
     assert set(files_of(table).values()) == {1}
     assert rows(table) == ROWS
@@ -45,13 +45,13 @@ def test_spark_compacts_as_one_process_does(session: SparkSession, store: Store)
 
 def test_spark_puts_rows_in_order(session: SparkSession, store: Store) -> None:
     table = filled(Lake(store))
-    wish = Wish(clustering=Clustering(("delay", "carrier"), curve=True))
+    request = CompactionRequest(clustering=Clustering(("delay", "carrier"), curve=True))
     log = DatasetLog(store, "flights")
     compactor = compact_with_spark(session)
-    done = compact(store, log, wish, commit_id="one", digest="", compactor=compactor)
+    done = compact(store, log, request, commit_id="one", digest="", compactor=compactor)
     assert (done.removed.files, done.added.files) == (8, 2)
     assert rows(table) == ROWS
-    assert compact(store, log, wish, commit_id="two", digest="", compactor=compactor).version is None
+    assert compact(store, log, request, commit_id="two", digest="", compactor=compactor).version is None
 
 
 def test_what_a_task_finds_wrong_is_said(session: SparkSession, store: Store) -> None:
@@ -61,7 +61,7 @@ def test_what_a_task_finds_wrong_is_said(session: SparkSession, store: Store) ->
         compact(
             store,
             DatasetLog(store, "flights"),
-            Wish(),
+            CompactionRequest(),
             commit_id="one",
             digest="",
             compactor=compact_with_spark(session),

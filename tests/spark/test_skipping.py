@@ -22,7 +22,7 @@ from kubothek.storage import StoreConfig, open_store
 from kubothek.table.layout import Layout
 from kubothek.table.log import DatasetLog, Transaction
 from kubothek.table.log.update_skipping import reskip, undescribed
-from kubothek.table.maintenance import Wish, compact
+from kubothek.table.maintenance import CompactionRequest, compact
 from kubothek.table.operations import Written, append
 from kubothek.table.operations.written import Gathering
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
@@ -30,14 +30,14 @@ from kubothek.tracing import Ended, RunTrace
 
 pytestmark = pytest.mark.spark
 TYPES: list[pa.Field[Any]] = [pa.field("part", pa.int64()), pa.field("n", pa.int64()), pa.field("word", pa.string())]
-WISH = SkippingState((IndexDefinition("MinMax", ("n",)), IndexDefinition("BloomFilter", ("word",))))
+DEFINITIONS = SkippingState((IndexDefinition("MinMax", ("n",)), IndexDefinition("BloomFilter", ("word",))))
 
 
 def test_tasks_describe_what_they_write(session: SparkSession, tmp_path: Path) -> None:
     """More tasks than there shall be parts."""
     (tmp_path / "lake").mkdir()
     store = open_store(StoreConfig((tmp_path / "lake").as_uri()))
-    table = Lake(store).create_dataset("t", ["part"], pa.schema(TYPES), skipping=WISH.indices)
+    table = Lake(store).create_dataset("t", ["part"], pa.schema(TYPES), skipping=DEFINITIONS.indices)
     for number in range(12):
         numbers = [number * 3 + row for row in range(3)]
         rows: dict[str, list[Any]] = {"part": [number] * 3, "n": numbers, "word": [f"w{number}"] * 3}
@@ -84,11 +84,11 @@ def test_tasks_describe_files_and_what_they_compact(session: SparkSession, tmp_p
         data = {"part": parts, "n": [number * 100 + part for part in parts], "word": [f"w{number}-{p}" for p in parts]}
         table.append(pa.table(data))
     log = DatasetLog(store, "t")
-    done = reskip(store, log, WISH, build=describe_with_spark(session))
+    done = reskip(store, log, DEFINITIONS, build=describe_with_spark(session))
     assert (done.described, done.missing) == (36, 0)
     for where in ("n = 105", "word = 'w2-7'"):
         assert dict(table.plan(where).steps)["skipping metadata"] == 1
-    compact(store, log, Wish(), commit_id="one", digest="", compactor=compact_with_spark(session))
+    compact(store, log, CompactionRequest(), commit_id="one", digest="", compactor=compact_with_spark(session))
     assert len(table.snapshot().head.partitions) == 12
     assert undescribed(store, table.snapshot()) == 0
     assert dict(table.plan("word = 'w2-7'").steps)["skipping metadata"] == 1

@@ -76,7 +76,7 @@ def _ordered_by(field: str, attribute: str) -> tuple[Rule, ...]:
     names = f"self.maintenance.compaction.{field}"
 
     def named(spec: DatasetSpec) -> set[str]:
-        return set() if (wish := spec.maintenance.compaction) is None else set(getattr(wish, attribute))
+        return set() if (compaction := spec.maintenance.compaction) is None else set(getattr(compaction, attribute))
 
     return (
         Rule(

@@ -40,7 +40,7 @@ class Thresholds(Strict):
     files."""
 
 
-class CompactionWish(Thresholds):
+class AutomaticCompaction(Thresholds):
     """Automatic compaction of small files."""
 
     schedule: Schedule | None = None
@@ -51,7 +51,7 @@ class CompactionWish(Thresholds):
 class Maintenance(Strict):
     """Automatic maintenance of a table. It yields to Commits."""
 
-    compaction: CompactionWish | None = None
+    compaction: AutomaticCompaction | None = None
     """Takes effect at once. Automatic compaction of small files; default: none."""
     healing: Literal["Auto", "Off"] = "Auto"
     """Takes effect at the next inspection. Auto: rebuild derived objects, such as index files, that are missing or out

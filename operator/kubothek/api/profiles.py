@@ -55,18 +55,18 @@ def capped(spec: EngineSpec, limits: Sizes) -> tuple[EngineSpec, tuple[str, ...]
             changes[part] = model.model_copy(update=cut)
     most, dynamic = limits.executor.instances, spec.dynamic_allocation
     if most is not None and dynamic is not None:
-        wish = {name: getattr(dynamic, name) for name in ("initial", "min", "max")}
-        given = {name: value for name, value in wish.items() if value is not None}
-        cut = _cut("dynamicAllocation", given, dict.fromkeys(wish, most), cuts)
+        requested = {name: getattr(dynamic, name) for name in ("initial", "min", "max")}
+        given = {name: value for name, value in requested.items() if value is not None}
+        cut = _cut("dynamicAllocation", given, dict.fromkeys(requested, most), cuts)
         if cut:
             changes["dynamic_allocation"] = dynamic.model_copy(update=cut)
     return (spec.model_copy(update=changes) if changes else spec), tuple(cuts)
 
 
-def _cut(part: str, wish: Mapping[str, Any], limit: Mapping[str, Any], cuts: list[str]) -> dict[str, Any]:
+def _cut(part: str, requested: Mapping[str, Any], limit: Mapping[str, Any], cuts: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, most in limit.items():
-        value = wish.get(name)
+        value = requested.get(name)
         if value is not None and parse_quantity(value) > parse_quantity(most):
             found[name] = most
             cuts.append(f"{part}.{name}: {value} becomes {most}")

@@ -27,7 +27,7 @@ def enough_memory(whose: str, path: str) -> Rule:
     )
 
 
-class DriverWish(Strict):
+class RequestedDriverSize(Strict):
     """The size of a driver; each field is optional."""
 
     rules: ClassVar[tuple[Rule, ...]] = (enough_memory("its driver", "driver"),)
@@ -38,7 +38,7 @@ class DriverWish(Strict):
     """Memory of the driver's heap."""
 
 
-class ExecutorWish(Strict):
+class RequestedExecutorSize(Strict):
     """The number and size of executors; each field is optional."""
 
     rules: ClassVar[tuple[Rule, ...]] = (enough_memory("executors", "executor"),)
@@ -54,7 +54,7 @@ class ExecutorWish(Strict):
 class Sizes(Strict):
     """Sizes of drivers and executors; each field is optional."""
 
-    driver: DriverWish = DriverWish()
+    driver: RequestedDriverSize = RequestedDriverSize()
     """The driver."""
-    executor: ExecutorWish = ExecutorWish()
+    executor: RequestedExecutorSize = RequestedExecutorSize()
     """Executors."""

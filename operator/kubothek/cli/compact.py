@@ -70,24 +70,24 @@ def compact(
     """
     from kubothek.table.expressions import parse
     from kubothek.table.log import DatasetLog
-    from kubothek.table.maintenance import Wish, plan_compaction
+    from kubothek.table.maintenance import CompactionRequest, plan_compaction
     from kubothek.table.maintenance import compact as compact_dataset
 
     if sort_by and z_order_by:
         raise click.UsageError("--sort-by and --z-order-by exclude each other")
     with choice.opened() as store:
         log = DatasetLog(store, dataset, conditional_writes=dry_run or store.probe().conditional_writes)
-        wish = Wish(
+        request = CompactionRequest(
             where=parse(where) if where else None,
             target_bytes=target_size,
             min_files=min_files,
             clustering=_clustering(sort_by or z_order_by, curve=bool(z_order_by)),
         )
         if dry_run:
-            plan = plan_compaction(store, log, log.snapshot(), wish)
+            plan = plan_compaction(store, log, log.snapshot(), request)
             show(output, _plan_object(dataset, plan), _planned(dataset, plan, all_rows=output == "wide"))
         else:
-            done = compact_dataset(store, log, wish, commit_id=f"cli:compact:{uuid4()}", digest="", by="cli")
+            done = compact_dataset(store, log, request, commit_id=f"cli:compact:{uuid4()}", digest="", by="cli")
             show(output, _object(dataset, done), _done(dataset, done))
 
 

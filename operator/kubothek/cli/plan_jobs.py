@@ -27,7 +27,7 @@ from kubothek.external.matching import matched, versions_listed
 from kubothek.external.state import read
 from kubothek.ingest.watch import Ledger, look, page_key
 from kubothek.jobs import translate
-from kubothek.jobs.compact import wish_of
+from kubothek.jobs.compact import compaction_request
 from kubothek.jobs.inspect import inspected
 from kubothek.jobs.intake import terms_of
 from kubothek.jobs.skip_files import files_of
@@ -214,7 +214,7 @@ def _compaction(owner: Resource, job: jobs.CompactJob, store: Store | None) -> O
     if store is not None:
         log = DatasetLog(store, job.dataset.uuid)
         try:
-            files = plan_compaction(store, log, log.snapshot(), wish_of(job, log)).rewritten.files
+            files = plan_compaction(store, log, log.snapshot(), compaction_request(job, log)).rewritten.files
         except (DatasetNotFound, DatasetDeleted):
             files = 0
     if not files:
@@ -226,14 +226,18 @@ def _compaction(owner: Resource, job: jobs.CompactJob, store: Store | None) -> O
 
 def _description(job: jobs.SkipFilesJob, files: Store | None, metadata: Store | None) -> Outlook:
     """Return which plain files lack metadata."""
-    wanted, wish = files_of(job), translate.skipping(job.skipping)
+    wanted, definitions = files_of(job), translate.skipping(job.skipping)
     listed = wanted.listed(files) if files is not None else None
     number = 0 if listed is None else listed.num_rows
     there = read(metadata, job.name).index if metadata is not None else None
     if there is None or metadata is None or listed is None:
         return Outlook(Verb.CHANGE, f"describes {count(number, 'file')}")
-    indices = there.wish.indices[: len(wish.indices)] if job.skipping.auto else there.wish.indices
-    if indices != wish.indices or there.table.files != wanted or there.wish.encryption != wish.encryption:
+    indices = there.definitions.indices[: len(definitions.indices)] if job.skipping.auto else there.definitions.indices
+    if (
+        indices != definitions.indices
+        or there.table.files != wanted
+        or there.definitions.encryption != definitions.encryption
+    ):
         text = f"rebuilds the metadata of {count(number, 'file')}: the spec defines other metadata"
         return Outlook(Verb.CHANGE, text)
     described = matched(metadata, job.name, there, versions_listed(listed)).described

@@ -49,7 +49,7 @@ class Building:
     def of_dataset(self) -> str:
         """Build for a dataset. Raises LakeError."""
         log = log_of(self.store, self.name)
-        wanted = self._wish(log.snapshot().head.skipping)
+        wanted = self._definitions(log.snapshot().head.skipping)
         if self.auto:
             wanted = with_chosen(self.store, log.snapshot(), wanted, seen(self.store.url, self.name))
         return f"{self.name}: {told_of_dataset(reskip(self.store, log, wanted, rebuild=self.rebuild, by=_BY))}"
@@ -58,15 +58,15 @@ class Building:
         """Build for other files. Raises LakeError."""
         place, files = Place(self.store, self.store, self.name), PlainFiles(prefix, form, glob)
         before = state.read(self.store, self.name).index
-        wish = self._wish(SkippingState() if before is None else before.wish)
+        definitions = self._definitions(SkippingState() if before is None else before.definitions)
         if self.auto:
-            wish = chosen_for_files(place, files, wish, seen(self.store.url, self.name))
-        if not wish.indices:
+            definitions = chosen_for_files(place, files, definitions, seen(self.store.url, self.name))
+        if not definitions.indices:
             raise click.UsageError("name the indices with --index, or let them be chosen with --auto")
-        done = refresh(place, files, wish, rebuild=self.rebuild, build=lambda _bytes: describe_here(place))
+        done = refresh(place, files, definitions, rebuild=self.rebuild, build=lambda _bytes: describe_here(place))
         return f"{self.name}: {told_of_files(done)}"
 
-    def _wish(self, before: SkippingState) -> SkippingState:
+    def _definitions(self, before: SkippingState) -> SkippingState:
         if not self.indices and self.footer_key is None:
             return replace(before, parts=())
         secret = None if self.footer_key is None else Encryption(self.footer_key, self.plaintext_footer)
@@ -96,7 +96,7 @@ def refreshed(store: Store, name: str) -> str:
         version = retime(store, log, by=_BY)
         return f"{name}: {told}" + ("" if version is None else f"; version {version}: the times of files for Xskipper")
     place, index = _existing(store, name)
-    done = refresh(place, index.table.files, index.wish, build=lambda _bytes: describe_here(place))
+    done = refresh(place, index.table.files, index.definitions, build=lambda _bytes: describe_here(place))
     return f"{place.name}: {told_of_files(done)}"
 
 
@@ -148,7 +148,7 @@ def description(store: Store, name: str) -> Description:
     now = open_location(store, place.name)
     files, size = now.plan().steps[0].files_left, sum(part.bytes for part in index.parts)
     where = f"{store.url}/{location(place.name)}"
-    return Description(place.name, index.wish.indices, files, now.known.described, size, where)
+    return Description(place.name, index.definitions.indices, files, now.known.described, size, where)
 
 
 @dataclass(frozen=True, slots=True)

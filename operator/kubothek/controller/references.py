@@ -270,11 +270,11 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
     )
 
 
-def clustering_of(wish: Thresholds | None) -> jobs.Clustering | None:
+def clustering_of(thresholds: Thresholds | None) -> jobs.Clustering | None:
     """Return the order in which a compaction writes rows; None if the manifest sets none."""
-    if wish is None or not (wish.sort_by or wish.z_order_by):
+    if thresholds is None or not (thresholds.sort_by or thresholds.z_order_by):
         return None
-    return jobs.Clustering(by=wish.sort_by or wish.z_order_by, curve=bool(wish.z_order_by))
+    return jobs.Clustering(by=thresholds.sort_by or thresholds.z_order_by, curve=bool(thresholds.z_order_by))
 
 
 def skipping_of(skipping: Skipping | None) -> jobs.SkippingSpec | None:

@@ -96,8 +96,8 @@ def _described(
     before = member.snapshot.head.skipping
     if not before.indices or base.head.skipping.indices:
         return None, ()
-    wish = replace(before, parts=(), without=0)
-    begins = beginning(target, wish, member.schema, member.snapshot.head.partition_keys)
+    definitions = replace(before, parts=(), without=0)
+    begins = beginning(target, definitions, member.schema, member.snapshot.head.partition_keys)
     if begins is None:
         return None, ()
     head = base.head

@@ -133,10 +133,10 @@ def _start(store: Store, spec: CubeSpec, part: Part, started: CubeTransaction, s
     base = started.base(part.name)
     if part.fresh:
         layout = part.layout or Layout(partition_on=part.partition_on, sort_by=_order(spec, part, schema))
-        wish = base.head.skipping
-        if not wish.indices and part.skipping is not None and schema is not None:
-            wish = beginning(store, part.skipping, schema, part.partition_on) or wish
-        metadata = {LAYOUT: layout.to_json(), **skipping_metadata(wish)}
+        definitions = base.head.skipping
+        if not definitions.indices and part.skipping is not None and schema is not None:
+            definitions = beginning(store, part.skipping, schema, part.partition_on) or definitions
+        metadata = {LAYOUT: layout.to_json(), **skipping_metadata(definitions)}
         head = Head(spec.uuid(part.name), {}, part.partition_on, metadata=metadata)
         base = Snapshot(head, None, 0, None, Totals(), None)
     return base if schema is None else replace(base, head=_with_pending(spec, part, base.head, schema))

@@ -18,9 +18,9 @@ from kubothek.table.log.update_skipping import Reskipped, reskip
 from kubothek.table.maintenance import (
     Compaction,
     CompactionPlan,
+    CompactionRequest,
     Healed,
     Health,
-    Wish,
     compact,
     heal,
     health,
@@ -128,8 +128,8 @@ class Upkeep(Handle):
         z_order_by: Sequence[str] | str = (),
     ) -> CompactionPlan:
         """Return what :meth:`compact` would rewrite; reads metadata only."""
-        wish = _wish(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
-        return plan_compaction(self._store, self._log(), self.snapshot(), wish)
+        request = _request(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
+        return plan_compaction(self._store, self._log(), self.snapshot(), request)
 
     def compact(
         self,
@@ -158,30 +158,33 @@ class Upkeep(Handle):
         Partitions that other commits change meanwhile are skipped. Raises FilterInvalid, LayoutInvalid,
         VersionIncomplete if a file is gone, RowsChanged if the new files have other rows, OwnedByAnother.
         """
-        wish = _wish(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
-        digest = sha256("\0".join(["kubothek python compact", str(wish)]).encode()).hexdigest()
+        request = _request(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
+        definition = str(request).replace(
+            "CompactionRequest", "Wish", 1
+        )  # as in stored commits: a retry has its digest
+        digest = sha256("\0".join(["kubothek python compact", definition]).encode()).hexdigest()
         return compact(
             self._store,
             self._log(writing=True),
-            wish,
+            request,
             commit_id=id or f"python:compact:{uuid4()}",
             digest=digest,
             by=BY,
         )
 
 
-def _wish(
+def _request(
     where: Where | None,
     target: int | None,
     min_files: int,
     min_small_share: float,
     sort_by: Sequence[str] | str,
     z_order_by: Sequence[str] | str,
-) -> Wish:
+) -> CompactionRequest:
     if sort_by and z_order_by:
         raise InputError("a compaction has one order: leave out sort_by or z_order_by")
     columns = names_in("sort_by", sort_by) or names_in("z_order_by", z_order_by)
-    return Wish(
+    return CompactionRequest(
         where=None if where is None else as_predicate(where),
         target_bytes=target,
         min_files=min_files,

@@ -33,13 +33,13 @@ class Work:
     url: str
     name: str
     table: PlainTable
-    wish: SkippingState
+    definitions: SkippingState
     total: int
 
     @property
     def entries(self) -> EntrySchema:
         """The schema of an entry. Raises SkippingInvalid."""
-        return fields(self.wish.indices, self.table.schema, self.table.partitions)
+        return fields(self.definitions.indices, self.table.schema, self.table.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Described:
 def describe(files: Store, metadata: Store, work: Work, versions: pa.Table) -> Described:
     """Describe these versions of files, and store the entries. Raises StoreError, SkippingUnreadable."""
     schema = work.entries
-    fpp = Describing(work.wish, work.total).fpp()
+    fpp = Describing(work.definitions, work.total).fpp()
     parts: list[PlainPart] = []
     left_out: list[str] = []
     held: list[tuple[pa.Table, dict[str, Any]]] = []
@@ -63,7 +63,9 @@ def describe(files: Store, metadata: Store, work: Work, versions: pa.Table) -> D
             entries = pa.concat_tables([entry for entry, _ in held])
             seen = pa.Table.from_pylist([version for _, version in held], schema=VERSIONS)
             identifier, prefix = identifier_of(work.url, work.table.files.prefix), work.table.files.prefix
-            parts.append(write(metadata, work.name, identifier, prefix, schema, entries, seen, work.wish.encryption))
+            parts.append(
+                write(metadata, work.name, identifier, prefix, schema, entries, seen, work.definitions.encryption)
+            )
             held.clear()
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="describe") as pool:

@@ -107,7 +107,7 @@ def matched(metadata: Store, name: str, index: PlainIndex, versions: pa.Table) -
         found = opened(metadata)
         if found.keys(as_part(part)) is None:
             return _of_xskipper(metadata, location(name), index.url, versions)
-        sources.append(_Source(rows, index.wish.indices, partial(found.entries, as_part(part))))
+        sources.append(_Source(rows, index.definitions.indices, partial(found.entries, as_part(part))))
     return Matched(sources, versions.num_rows)
 
 

@@ -75,7 +75,7 @@ def describe_here(place: Place, told: Told = lambda _done, _total: None) -> Desc
 def refresh(
     place: Place,
     files: PlainFiles,
-    wish: SkippingState,
+    definitions: SkippingState,
     *,
     tasks: int = 16,
     rebuild: bool = False,
@@ -83,19 +83,19 @@ def refresh(
 ) -> Refreshed:
     """Describe new and changed files, drop entries of missing ones; rebuild if definitions or columns changed.
 
-    ``wish``   the index definitions, without parts
-    ``build``  returns the describing function, given the number of bytes of the files
+    ``definitions``  of the indices, without parts
+    ``build``        returns the describing function, given the number of bytes of the files
 
     Raises SkippingInvalid for indices that the files cannot have, Contended if another refresh came first, and the
     errors of listing and reading.
     """
-    require_footer_key(wish)
+    require_footer_key(definitions)
     before = read(place.metadata, place.name)
     listed = files.listed(place.files)
     versions = versions_listed(listed)
     table = table_of(place.files, files, keys_of(listed))
-    work = Work(place.files.url, place.name, table, wish, listed.num_rows)
-    schema = fields(wish.indices, table.schema, table.partitions)
+    work = Work(place.files.url, place.name, table, definitions, listed.num_rows)
+    schema = fields(definitions.indices, table.schema, table.partitions)
     index, kept = before.index, _kept(place.metadata, before.index)
     if rebuild or index is None or not _goes_on(index, work) or kept is None:
         # The existing metadata is unusable, and real Xskipper must not see it together with the new.
@@ -112,7 +112,7 @@ def refresh(
     after = PlainIndex(
         work.url,
         table,
-        replace(wish, parts=()),
+        replace(definitions, parts=()),
         tuple(parts),
         listed.num_rows,
         sum(part.rows for part in parts),
@@ -136,7 +136,7 @@ def _goes_on(index: PlainIndex, work: Work) -> bool:
     then, now = (each.table.files for each in (index, work))
     same_files = (then.prefix, then.format, then.csv, then.glob) == (now.prefix, now.format, now.csv, now.glob)
     same_rows = index.table.schema.equals(work.table.schema) and index.table.partitions == work.table.partitions
-    return same_files and same_rows and index.wish == work.wish and index.url == work.url
+    return same_files and same_rows and index.definitions == work.definitions and index.url == work.url
 
 
 def _kept(metadata: Store, index: PlainIndex | None) -> list[tuple[PlainPart, pa.Table]] | None:
@@ -208,7 +208,7 @@ class _Writer:
                     work.entries,
                     entries.combine_chunks(),
                     seen,
-                    work.wish.encryption,
+                    work.definitions.encryption,
                 )
             )
         self._held.clear()
@@ -244,22 +244,22 @@ def _delete_below(store: Store, prefix: str) -> int:
 # Choice of indices for plain files, from a sample of them.
 
 
-def chosen_for_files(place: Place, files: PlainFiles, wish: SkippingState, seen: Seen = ()) -> SkippingState:
-    """Return ``wish`` with the indices that the rule adds; an earlier choice for the same definitions is kept.
+def chosen_for_files(place: Place, files: PlainFiles, definitions: SkippingState, seen: Seen = ()) -> SkippingState:
+    """Return the definitions with those that the rule adds; an earlier choice for the same definitions is kept.
 
     Raises InputError if there are no files, SourceCorrupt for an unreadable file.
     """
     before = read(place.metadata, place.name).index
-    if before is not None and not seen and before.wish.encryption == wish.encryption:
-        chosen = before.wish.indices[len(wish.indices) :]
-        if before.wish.indices[: len(wish.indices)] == wish.indices and chosen:
-            return before.wish
+    if before is not None and not seen and before.definitions.encryption == definitions.encryption:
+        chosen = before.definitions.indices[len(definitions.indices) :]
+        if before.definitions.indices[: len(definitions.indices)] == definitions.indices and chosen:
+            return before.definitions
     keys = keys_of(files.listed(place.files))
     table = table_of(place.files, files, keys)
     samples = [_first_rows(place.files, table, key) for key in sampled(keys)]
     inside = [name for name in table.schema.names if name not in table.partitions]
     schema = pa.schema([table.schema.field(name) for name in inside])
-    return replace(wish, indices=choose(profile(samples, schema), seen, wish.indices, schema))
+    return replace(definitions, indices=choose(profile(samples, schema), seen, definitions.indices, schema))
 
 
 def _first_rows(store: Store, table: PlainTable, key: str) -> pa.Table:

@@ -20,7 +20,7 @@ from kubothek.ingest import CsvOptions
 from kubothek.storage import Store
 from kubothek.storage.foreign_keys import check_foreign_keys
 from kubothek.storage.urls import check_key
-from kubothek.table.skipping.model import Encryption, IndexDefinition, SkippingState
+from kubothek.table.skipping.model import SkippingState
 from kubothek.table.untrusted_parquet import DAMAGED
 
 _ROOT: Final = ".kubothek/++plain/"
@@ -54,16 +54,16 @@ class PlainPart:
 class PlainIndex:
     """The metadata of a location.
 
-    ``url``      of the store of the files
-    ``table``    the files, and how to read them
-    ``wish``     the index definitions, without parts
-    ``parts``    the entries
-    ``listed``   number of files in the last listing, of which ``described`` had entries
+    ``url``          of the store of the files
+    ``table``        the files, and how to read them
+    ``definitions``  of the indices, without parts
+    ``parts``        the entries
+    ``listed``       number of files in the last listing, of which ``described`` had entries
     """
 
     url: str
     table: PlainTable
-    wish: SkippingState
+    definitions: SkippingState
     parts: tuple[PlainPart, ...] = ()
     listed: int = 0
     described: int = 0
@@ -84,7 +84,7 @@ class PlainIndex:
             },
             "schema": _packed(self.table.schema),
             "partitions": list(self.table.partitions),
-            "wish": self.wish.to_json(),
+            "wish": self.definitions.to_json(),
             "parts": [asdict(part) for part in self.parts],
             "listed": self.listed,
             "described": self.described,
@@ -166,11 +166,6 @@ def resolved(store: Store, name: str) -> str | None:
     if len(found) > 1:
         raise InputError(f"{name!r} is a plain location in several namespaces: say {' or '.join(found)}")
     return found[0] if found else None
-
-
-def wish_of(definitions: tuple[IndexDefinition, ...], encryption: Encryption | None) -> SkippingState:
-    """Return the definitions in the form of the stored state."""
-    return SkippingState(definitions, (), encryption)
 
 
 def _packed(schema: pa.Schema) -> str:

@@ -16,8 +16,8 @@ from kubothek.table.maintenance import (
     Bundle,
     Compaction,
     CompactionPlan,
+    CompactionRequest,
     Compactor,
-    Wish,
     compact,
     plan_compaction,
     rewrite_here,
@@ -34,16 +34,16 @@ def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
-    wish = wish_of(job, log)
+    request = compaction_request(job, log)
     reporter.tell("Planning")
     if job.dry_run:
-        plan = plan_compaction(store, log, log.snapshot(), wish)
+        plan = plan_compaction(store, log, log.snapshot(), request)
         outcome, message = _planned(plan), _intent(plan)
     else:
         done = compact(
             store,
             log,
-            wish,
+            request,
             commit_id=job.commit_id,
             digest=job.digest,
             compactor=_compactor(job, store, reporter),
@@ -54,9 +54,9 @@ def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, compact=outcome, dataset=state)
 
 
-def wish_of(job: CompactJob, log: DatasetLog) -> Wish:
+def compaction_request(job: CompactJob, log: DatasetLog) -> CompactionRequest:
     """Return what to compact. New files get the Dataset's current layout, so an edit of it takes effect."""
-    return Wish(
+    return CompactionRequest(
         where=None if job.where is None else parse(job.where),
         layout=translate.layout(job.dataset, log.snapshot().head),
         target_bytes=job.target_file_bytes,

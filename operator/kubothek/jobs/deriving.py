@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kubothek.api.jobs import OnChange as Wish
+from kubothek.api.jobs import OnChange as JobOnChange
 from kubothek.errors import InputDiverged, RecordMissing, SchemaMismatch, TransformChanged
 from kubothek.odf.derived import Derivative, Inputs, OnChange
 from kubothek.odf.derived.running import OURS, Engine
 from kubothek.words import count
 
-ON_CHANGE: Final[dict[Wish, OnChange]] = {
+ON_CHANGE: Final[dict[JobOnChange, OnChange]] = {
     "Stop": OnChange.REFUSE,
     "Continue": OnChange.CONTINUE,
     "Reset": OnChange.RESET,

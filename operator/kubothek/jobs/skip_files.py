@@ -29,10 +29,10 @@ def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
         return JobResult(outcome="Succeeded", reason="Succeeded", message=message)
     place = Place(open_store(translate.store_config(job.files.store)), store, job.name)
     files = files_of(job)
-    wish = translate.skipping(job.skipping)
+    definitions = translate.skipping(job.skipping)
     if job.skipping.auto:
-        wish = chosen_for_files(place, files, wish)
-    done = refresh(place, files, wish, build=lambda size: _builder(job, place, size, reporter))
+        definitions = chosen_for_files(place, files, definitions)
+    done = refresh(place, files, definitions, build=lambda size: _builder(job, place, size, reporter))
     return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), skip_files=_outcome(job, done))
 
 
@@ -79,6 +79,6 @@ def _outcome(job: SkipFilesJob, done: Refreshed) -> SkipFilesOutcome:
         added=done.added,
         removed=done.removed,
         bytes=sum(part.bytes for part in index.parts),
-        indices=tuple(map(translate.skipping_index, index.wish.indices)),
+        indices=tuple(map(translate.skipping_index, index.definitions.indices)),
         left_out=tuple(shortened(each, _TEXT) for each in index.left_out[:_MOST_TOLD]),
     )

@@ -30,7 +30,7 @@ SEEDS = range(200 if os.environ.get("KUBOTHEK_SOAK") else 3)
 QUERIES = 25
 WITHOUT = tuple(step for step in planning._STEPS if step[0] != SKIPPING_STEP)
 SPEC = CubeSpec("c", ("x", "y"), ("p",), "seed", frozenset(), frozenset({"x", "y"}))
-WISHES = {
+INDICES = {
     "seed": [("MinMax", "i"), ("BloomFilter", "s"), ("MinMax", "y")],
     "inside": [("ValueList", "j"), ("Prefix", "t")],  # has some of the seed's cells
     "once": [("MinMax", "k")],  # is not partitioned, and is not written again: few files have no entry
@@ -68,8 +68,8 @@ def rows(rng: random.Random, name: str) -> pa.Table:
 def built(rng: random.Random, store: Store) -> Cube:
     """Described from the second version on; what comes after is described by its commits."""
     cube = Cube.create(store, SPEC)
-    cube.build({name: rows(rng, name) for name in WISHES}, partition_on={"once": []})
-    for name, wish in WISHES.items():
+    cube.build({name: rows(rng, name) for name in INDICES}, partition_on={"once": []})
+    for name, wish in INDICES.items():
         indices = tuple(IndexDefinition(kind, (column,)) for kind, column in wish)
         reskip(store, DatasetLog(store, f"c++{name}"), SkippingState(indices))
     for _ in range(5):

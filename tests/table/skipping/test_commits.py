@@ -21,7 +21,7 @@ from kubothek.table.log.update_skipping import reskip, undescribed
 from kubothek.table.maintenance.heal import ailments
 from kubothek.table.operations import append, write_rows
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
-from kubothek.table.skipping.names import location, wish_of
+from kubothek.table.skipping.names import definitions_tag_of, location
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
 
 INDICES = (
@@ -133,8 +133,8 @@ def test_a_writer_that_did_not_know_of_the_wish(store: Store) -> None:
     assert ailments(store, DatasetLog(store, "t"), table.snapshot()) == ("the skipping metadata of 1 file",)
     assert table.heal().repaired == ("the skipping metadata of 1 file",)
     assert opened(table, "word = 'w50'") == (1, [50])
-    assert len({wish_of(key) for key in keys_of(table)}) == 1
-    assert {info.key for info in store.list(location("t")) if wish_of(info.key)} == keys_of(table)
+    assert len({definitions_tag_of(key) for key in keys_of(table)}) == 1
+    assert {info.key for info in store.list(location("t")) if definitions_tag_of(info.key)} == keys_of(table)
 
 
 def test_what_a_foreign_writer_adds_is_read_until_it_is_described(store: Store) -> None:
@@ -186,7 +186,7 @@ def test_the_wish_is_checked_kept_and_dropped(store: Store) -> None:
     assert table.set_skipping(()).version == before + 3
     assert (table.skipping, keys_of(table)) == ((), set())
     assert opened(table, "n = 3") == (4, [3])
-    assert not [info for info in store.list(location("t")) if wish_of(info.key)]
+    assert not [info for info in store.list(location("t")) if definitions_tag_of(info.key)]
 
 
 def test_a_column_without_type_is_described_once_it_has_one(store: Store) -> None:

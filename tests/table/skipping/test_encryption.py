@@ -27,14 +27,14 @@ from tests.table.log.memory import MemoryStore
 
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "city": pa.string(), "vid": pa.string(), "t": pa.timestamp("us")}
 TABLE = pa.schema(COLUMNS)
-WISH = (
+DEFINITIONS = (
     IndexDefinition("MinMax", ("id",), key="k1"),
     IndexDefinition("ValueList", ("city",), key="k2"),
     IndexDefinition("BloomFilter", ("vid",), key="k1"),
     IndexDefinition("ValueList", ("t",), key="k2"),
     IndexDefinition("MinMax", ("city",)),
 )
-SCHEMA = fields(WISH, TABLE)
+SCHEMA = fields(DEFINITIONS, TABLE)
 
 
 @pytest.fixture
@@ -119,9 +119,9 @@ def test_some_keys_open_some_columns(keys: Path) -> None:
     store = store_with(keys)
     part = write(store, "u", "t", SCHEMA, entries(), encryption=Encryption("k0"))
     (keys / "k2").unlink()
-    assert load(store, part, columns=[WISH[0]]).column("id_minmax_2").to_pylist() == [{"min": 7, "max": 7}]
+    assert load(store, part, columns=[DEFINITIONS[0]]).column("id_minmax_2").to_pylist() == [{"min": 7, "max": 7}]
     with pytest.raises(SkippingUnreadable, match="no master key 'k2'"):
-        load(store, part, columns=[WISH[1]])
+        load(store, part, columns=[DEFINITIONS[1]])
 
 
 def test_a_wrong_key_is_refused(keys: Path) -> None:

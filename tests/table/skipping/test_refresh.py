@@ -15,7 +15,7 @@ import pytest
 from kubothek.errors import SkippingInvalid
 from kubothek.storage import ObjectInfo
 from kubothek.table.skipping import names
-from kubothek.table.skipping.entries import EntrySchema, fields, wish_id
+from kubothek.table.skipping.entries import EntrySchema, definitions_tag, fields
 from kubothek.table.skipping.files.reading import load, load_location
 from kubothek.table.skipping.files.writing import write
 from kubothek.table.skipping.model import Encryption, IndexDefinition, Part, SkippingState, require_footer_key
@@ -26,8 +26,8 @@ from tests.table.log.memory import MemoryStore
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 COLUMNS: dict[str, pa.DataType] = {"i": pa.int64(), "s": pa.string(), "t": pa.timestamp("us")}
 TABLE = pa.schema(COLUMNS)
-WISH = (IndexDefinition("MinMax", ("i",)), IndexDefinition("ValueList", ("s",)))
-OTHER = (*WISH, IndexDefinition("MinMax", ("t",)))
+DEFINITIONS = (IndexDefinition("MinMax", ("i",)), IndexDefinition("ValueList", ("s",)))
+OTHER = (*DEFINITIONS, IndexDefinition("MinMax", ("t",)))
 
 
 def entries(schema: EntrySchema, numbers: Sequence[int]) -> pa.Table:
@@ -64,7 +64,7 @@ def test_many_commits_stay_small() -> None:
     freshly written ones, without most of the entries of what is gone.
     """
     commits = 10_000 if SOAK else 120
-    store, schema = MemoryStore(), fields(WISH, TABLE)
+    store, schema = MemoryStore(), fields(DEFINITIONS, TABLE)
     live: set[int] = set()
     parts: tuple[Part, ...] = ()
     written = 0
@@ -111,7 +111,7 @@ def _seconds(store: MemoryStore, parts: Sequence[Part]) -> float:
 
 
 def test_merging_takes_the_last_of_two_and_leaves_out_what_cannot_be_read() -> None:
-    store, schema = MemoryStore(), fields(WISH, TABLE)
+    store, schema = MemoryStore(), fields(DEFINITIONS, TABLE)
     first, second, lost, third = (
         write(store, "u", "t", schema, entries(schema, numbers)) for numbers in ([1, 2], [2, 3], [4], [])
     )
@@ -138,7 +138,7 @@ def test_merging_takes_the_last_of_two_and_leaves_out_what_cannot_be_read() -> N
 
 
 def test_large_parts_are_left_to_maintenance() -> None:
-    store, schema = MemoryStore(), fields(WISH, TABLE)
+    store, schema = MemoryStore(), fields(DEFINITIONS, TABLE)
     part = write(store, "u", "t", schema, entries(schema, [1]))
     large = [Part(part.key, 40_000, 1 << 20, None) for _ in range(6)]
     heavy = [Part(part.key, 2, 5 << 20, None) for _ in range(6)]
@@ -149,7 +149,7 @@ def test_large_parts_are_left_to_maintenance() -> None:
 def test_xskipper_skips_nothing_between_two_wishes() -> None:
     """Whatever files of two wishes lie there, the first by name has no index; it goes when only one wish is left."""
     store = MemoryStore()
-    old, new = fields(WISH, TABLE), fields(OTHER, TABLE)
+    old, new = fields(DEFINITIONS, TABLE), fields(OTHER, TABLE)
     pause(store, "u", "t", old)
     assert not store.objects  # nothing to pause
     before = write(store, "u", "t", old, entries(old, [1]))
@@ -167,14 +167,14 @@ def test_xskipper_skips_nothing_between_two_wishes() -> None:
     assert load_location(store, place).rows.num_rows == 2
 
     now, grace = datetime.now(UTC), timedelta(hours=1)
-    wish = wish_id(new)
-    assert not resume(store, "u", wish, {before.key}, now=now + 2 * grace, grace=grace)
+    tag = definitions_tag(new)
+    assert not resume(store, "u", tag, {before.key}, now=now + 2 * grace, grace=grace)
     assert before.key in store.objects
     assert late.key not in store.objects
-    assert not resume(store, "u", wish, set(), now=now, grace=grace)  # another late one may come
+    assert not resume(store, "u", tag, set(), now=now, grace=grace)  # another late one may come
     assert before.key not in store.objects
     assert [names.is_pause(info.key) for info in store.list(place)] == [True, False]
-    assert resume(store, "u", wish, set(), now=now + 2 * grace, grace=grace)
+    assert resume(store, "u", tag, set(), now=now + 2 * grace, grace=grace)
     assert [info.key for info in store.list(place)] == [after.key]
     assert load(store, after).num_rows == 1
     # Who wants no index any more, leaves none behind; a stranger's file is never touched, and keeps the pause.
@@ -185,18 +185,18 @@ def test_xskipper_skips_nothing_between_two_wishes() -> None:
 
 
 def test_wishes_that_need_other_columns_have_other_ids() -> None:
-    plain = wish_id(fields(WISH, TABLE))
-    assert plain == wish_id(fields(WISH, TABLE))
+    plain = definitions_tag(fields(DEFINITIONS, TABLE))
+    assert plain == definitions_tag(fields(DEFINITIONS, TABLE))
     wider = TABLE.set(0, pa.field("i", pa.float64()))
-    key = (WISH[0], IndexDefinition("ValueList", ("s",), key="k1"))
+    key = (DEFINITIONS[0], IndexDefinition("ValueList", ("s",), key="k1"))
     ids = [
         plain,
-        wish_id(fields(OTHER, TABLE)),
-        wish_id(fields(WISH[::-1], TABLE)),
-        wish_id(fields(WISH, wider)),
-        wish_id(fields(WISH, TABLE, ["t"])),
-        wish_id(fields(key, TABLE), Encryption("k0")),
-        wish_id(fields(key, TABLE), Encryption("k0", plaintext_footer=True)),
+        definitions_tag(fields(OTHER, TABLE)),
+        definitions_tag(fields(DEFINITIONS[::-1], TABLE)),
+        definitions_tag(fields(DEFINITIONS, wider)),
+        definitions_tag(fields(DEFINITIONS, TABLE, ["t"])),
+        definitions_tag(fields(key, TABLE), Encryption("k0")),
+        definitions_tag(fields(key, TABLE), Encryption("k0", plaintext_footer=True)),
     ]
     assert len(set(ids)) == len(ids)
     require_footer_key(SkippingState(key, (), Encryption("k0")))
@@ -212,6 +212,6 @@ def test_names_of_others_are_not_ours() -> None:
     place = names.location("u")
     for key in (f"{place}part-00000.parquet", f"{place}a/{good.rpartition('/')[2]}", good[1:], f"{good}.tmp"):
         assert not names.is_own_key("u", key)
-    assert names.wish_of(good) == "01234567"
+    assert names.definitions_tag_of(good) == "01234567"
     info = ObjectInfo(good, 0, "", datetime.now(UTC))
     assert not names.is_pause(info.key)

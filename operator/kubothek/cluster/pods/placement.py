@@ -64,11 +64,11 @@ def spot(pod: Object, engine: EngineSpec, *, executor: bool) -> Object:
 
     The loss of a driver would lose the whole job. Node affinity from the pod template has precedence.
     """
-    wish = engine.executor.spot
-    if wish == "Any":
+    mode = engine.executor.spot
+    if mode == "Any":
         return pod
     spec = dict(pod["spec"])
-    spec["affinity"] = {"nodeAffinity": _affinity(wish, executor=executor)} | spec.get("affinity", {})
+    spec["affinity"] = {"nodeAffinity": _affinity(mode, executor=executor)} | spec.get("affinity", {})
     if executor:
         taints = [{"key": key, "operator": "Equal", "value": SPOT_NODES[key]} for key in _SPOT_TAINTS]
         tolerations = [{**taint, "effect": "NoSchedule"} for taint in taints]
@@ -77,12 +77,12 @@ def spot(pod: Object, engine: EngineSpec, *, executor: bool) -> Object:
     return {**pod, "spec": spec}
 
 
-def _affinity(wish: str, *, executor: bool) -> Object:
+def _affinity(mode: str, *, executor: bool) -> Object:
     if not executor:
         away = [{"key": key, "operator": "NotIn", "values": [value]} for key, value in SPOT_NODES.items()]
         return {"preferredDuringSchedulingIgnoredDuringExecution": [_preferred(away)]}
     each = [[{"key": key, "operator": "In", "values": [value]}] for key, value in SPOT_NODES.items()]
-    if wish == "Prefer":
+    if mode == "Prefer":
         return {"preferredDuringSchedulingIgnoredDuringExecution": [_preferred(terms) for terms in each]}
     any_of = [{"matchExpressions": terms} for terms in each]
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": any_of}}

@@ -19,7 +19,7 @@ from typing import Any
 from kubothek.api.conditions import State, progressing, stalled
 from kubothek.api.dataset import CompactionState, Dataset, DatasetStatus, TaskRun
 from kubothek.api.jobs import CompactJob, DatasetState, HealJob, JobResult, TagJob
-from kubothek.api.maintenance import CompactionWish
+from kubothek.api.maintenance import AutomaticCompaction
 from kubothek.api.meta import render_time
 from kubothek.api.schedules import Schedule
 from kubothek.controller.references import bears_one_writer, clustering_of, digest
@@ -148,13 +148,13 @@ def _tags(dataset: Dataset) -> dict[str, int]:
 
 def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | None:
     """Return the version or slot for which a compaction is due; with a schedule, the last slot until the next one."""
-    wish, health, last = dataset.spec.maintenance.compaction, status.health, status.compaction
-    if wish is None:
+    compaction, health, last = dataset.spec.maintenance.compaction, status.health, status.compaction
+    if compaction is None:
         return None
-    enough = health is not None and health.worst_partition_small_files >= wish.min_files
+    enough = health is not None and health.worst_partition_small_files >= compaction.min_files
     schedule = _schedule(dataset)
     if schedule is None:
-        return f"{health.version}{_order(wish)}" if health is not None and enough else None
+        return f"{health.version}{_order(compaction)}" if health is not None and enough else None
     handled = (last.cause or None) if last is not None and not is_untried(last) else None
     if not enough:
         return handled if last is not None and last.problem is None else None
@@ -162,9 +162,9 @@ def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | 
     return handled if slot is None else render_time(slot)
 
 
-def _order(wish: CompactionWish) -> str:
+def _order(compaction: AutomaticCompaction) -> str:
     """Return a digest of the row order, if any: with a new order, the same version is checked again."""
-    order = clustering_of(wish)
+    order = clustering_of(compaction)
     return "" if order is None else f"-{digest(order.model_dump_json())[:8]}"
 
 
@@ -174,8 +174,8 @@ def _next_window(dataset: Dataset, status: DatasetStatus, now: datetime) -> time
 
 
 def _schedule(dataset: Dataset) -> Schedule | None:
-    wish = dataset.spec.maintenance.compaction
-    return None if wish is None else wish.schedule
+    compaction = dataset.spec.maintenance.compaction
+    return None if compaction is None else compaction.schedule
 
 
 def _slots(dataset: Dataset, status: DatasetStatus, now: datetime) -> Slots:
@@ -189,10 +189,10 @@ def _slots(dataset: Dataset, status: DatasetStatus, now: datetime) -> Slots:
 
 def _compact_job(inputs: TaskInputs, task_run: TaskRun, basics: Mapping[str, Any]) -> CompactJob:
     dataset = inputs.dataset
-    wish = dataset.spec.maintenance.compaction
-    assert wish is not None, "there is no cause without a wish"
+    compaction = dataset.spec.maintenance.compaction
+    assert compaction is not None, "there is no cause without a compaction"
     commit_id = f"compaction:{dataset.namespace}/{dataset.name}:{task_run.cause}"
-    return compact_job(basics, inputs.engine, wish, commit_id=commit_id)
+    return compact_job(basics, inputs.engine, compaction, commit_id=commit_id)
 
 
 def _compacted(task_run: TaskRun, result: JobResult, now: datetime) -> CompactionState:

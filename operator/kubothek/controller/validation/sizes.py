@@ -26,9 +26,9 @@ def run_beyond_limits(run: Commit | Query | Compaction | Verification, there: Lo
     if run.spec.size is None:
         return
     sizes = said(run.spec.size)
-    wished = {f"{part}.{name}" for part, found in sizes.items() for name in found}
+    requested = {f"{part}.{name}" for part, found in sizes.items() for name in found}
     cuts = capped(layered([sizes]), there.engine_limits)[1]
-    yield from _cuts("spec.size", tuple(cut for cut in cuts if cut.partition(":")[0] in wished))
+    yield from _cuts("spec.size", tuple(cut for cut in cuts if cut.partition(":")[0] in requested))
 
 
 def _cuts(where: str, cuts: tuple[str, ...]) -> Iterator[Finding]:

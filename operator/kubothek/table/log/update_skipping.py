@@ -23,10 +23,10 @@ from kubothek.table.log.settings import read_settings
 from kubothek.table.log.transaction import Transaction
 from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files
 from kubothek.table.skipping.collect.collectors import Describing, entry_schema, usable
-from kubothek.table.skipping.entries import EntrySchema, wish_id
+from kubothek.table.skipping.entries import EntrySchema, definitions_tag
 from kubothek.table.skipping.indexes import check
 from kubothek.table.skipping.model import NONE, Part, SkippingChange, SkippingState, require_footer_key
-from kubothek.table.skipping.names import wish_of
+from kubothek.table.skipping.names import definitions_tag_of
 from kubothek.table.skipping.prune.entry_cache import opened
 from kubothek.table.skipping.refresh import merged
 from kubothek.table.skipping.sentinel import resume
@@ -95,43 +95,47 @@ class _Reskipping:
 
     def run(self, wanted: SkippingState | None, build: Builder, told: Told, *, rebuild: bool) -> Reskipped:
         before = self._head.skipping
-        wish = replace(before if wanted is None else wanted, parts=(), without=0)
-        require_footer_key(wish)
+        definitions = replace(before if wanted is None else wanted, parts=(), without=0)
+        require_footer_key(definitions)
         if wanted is not None and len(self._schema):
-            check(wish.indices, self._schema, self._head.partition_keys)
-        entries = entry_schema(wish, self._schema, self._head.partition_keys)
-        present, described = ([], set[str]()) if rebuild else self._present(before, wish, entries)
+            check(definitions.indices, self._schema, self._head.partition_keys)
+        entries = entry_schema(definitions, self._schema, self._head.partition_keys)
+        present, described = ([], set[str]()) if rebuild else self._present(before, definitions, entries)
         missing = [key for key in self._head.files().values() if key not in described] if entries.definitions else []
         made: tuple[Part, ...] = ()
         if missing:
-            made = build(self._described(wish), self._store, self._with_partitions(missing), told)
+            made = build(self._described(definitions), self._store, self._with_partitions(missing), told)
         without = len(missing) - sum(part.rows for part in made)
-        changed = wish != replace(before, parts=(), without=0)
+        changed = definitions != replace(before, parts=(), without=0)
         gone = frozenset(key for part in before.parts if part not in present for key in part.keys)
-        change = tidy(self._store, self._head, entries, wish, present, made)
+        change = tidy(self._store, self._head, entries, definitions, present, made)
         if not (made or change.instead_of or changed or gone or without != before.without):
             return Reskipped(None, missing=without)
-        change = replace(change, wanted=wish if changed else None, instead_of=change.instead_of | gone, without=without)
+        change = replace(
+            change, wanted=definitions if changed else None, instead_of=change.instead_of | gone, without=without
+        )
         committed = self._started.commit(Change(operation=Operation.INDEX, skipping=change, by=self._by))
         resume_xskipper(self._store, self._log)
         merged_parts = sum(not change.instead_of.isdisjoint(part.keys) for part in present)
         return Reskipped(committed.version, len(missing) - without, without, merged_parts)
 
-    def _present(self, before: SkippingState, wish: SkippingState, entries: EntrySchema) -> tuple[list[Part], set[str]]:
+    def _present(
+        self, before: SkippingState, definitions: SkippingState, entries: EntrySchema
+    ) -> tuple[list[Part], set[str]]:
         """Return the readable parts of this definition, and the keys of the files that they describe."""
-        tag = wish_id(entries, wish.encryption)
+        tag = definitions_tag(entries, definitions.encryption)
         present, described = [], set[str]()
         for part in before.parts:
-            if wish_of(part.keys[0]) != tag or not entries.definitions:
+            if definitions_tag_of(part.keys[0]) != tag or not entries.definitions:
                 continue
             if (keys := opened(self._store).keys(part)) is not None:
                 present.append(part)
                 described.update(keys.to_pylist())  # type: ignore[arg-type]  # keys are never null
         return present, described
 
-    def _described(self, wish: SkippingState) -> Described:
+    def _described(self, definitions: SkippingState) -> Described:
         head = self._head
-        describing = replace(Describing.of(head.skipping, len(head.partitions)), wish=wish)
+        describing = replace(Describing.of(head.skipping, len(head.partitions)), definitions=definitions)
         return Described(head.uuid, head.table, self._schema, head.partition_keys, describing)
 
     def _with_partitions(self, keys: Sequence[str]) -> Files:
@@ -142,7 +146,7 @@ def tidy(
     store: Store,
     head: Head,
     entries: EntrySchema,
-    wish: SkippingState,
+    definitions: SkippingState,
     present: Sequence[Part],
     written: Sequence[Part],
 ) -> SkippingChange:
@@ -158,7 +162,9 @@ def tidy(
         return SkippingChange(written=tuple(written))
     own = {key for part in written for key in _keys(store, part)}
     own.update(head.files().values())
-    found = merged(store, head.uuid, head.table, entries, parts, holds=own.__contains__, encryption=wish.encryption)
+    found = merged(
+        store, head.uuid, head.table, entries, parts, holds=own.__contains__, encryption=definitions.encryption
+    )
     return SkippingChange(written=found, instead_of=frozenset(key for part in present for key in part.keys))
 
 
@@ -169,8 +175,8 @@ def tidied_with(store: Store, snapshot: Snapshot, written: Sequence[Part]) -> Sk
     if snapshot.schema is None or not state.indices:
         return SkippingChange(written=tuple(written))
     entries = entry_schema(state, snapshot.schema, head.partition_keys)
-    tag = wish_id(entries, state.encryption)
-    present = [part for part in state.parts if wish_of(part.keys[0]) == tag]
+    tag = definitions_tag(entries, state.encryption)
+    present = [part for part in state.parts if definitions_tag_of(part.keys[0]) == tag]
     return tidy(store, head, entries, state, present, written)
 
 
@@ -202,7 +208,7 @@ def resume_xskipper(store: Store, log: DatasetLog) -> None:
     state = head.skipping
     tag = None
     if state != NONE and schema is not None:
-        tag = wish_id(entry_schema(state, schema, head.partition_keys), state.encryption)
+        tag = definitions_tag(entry_schema(state, schema, head.partition_keys), state.encryption)
     kept = {key for part in state.parts for key in part.keys}
     grace = read_settings(store).grace
     resume(store, head.uuid, tag, kept, now=log.journal.clock(), grace=grace)

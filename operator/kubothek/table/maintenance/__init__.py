@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from kubothek.table.maintenance.compaction import Compaction, CompactionPlan, Wish, compact, plan_compaction
+from kubothek.table.maintenance.compaction import (
+    Compaction,
+    CompactionPlan,
+    CompactionRequest,
+    compact,
+    plan_compaction,
+)
 from kubothek.table.maintenance.grouping import Bundle, Thresholds
 from kubothek.table.maintenance.heal import Healed, ailments, heal, settle
 from kubothek.table.maintenance.health import Health, health
@@ -12,11 +18,11 @@ __all__ = [
     "Bundle",
     "Compaction",
     "CompactionPlan",
+    "CompactionRequest",
     "Compactor",
     "Healed",
     "Health",
     "Thresholds",
-    "Wish",
     "ailments",
     "compact",
     "heal",

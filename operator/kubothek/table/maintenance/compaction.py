@@ -44,7 +44,7 @@ from kubothek.table.skipping.model import SkippingChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class CompactionRequest:
     """The definition of a compaction.
 
     ``where``            filter on partition columns; None = all partitions
@@ -96,27 +96,27 @@ class Compaction:
     repeated: bool = False
 
 
-def plan_compaction(store: Store, log: DatasetLog, snapshot: Snapshot, wish: Wish) -> CompactionPlan:
+def plan_compaction(store: Store, log: DatasetLog, snapshot: Snapshot, request: CompactionRequest) -> CompactionPlan:
     """Return what a compaction of this snapshot would do.
 
     Reads records, and footers for sizes that records lack. Raises FilterInvalid, DatasetNotFound, LayoutInvalid.
     """
     require_table(snapshot)
-    layout = _layout(snapshot, wish)
+    layout = _layout(snapshot, request)
     schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
-    if wish.clustering is not None:
-        wish.clustering.check(schema, layout.partition_on)
-    files = sizes(store, log, _selected(store, snapshot, wish.where))
+    if request.clustering is not None:
+        request.clustering.check(schema, layout.partition_on)
+    files = sizes(store, log, _selected(store, snapshot, request.where))
     thresholds = Thresholds(
-        target_bytes=layout.target_file_bytes, min_files=wish.min_files, min_small_share=wish.min_small_share
+        target_bytes=layout.target_file_bytes, min_files=request.min_files, min_small_share=request.min_small_share
     )
-    return CompactionPlan(size_of(files), bundles(files, Bucketing.of(layout, schema), thresholds, wish.clustering))
+    return CompactionPlan(size_of(files), bundles(files, Bucketing.of(layout, schema), thresholds, request.clustering))
 
 
 def compact(
     store: Store,
     log: DatasetLog,
-    wish: Wish,
+    request: CompactionRequest,
     *,
     commit_id: str,
     digest: str,
@@ -132,10 +132,10 @@ def compact(
     if isinstance(started, AlreadyApplied):
         return _repeated(log, started)
     snapshot = started.snapshot
-    planned = plan_compaction(store, log, snapshot, wish)
+    planned = plan_compaction(store, log, snapshot, request)
     if not planned.bundles:
         return Compaction(None)
-    compacting = Compacting.of(store, snapshot, _new_files(snapshot, wish), clustering=wish.clustering)
+    compacting = Compacting.of(store, snapshot, _new_files(snapshot, request), clustering=request.clustering)
     done = (compactor or rewrite_here(store))(compacting, planned.bundles)
     with started as now:
         now.note_written(*(file.key for file in _added(done.replaced)))
@@ -213,16 +213,16 @@ def _added(replaced: Sequence[Replaced]) -> list[PartitionFile]:
     return [file for each in replaced for file in each.added]
 
 
-def _layout(snapshot: Snapshot, wish: Wish) -> Layout:
-    layout = Layout.of(snapshot.head, wish.layout)
+def _layout(snapshot: Snapshot, request: CompactionRequest) -> Layout:
+    layout = Layout.of(snapshot.head, request.layout)
     if snapshot.schema is not None:
         layout.check(snapshot.schema)
-    return layout if wish.target_bytes is None else replace(layout, target_file_bytes=wish.target_bytes)
+    return layout if request.target_bytes is None else replace(layout, target_file_bytes=request.target_bytes)
 
 
-def _new_files(snapshot: Snapshot, wish: Wish) -> Layout:
+def _new_files(snapshot: Snapshot, request: CompactionRequest) -> Layout:
     """Return the layout of the new files, sorted by the columns of the clustering, if it has any."""
-    layout, order = _layout(snapshot, wish), wish.clustering
+    layout, order = _layout(snapshot, request), request.clustering
     return layout if order is None else replace(layout, sort_by=() if order.curve else order.by)
 
 

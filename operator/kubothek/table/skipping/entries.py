@@ -99,7 +99,7 @@ def complete(schema: EntrySchema, entries: pa.Table) -> pa.Array[Any]:
     return found
 
 
-def wish_id(schema: EntrySchema, encryption: Encryption | None = None) -> str:
+def definitions_tag(schema: EntrySchema, encryption: Encryption | None = None) -> str:
     """Return a short digest of all that determines the columns of a metadata file: files of one id can be merged."""
     facts = [
         [[each.to_json(), str(field.type)] for each, field in zip(schema.definitions, schema.indices, strict=True)],

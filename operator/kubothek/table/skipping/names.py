@@ -29,12 +29,12 @@ def own_location(uuid: str) -> str:
     return f".kubothek/{uuid}/skipping-own/"
 
 
-def new_key(prefix: str, wish: str) -> str:
-    """Return a new key for a metadata file; ``wish`` is the id of its definitions, which determine its columns.
+def new_key(prefix: str, tag: str) -> str:
+    """Return a new key for a metadata file; ``tag`` is the digest of its definitions, which determine its columns.
 
     Spark skips names that begin with ``_`` or a dot, and takes the schema from the first file in name order.
     """
-    return f"{prefix}part-{wish}-{uuid4().hex}.parquet"
+    return f"{prefix}part-{tag}-{uuid4().hex}.parquet"
 
 
 def new_pause_key(prefix: str) -> str:
@@ -47,7 +47,7 @@ def is_pause(key: str) -> bool:
     return key.rpartition("/")[2].startswith("definition-")
 
 
-def wish_of(key: str) -> str | None:
+def definitions_tag_of(key: str) -> str | None:
     """Return the id of the definitions that a metadata file was written for; None if its name is not Kubothek's."""
     match = _PART.fullmatch(key.rpartition("/")[2])
     return match[1] if match else None
@@ -58,7 +58,7 @@ def is_own_key(uuid: str, key: str) -> bool:
     directory = f"{key.rpartition('/')[0]}/"
     if directory not in (location(uuid), own_location(uuid)):
         return False
-    return wish_of(key) is not None or _PAUSE.fullmatch(key.rpartition("/")[2]) is not None
+    return definitions_tag_of(key) is not None or _PAUSE.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def object_path(store_url: str, key: str) -> str:

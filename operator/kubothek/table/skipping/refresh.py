@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from kubothek.errors import SkippingInvalid, SkippingUnreadable
 from kubothek.storage import Store
-from kubothek.table.skipping.entries import KEY, MODIFIED, EntrySchema, wish_id
+from kubothek.table.skipping.entries import KEY, MODIFIED, EntrySchema, definitions_tag
 from kubothek.table.skipping.files.encryption import MasterKeys
 from kubothek.table.skipping.files.reading import load
 from kubothek.table.skipping.files.writing import modified, write
 from kubothek.table.skipping.indexes import check
 from kubothek.table.skipping.model import Encryption, Part, SkippingState, require_footer_key
-from kubothek.table.skipping.names import wish_of
+from kubothek.table.skipping.names import definitions_tag_of
 
 Holds = Callable[[str], bool]
 """Whether the table has a file of this key."""
@@ -53,7 +53,7 @@ def tidied(
     A part that cannot be read is left out: its files then have no entries.
     """
     classes: dict[int, list[Part]] = {}
-    for part in _of_wish(parts, wish_id(schema, encryption)):
+    for part in _with_tag(parts, definitions_tag(schema, encryption)):
         classes.setdefault(_size_class(part), []).append(part)
     chosen: list[Part] = []
     for _, some in sorted(classes.items()):
@@ -88,8 +88,7 @@ def merged(
     A duplicate entry is taken from the last part; a part that cannot be read is dropped. Memory holds all keys, and the
     entries of one part and of one new one.
     """
-    wish = wish_id(schema, encryption)
-    ours = _of_wish(parts, wish)
+    ours = _with_tag(parts, definitions_tag(schema, encryption))
     writer = _Writer(store, uuid, table, schema, encryption)
     for part, rows in _kept(store, ours, holds):
         try:
@@ -116,7 +115,7 @@ def carried(
     A part of other definitions, or one that cannot be read, is left out.
     """
     writer = _Writer(target, uuid, table, schema, encryption)
-    for part, rows in _kept(source, _of_wish(parts, wish_id(schema, encryption)), keys.__contains__):
+    for part, rows in _kept(source, _with_tag(parts, definitions_tag(schema, encryption)), keys.__contains__):
         try:
             entries = aligned(load(source, part), schema).take(rows)
         except SkippingUnreadable:
@@ -202,8 +201,8 @@ class _Writer:
         self._held.clear()
 
 
-def _of_wish(parts: Sequence[Part], wish: str) -> list[Part]:
-    return [part for part in parts if wish_of(part.keys[0]) == wish]
+def _with_tag(parts: Sequence[Part], tag: str) -> list[Part]:
+    return [part for part in parts if definitions_tag_of(part.keys[0]) == tag]
 
 
 def _is_cheap(parts: Sequence[Part]) -> bool:
@@ -219,19 +218,19 @@ def _size_class(part: Part) -> int:
 
 
 def beginning(
-    store: Store, wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
+    store: Store, definitions: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
 ) -> SkippingState | None:
-    """Return ``wish`` if a table of this stored schema can have all its indices and every key is available; else None.
+    """Return the definitions if a table of this stored schema can have them all and every key is available; else None.
 
     Rows matter more than their metadata: a commit that only changes definitions
     (:mod:`kubothek.table.log.update_skipping`) reports what is invalid.
     """
-    labels = {each.key for each in wish.indices if each.key is not None}
+    labels = {each.key for each in definitions.indices if each.key is not None}
     try:
-        check(wish.indices, schema, partition_keys)
-        require_footer_key(wish)
-        if wish.encryption is not None:
-            MasterKeys.of(store).require({wish.encryption.footer_key, *labels})
+        check(definitions.indices, schema, partition_keys)
+        require_footer_key(definitions)
+        if definitions.encryption is not None:
+            MasterKeys.of(store).require({definitions.encryption.footer_key, *labels})
     except (SkippingInvalid, SkippingUnreadable):
         return None
-    return wish if wish.indices else None
+    return definitions if definitions.indices else None

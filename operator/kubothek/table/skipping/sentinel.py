@@ -31,19 +31,17 @@ def pause(store: Store, uuid: str, table: str, schema: EntrySchema) -> None:
     store.put(names.new_pause_key(names.location(uuid)), memoryview(data))
 
 
-def resume(
-    store: Store, uuid: str, wish: str | None, kept: Collection[str], *, now: datetime, grace: timedelta
-) -> bool:
+def resume(store: Store, uuid: str, tag: str | None, kept: Collection[str], *, now: datetime, grace: timedelta) -> bool:
     """Delete files of old definitions, then the sentinels, once new definitions are committed; True if all are gone.
 
-    ``wish``   id of the head's definitions; None: it has no indices
+    ``tag``    digest of the head's definitions; None: it has no indices
     ``kept``   keys of the parts that the head names: they stay, whatever their definitions
     ``grace``  grace period of the store: for that long, a writer unaware of the new definitions may still write
 
     Older versions may name deleted files: they are then read without them.
     """
     found = list(store.list(names.location(uuid)))
-    others = [o for o in found if not names.is_pause(o.key) and (wish is None or names.wish_of(o.key) != wish)]
+    others = [o for o in found if not names.is_pause(o.key) and (tag is None or names.definitions_tag_of(o.key) != tag)]
     store.delete(o.key for o in others if o.key not in kept and names.is_own_key(uuid, o.key))
     in_the_way = [o for o in others if o.key in kept or not names.is_own_key(uuid, o.key)]
     pauses = [o for o in found if names.is_pause(o.key)]

@@ -11,9 +11,9 @@ import pyarrow as pa
 from kubothek.table.log.journal import Journal
 from kubothek.table.log.model.head import SKIPPING, Head
 from kubothek.table.skipping.collect.collectors import entry_schema
-from kubothek.table.skipping.entries import wish_id
+from kubothek.table.skipping.entries import definitions_tag
 from kubothek.table.skipping.model import NO_SKIPPING_CHANGE, NONE, SkippingChange, SkippingState
-from kubothek.table.skipping.names import wish_of
+from kubothek.table.skipping.names import definitions_tag_of
 from kubothek.table.skipping.refresh import tidied
 
 
@@ -33,19 +33,19 @@ def skipping_after(
     """
     before = head.skipping
     begins = None if before.indices or head.partitions else change.begins
-    wish = change.wanted or begins or before
-    wish = replace(wish, without=before.without if change.without is None else change.without)
-    if not wish.indices:
-        return replace(wish, parts=(), without=0)
+    definitions = change.wanted or begins or before
+    definitions = replace(definitions, without=before.without if change.without is None else change.without)
+    if not definitions.indices:
+        return replace(definitions, parts=(), without=0)
     stays = len(removed) < len(head.partitions)
     kept = tuple(part for part in before.parts if stays and change.instead_of.isdisjoint(part.keys))
     if schema is None:
-        return replace(wish, parts=kept)
-    entries = entry_schema(wish, schema, partition_keys)
-    tag, known = wish_id(entries, wish.encryption), {part.keys for part in kept}
+        return replace(definitions, parts=kept)
+    entries = entry_schema(definitions, schema, partition_keys)
+    tag, known = definitions_tag(entries, definitions.encryption), {part.keys for part in kept}
     # A writer that did not know the current definition described its files by another one.
-    new = tuple(part for part in change.written if part.keys not in known and wish_of(part.keys[0]) == tag)
-    state = replace(wish, parts=kept + new)
+    new = tuple(part for part in change.written if part.keys not in known and definitions_tag_of(part.keys[0]) == tag)
+    state = replace(definitions, parts=kept + new)
     if not new:
         return state
     keys = _Keys(head, added, removed)

@@ -49,7 +49,7 @@ def describe_files(
     A file that is missing or unreadable gets none: the later read reports the error. A few files per processor are in
     memory at a time, each with one batch of rows. Raises the store's errors.
     """
-    entries = entry_schema(described.describing.wish, described.schema, described.partition_keys)
+    entries = entry_schema(described.describing.definitions, described.schema, described.partition_keys)
     writer = EntryWriter(store, described.uuid, described.table, entries, described.describing)
 
     def one(file: tuple[str, Mapping[str, Any]]) -> Sequence[pa.Array[Any] | None] | None:
@@ -69,7 +69,7 @@ def describe_files(
 
 def in_few(described: Described, store: Store, parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return the entries that several calls of :func:`describe_files` stored, in as few parts as possible."""
-    entries = entry_schema(described.describing.wish, described.schema, described.partition_keys)
+    entries = entry_schema(described.describing.definitions, described.schema, described.partition_keys)
     writer = EntryWriter(store, described.uuid, described.table, entries, described.describing)
     writer.add_parts(parts)
     return writer.finish()

@@ -21,11 +21,11 @@ from kubothek.errors import SkippingInvalid
 from kubothek.storage import Store
 from kubothek.table.skipping.collect.footers import Footers, told_by_footers
 from kubothek.table.skipping.columns import path_of
-from kubothek.table.skipping.entries import Describer, EntrySchema, fields, wish_id
+from kubothek.table.skipping.entries import Describer, EntrySchema, definitions_tag, fields
 from kubothek.table.skipping.files.writing import modified, write
 from kubothek.table.skipping.indexes import check
 from kubothek.table.skipping.model import IndexDefinition, Part, SkippingState
-from kubothek.table.skipping.names import wish_of
+from kubothek.table.skipping.names import definitions_tag_of
 from kubothek.table.skipping.refresh import merged
 from kubothek.table.skipping.sentinel import pause
 
@@ -46,19 +46,19 @@ Described = Sequence["pa.Array[Any] | None"]
 class Describing:
     """How files are described; plain data, sent to executors.
 
-    ``wish``   the index definitions, without parts
-    ``files``  number of files of the table: Bloom filters are more precise where there are many
-    ``tags``   ids of the definitions that the table's parts were written for
+    ``definitions``  of the indices, without parts
+    ``files``        number of files of the table: Bloom filters are more precise where there are many
+    ``tags``         of the definitions that the table's parts were written for
     """
 
-    wish: SkippingState = field(default_factory=SkippingState)
+    definitions: SkippingState = field(default_factory=SkippingState)
     files: int = 0
     tags: frozenset[str | None] = frozenset()
 
     @classmethod
     def of(cls, state: SkippingState, files: int) -> Self:
         """Return the description of the files of a table with this metadata and number of files."""
-        return cls(replace(state, parts=()), files, frozenset(wish_of(part.keys[0]) for part in state.parts))
+        return cls(replace(state, parts=()), files, frozenset(definitions_tag_of(part.keys[0]) for part in state.parts))
 
     def fpp(self, more: int = 0) -> float:
         """Return the false-positive probability of Bloom filters, for a table that may grow tenfold.
@@ -71,10 +71,10 @@ class Describing:
         return max(least, min(most, wanted))
 
 
-def usable(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> tuple[IndexDefinition, ...]:
+def usable(definitions: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> tuple[IndexDefinition, ...]:
     """Return the definitions that still suit the schema: columns may have been dropped or changed."""
     found: list[IndexDefinition] = []
-    for definition in wish.indices:
+    for definition in definitions.indices:
         try:
             check([definition], schema, partition_keys)
         except SkippingInvalid:
@@ -83,12 +83,12 @@ def usable(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
     return tuple(found)
 
 
-def entry_schema(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> EntrySchema:
+def entry_schema(definitions: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> EntrySchema:
     """Return the entry schema of a table of this stored schema."""
     try:
-        return fields(wish.indices, schema, partition_keys)
+        return fields(definitions.indices, schema, partition_keys)
     except SkippingInvalid:
-        return fields(usable(wish, schema, partition_keys), schema, partition_keys)
+        return fields(usable(definitions, schema, partition_keys), schema, partition_keys)
 
 
 class EntryWriter:
@@ -99,7 +99,7 @@ class EntryWriter:
         self._uuid = uuid
         self._table = table
         self._entries = entries
-        self._encryption = describing.wish.encryption
+        self._encryption = describing.definitions.encryption
         self._tags = describing.tags
         self._held: list[tuple[str, Mapping[str, Any], Described]] = []
         self._bytes = 0
@@ -123,7 +123,7 @@ class EntryWriter:
         """Store the buffered entries. Their data files must be in the store."""
         if not self._held:
             return
-        if self._tags - {wish_id(self._entries, self._encryption)}:
+        if self._tags - {definitions_tag(self._entries, self._encryption)}:
             pause(self._store, self._uuid, self._table, self._entries)
         times = modified(self._store, [key for key, _, _ in self._held])
         rows = [self._entries.row(key, times.get(key, 0), part, found) for key, part, found in self._held]
@@ -159,7 +159,7 @@ class SkippingCollector:
         partition_keys: Sequence[str],
         describing: Describing,
     ) -> None:
-        self._entries = entry_schema(describing.wish, schema, partition_keys)
+        self._entries = entry_schema(describing.definitions, schema, partition_keys)
         self._describing = describing
         self._files = 0
         self._from_footers = told_by_footers(self._entries.definitions, schema)

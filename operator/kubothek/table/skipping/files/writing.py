@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kubothek.errors import ObjectNotFound
 from kubothek.storage import Store
 from kubothek.table.skipping import names
-from kubothek.table.skipping.entries import KEY, MODIFIED, EntrySchema, complete, wish_id
+from kubothek.table.skipping.entries import KEY, MODIFIED, EntrySchema, complete, definitions_tag
 from kubothek.table.skipping.files.encryption import MasterKeys
 from kubothek.table.skipping.files.metadata_file import column_keys, own_fields, render, xskipper_fields
 from kubothek.table.skipping.files.spark_schema import Field
@@ -40,7 +40,7 @@ def write(
     root = f"{uuid}/{table}"
     identifier = names.table_identifier(names.object_path(store.url, root))
     found = object_names(entries, identifier, root)
-    tag = wish_id(schema, encryption)
+    tag = definitions_tag(schema, encryption)
     key, own, size = "", None, 0
     fields = xskipper_fields(schema, identifier, encryption)
     own_columns = own_fields(schema, identifier, encryption)
