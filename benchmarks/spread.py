@@ -63,6 +63,6 @@ def pushed(source: Root, place: Place, session: SparkSession | None) -> None:
         files=files,
         step=_SOURCE.read,
         preprocess=None,
-        told=lambda done, tasks, rows: None,
+        report=lambda done, tasks, rows: None,
     )
     root.push(rows)

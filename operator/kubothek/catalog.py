@@ -42,7 +42,7 @@ from kubothek.odf.derived import inputs_of
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot
 from kubothek.odf.spec.identity import OwnerKey
 from kubothek.odf.time_axes import BLOCK, happened_until, version_of
-from kubothek.sql import Look, Query, TableScan, prepare
+from kubothek.sql import FindSnapshot, Query, TableScan, prepare
 from kubothek.storage import Store
 from kubothek.storage.urls import create_directory
 from kubothek.table.indexes import Dialect, IndexChange, IndexKind, check_indexable
@@ -296,10 +296,10 @@ class Lake:
         restrict = None if as_at is None else happened_until(self.store, as_at)
         return prepare(self.store, statement, self.look(as_of), self.datasets, restrict=restrict)
 
-    def look(self, as_of: Version | None = None) -> Look:
+    def look(self, as_of: Version | None = None) -> FindSnapshot:
         """Return the function with which SQL finds datasets; ``as_of`` applies to those without their own version."""
 
-        def look(name: str, own: Version | None) -> Snapshot:
+        def find(name: str, own: Version | None) -> Snapshot:
             uuid, _, table = name.partition("/")
             wanted = as_of if own is None else own
             dataset = Dataset(self, uuid, table or None)
@@ -307,7 +307,7 @@ class Lake:
                 wanted = version_of(self.store, dataset._log(), wanted)
             return dataset.snapshot(wanted)
 
-        return look
+        return find
 
 
 def _index_kinds(indices: Sequence[str] | str | Mapping[str, IndexKind | str]) -> dict[str, IndexKind]:

@@ -27,7 +27,7 @@ from kubothek.odf.time_axes import happened_until
 from kubothek.sandbox import limited
 from kubothek.sandbox.arrow import as_arrow, from_arrow
 from kubothek.sandbox.limited import Ask, Cause, Work
-from kubothek.sql import Limits, Look, Query, Restrict, prepare
+from kubothek.sql import FindSnapshot, Limits, Query, Restrict, prepare
 from kubothek.sql.query import memory_bytes, new_database
 from kubothek.sql.read import Read
 from kubothek.sql.statement import impure_functions
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
     """Arguments of :func:`kubothek.sql.prepare` for a statement."""
 
     stores: Store | Callable[[str], Store]
-    look: Look
+    find: FindSnapshot
     names: Callable[[], Iterable[str]]
     restrict: Restrict | None = None
     plain: bool = True
@@ -88,14 +88,14 @@ class Places:
         """Return the arguments, which ask the caller's :class:`Finder`."""
         places: dict[str, Store] = {}
 
-        def look(name: str, version: Version | None) -> Snapshot:
+        def find(name: str, version: Version | None) -> Snapshot:
             dataset, slash, table = name.partition("/")
             places[name], uuid = ask({"dataset": dataset})
             return Lake(places[name]).look()(f"{uuid}{slash}{table}", version)
 
         return Opened(
             places.__getitem__,
-            look,
+            find,
             partial(ask, {_NAMES: None}),
             plain=False,
             parsed=lambda tables: ask({_TABLES: tables}),
@@ -235,7 +235,7 @@ def _prepare(
     return prepare(
         opened.stores,
         statement,
-        opened.look,
+        opened.find,
         opened.names,
         limits,
         opened.restrict,

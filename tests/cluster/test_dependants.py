@@ -8,7 +8,7 @@ import pytest
 
 from kubothek.api.jobs import DatasetState, JobResult, StoreState
 from kubothek.cluster.cache.dependents import dependants
-from kubothek.cluster.cache.inspection_diff import told_of
+from kubothek.cluster.cache.inspection_diff import reported_resources
 from kubothek.cluster.cache.state import ClusterState
 from kubothek.cluster.queue import Key
 from tests.cluster.podshapes import exited, pod
@@ -371,10 +371,12 @@ def test_an_inspection_that_ends_wakes_those_alone_that_it_told_of(state: Cluste
     """Ten thousand Datasets are not looked at because their stores were."""
     state.put_pod(told("s-inspect-2", "a"))
     assert woken(state, "ObjectStore", inspected(1), inspected(2)) == set()
-    assert [key.name for key in told_of(state, inspected(1), inspected(2))] == ["a"]
+    assert [key.name for key in reported_resources(state, inspected(1), inspected(2))] == ["a"]
     begun = inspected(2, lastInspection={"attempt": 3})
-    assert [key.name for key in told_of(state, inspected(1), begun)] == ["a"], "the next one may have begun by then"
-    assert list(told_of(state, inspected(2), inspected(2))) == []
+    assert [key.name for key in reported_resources(state, inspected(1), begun)] == ["a"], (
+        "the next one may have begun by then"
+    )
+    assert list(reported_resources(state, inspected(2), inspected(2))) == []
     other = inspected(2, capabilities={"conditionalWrites": False})
     assert {"Dataset/a", "Dataset/b"} <= woken(state, "ObjectStore", inspected(2), other)
 

@@ -58,7 +58,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_without_rights_anywhere_from_the_start_people_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     found = scopes(Rights(), "a", "b")
     for _ in range(3):
-        asyncio.run(found.look())
+        asyncio.run(found.check())
     assert found.insights.namespaces == set()
     assert warnings(caplog) == ["a, b"]
 
@@ -69,7 +69,7 @@ def test_people_are_told_anew_when_others_are_left_out(caplog: pytest.LogCapture
         found = scopes(rights, "a", "b")
         for granted in ({"a", "b"}, {"a"}, {"a"}, {"a", "b"}, {"a"}, set[str]()):
             rights.namespaces = granted
-            await found.look()
+            await found.check()
             assert {str(name) for name in found.insights.namespaces} == granted
 
     asyncio.run(looks())
@@ -99,13 +99,13 @@ async def test_another_namespace_of_an_old_name_is_not_taken_for_the_old_one(
         assert (uid, view.owner_uid, view.phase) == (old, old, JobPhase.FAILED)
 
         rights.namespaces.clear()
-        await found.look()
+        await found.check()
         kubelet.remove("s-1")
         server.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/s-1")
         server.request("DELETE", resource_path("ObjectStore", namespace, "s"))
         new = create(server, "ObjectStore", namespace, "s", STORE)["metadata"]["uid"]
         rights.namespaces.add(namespace)
-        await found.look()
+        await found.check()
         await operator.settled()
         assert {view and view.owner_uid for uid, view in seen if uid == new} == {None, new}
         assert found.insights.namespaces == {namespace}

@@ -10,7 +10,7 @@ import pytest
 from kubothek.api.jobs import DatasetState, LedgerState, Progress, SyncJob, SyncOutcome
 from kubothek.api.sync import Sync, SyncProgress
 from kubothek.controller.context import FailureClass
-from kubothek.controller.scheduling.maintenance_priority import LONGEST_WAIT, LOOK_AGAIN
+from kubothek.controller.scheduling.maintenance_priority import LONGEST_WAIT, RECHECK_INTERVAL
 from tests.controller.fake import COMMIT_SPEC, DATASET_SPEC, Fake, seen, with_dataset, with_store
 
 KEY, THERE, HERE = ("Sync", "flights"), ("Repository", "theirs"), ("Dataset", "flights")
@@ -370,7 +370,7 @@ def test_a_push_takes_along_what_is_about_to_be_committed_but_does_not_wait_for_
     context.create("Commit", "january", COMMIT_SPEC)
     context.settle("Commit", "january")
     context.create(*KEY, SPEC | {"direction": "Push"})
-    assert context.settle(*KEY).requeue_after == LOOK_AGAIN
+    assert context.settle(*KEY).requeue_after == RECHECK_INTERVAL
     assert context.condition(*KEY) == ("False", "Waiting")
     assert jobs(context) == []
     context.pass_time(LONGEST_WAIT)

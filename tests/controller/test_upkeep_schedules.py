@@ -79,7 +79,7 @@ class Upkeep(RuleBasedStateMachine):
         self.context.publish(*key, RECONCILERS[key[0]](self.context.resources[key], self.context))
 
     @rule(position=positions)
-    def looks(self, position: int) -> None:
+    def rechecks(self, position: int) -> None:
         keys = sorted(self.context.resources)
         self.look(keys[position % len(keys)])
 

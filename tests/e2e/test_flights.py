@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from plateau.io.eager import read_table
 
-from kubothek.cluster.pod_status.outcome import told_end
+from kubothek.cluster.pod_status.outcome import reported_end
 from tests.e2e.demo import Demo
 from tests.e2e.workspace import Workspace
 
@@ -55,7 +55,7 @@ def test_flights_went_through_spark(demo: Demo, flights: Workspace) -> None:
     log = flights.kubectl("logs", "flights-1")
     assert "executor" in log
     assert not flights.kubectl.items("pods", "spark-role=executor")
-    assert told_end(flights.kubectl.get("pod", "flights-1")) is not None, "the driver signed its result"
+    assert reported_end(flights.kubectl.get("pod", "flights-1")) is not None, "the driver signed its result"
 
 
 def test_pods_without_spark_have_no_token(demo: Demo, flights: Workspace) -> None:

@@ -86,7 +86,7 @@ def young_record_naming_an_old_file() -> None:
             id="what came before the expiry is not looked at",
         ),
         pytest.param(
-            setting(Sweep, "_look", lambda self, store, etag: etag),
+            setting(Sweep, "_current_etag", lambda self, store, etag: etag),
             test_races.test_grace_period_that_becomes_longer,
             id="nothing is looked at again",
         ),

@@ -21,7 +21,7 @@ import kubothek
 from kubothek.errors import StoreError, StoreUnavailable
 from kubothek.gc import Count, Kind, Mode, Retention, collect, collection
 from kubothek.gc.areas import areas
-from kubothek.gc.listing import Look, write_kept
+from kubothek.gc.listing import GarbageSearch, write_kept
 from kubothek.gc.mark import Moment
 from kubothek.gc.plan import Found, objects_of
 from kubothek.gc.sorted_keys import SortedKeys, unreferenced
@@ -103,10 +103,10 @@ def peak(keys: int, directory: Path) -> tuple[int, Found]:
     kept.update(store.name(number) for number in range(keys - 2, -1, -2))
     ranges = [*write_kept(directory / "kept", [kept], data)]
     store.objects["kept"] = (directory / "kept").read_bytes(), ObjectInfo("kept", 0, "", START)
-    look = Look("dataset", "table", Moment(START + timedelta(days=2), timedelta(days=1)), 1, "kept", "plan")
+    search = GarbageSearch("dataset", "table", Moment(START + timedelta(days=2), timedelta(days=1)), 1, "kept", "plan")
     found = []
     for part in ranges:
-        found.append(look(store, part))
+        found.append(search(store, part))
         for listed in found[-1].parts:
             assert sum(map(len, objects_of(store, "dataset", listed, 100))) <= 1000
             store.delete([listed.key])
@@ -158,8 +158,8 @@ def test_ranges_find_all_that_is_not_kept_and_nothing_else(there: set[int], kept
         names = sorted(f"d/table/{number:02d}.parquet" for number in kept)
         ranges = [*write_kept(path, [names], len(areas("d", "table")) - 1)]
         store.put("kept", path.read_bytes())
-    look = Look("d", "table", Moment(store.now, timedelta(days=1)), 1, "kept", "plan")
-    found = Found.joined(spread_here(store)(look, ranges, "look"))
+    search = GarbageSearch("d", "table", Moment(store.now, timedelta(days=1)), 1, "kept", "plan")
+    found = Found.joined(spread_here(store)(search, ranges, "look"))
     listed = [doomed.key for part in found.parts for batch in objects_of(store, "d", part, 3) for doomed in batch]
     assert sorted(listed) == sorted(f"d/table/{number:02d}.parquet" for number in there - kept)
 

@@ -25,11 +25,11 @@ def test_a_stage_is_told_at_once_and_then_not_too_often() -> None:
     now = [0.0]
     out = io.StringIO()
     reporter = Reporter(out, clock=lambda: now[0])
-    reporter.tell("Starting")
+    reporter.report("Starting")
     for step in range(100):
         now[0] = step * 0.1
-        reporter.tell("Writing", step, 100, step * 1000)
-    reporter.tell("Committing")
+        reporter.report("Writing", step, 100, step * 1000)
+    reporter.report("Committing")
     stages = [progress["stage"] for progress in told(out)]
     assert stages[0] == "Starting"
     assert stages[-1] == "Committing"
@@ -43,7 +43,7 @@ def test_nothing_new_is_not_told_again() -> None:
     reporter = Reporter(out, clock=lambda: now[0])
     for _ in range(3):
         now[0] += 10
-        reporter.tell("Reading")
+        reporter.report("Reading")
     assert len(told(out)) == 1
 
 
@@ -89,7 +89,7 @@ def account(tmp_path: Path) -> Path:
 def test_progress_becomes_an_annotation_of_the_pod(api: ApiServer, account: Path) -> None:
     annotation = PodAnnotation(OwnPod("team-a", "flights-1", server=api.url, account=account), seconds=60)
     with Reporter(io.StringIO(), annotation) as reporter:
-        reporter.tell("Writing", 1, 4, 1000)
+        reporter.report("Writing", 1, 4, 1000)
         assert api.arrived.acquire(timeout=60)
     path, headers, body = api.requests[0]
     assert path == "/api/v1/namespaces/team-a/pods/flights-1"

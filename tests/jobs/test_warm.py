@@ -114,15 +114,15 @@ def test_a_success_is_told_with_its_time_and_signed(tmp_path: Path, served: list
         JobResult(outcome="Succeeded", reason="Succeeded", message="done"),
         {"KUBOTHEK_PRIVATE": str(tmp_path)},
     )
-    outcome.tell(done, pod, environ)
+    outcome.report_success(done, pod, environ)
     (annotated,) = api.annotated
     text = signed.verified(annotated["kubothek.io/result"], public)
     assert Ended.model_validate_json(text or "").result.message == "done"
     api.refuses = 1
-    outcome.tell(done, pod, environ)  # fails, and nothing else
-    outcome.tell(done, pod, {})
+    outcome.report_success(done, pod, environ)  # fails, and nothing else
+    outcome.report_success(done, pod, {})
     (tmp_path / "result-key").write_bytes(b"short")
-    outcome.tell(done, pod, environ)
+    outcome.report_success(done, pod, environ)
     assert len(api.annotated) == 1, "without a key nothing is told"
 
 

@@ -61,7 +61,7 @@ JOURNEYS: Final = {
         table.maintenance.health:health
         jobs.outcome:keep
         jobs.outcome:leave
-        jobs.outcome:tell
+        jobs.outcome:report_success
     """,
     "Query": """
         jobs.main:main
@@ -87,8 +87,8 @@ JOURNEYS: Final = {
         sql.filters:_of_select
         sql.conditions:weakened
         table.log.dataset_log:DatasetLog.snapshot
-        table.log.dataset_log:DatasetLog._look
-        table.log.settle:look
+        table.log.dataset_log:DatasetLog._existing_head
+        table.log.settle:read_head
         table.log.journal:Journal.observe
         table.log.history.snapshot:snapshot_of
         table.scan.plan:plan
@@ -109,15 +109,15 @@ JOURNEYS: Final = {
         sql.result:_write
         jobs.outcome:keep
         jobs.outcome:leave
-        jobs.outcome:tell
+        jobs.outcome:report_success
     """,
     "where=": """
         catalog:Lake.dataset
         * dataset.reading:Reading.plan
         dataset.handle:Handle.snapshot
         table.log.dataset_log:DatasetLog.snapshot
-        table.log.dataset_log:DatasetLog._look
-        table.log.settle:look
+        table.log.dataset_log:DatasetLog._existing_head
+        table.log.settle:read_head
         table.log.journal:Journal.observe
         table.log.history.snapshot:snapshot_of
         table.scan.plan:plan
@@ -166,7 +166,7 @@ JOURNEYS: Final = {
         jobs.state:state_of
         jobs.outcome:keep
         jobs.outcome:leave
-        jobs.outcome:tell
+        jobs.outcome:report_success
     """,
 }
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -142,7 +142,7 @@ def by_spark(files: Sequence[StoredFile], source: AddPushSource | SetPollingSour
         files=files,
         step=source.read,
         preprocess=source.preprocess,
-        told=lambda *_: None,
+        report=lambda *_: None,
         piece_bytes=files[0].info.size // 3,
     )
 

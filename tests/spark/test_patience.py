@@ -41,7 +41,7 @@ class Context:
 
 
 def patient(context: Context, seconds: float, executors: int) -> AbstractContextManager[ExecutorTimeout]:
-    return patience(cast("SparkContext", context), seconds, look=0.01, executors=lambda: executors)
+    return patience(cast("SparkContext", context), seconds, interval=0.01, executors=lambda: executors)
 
 
 def test_work_without_an_executor_is_cancelled_when_the_time_is_over() -> None:

@@ -68,14 +68,14 @@ def test_a_collector_that_is_not_well_is_noted_and_no_more(how: str, caplog: pyt
             some_work()
         assert found.asked.is_set() == (how in ("refuses", "hangs")), "it was tried, where there was one"
         assert not found.spans
-    (told,) = [each.getMessage() for each in caplog.records]
-    assert ("no URL" if how == "is no url" else "6 of 6 spans were not taken") in told
+    (ended,) = [each.getMessage() for each in caplog.records]
+    assert ("no URL" if how == "is no url" else "6 of 6 spans were not taken") in ended
 
 
 def test_more_than_there_is_room_for_is_lost_and_holds_nobody_up() -> None:
     with collector(status=None) as found, tracing.sending(found.url, "test"):
         for number in range(20_000):
-            tracing.tell(Ended(name="many", place=Place(RUN.id, number + 1), parent=None, begin=1, end=2))
+            tracing.emit(Ended(name="many", place=Place(RUN.id, number + 1), parent=None, begin=1, end=2))
     assert not found.spans
 
 

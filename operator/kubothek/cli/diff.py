@@ -78,9 +78,9 @@ def _lines(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int, *
     if found.empty:
         yield "the same files, columns and indices"
     for change in found.columns:
-        yield f"column {change.name}: {_told(change)}"
+        yield f"column {change.name}: {_description(change)}"
     for change in found.indices:
-        yield f"index {change.name}: {_told(change)}"
+        yield f"index {change.name}: {_description(change)}"
     if shown:
         lines = [_row(change) for change in shown]
         headers = ("PARTITION", "ROWS", "FILES")
@@ -89,7 +89,7 @@ def _lines(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int, *
         yield f"… and {count(hidden, 'more partition')}: --limit shows more"
 
 
-def _told(change: Difference) -> str:
+def _description(change: Difference) -> str:
     if change.before is None:
         return f"added, {change.after}"
     return "removed" if change.after is None else f"{change.before} → {change.after}"

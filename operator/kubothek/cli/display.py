@@ -80,7 +80,7 @@ class PlainScreen:
             return
         self._last[summary.key] = news
         time = datetime.now().astimezone().strftime("%H:%M:%S")
-        click.echo(f"{time} {summary.key!s:<{self._width}} {summary.phase}: {_told(summary)}")
+        click.echo(f"{time} {summary.key!s:<{self._width}} {summary.phase}: {_description(summary)}")
         sys.stdout.flush()
 
 
@@ -115,8 +115,8 @@ class LiveTable:
             table.add_row(*self._row(summary))
         if hidden:
             counts = Counter(summary.phase for summary in hidden)
-            told = ", ".join(f"{count} {phase}" for phase, count in counts.items())
-            table.add_row("", "", f"… {len(hidden)} more", "", "", told, style="dim")
+            text = ", ".join(f"{count} {phase}" for phase, count in counts.items())
+            table.add_row("", "", f"… {len(hidden)} more", "", "", text, style="dim")
         return table
 
     def _choose(self) -> tuple[list[Summary], list[Summary]]:
@@ -136,7 +136,9 @@ class LiveTable:
             summary.key.name,
             Text(summary.phase, style),
             _bar(summary.progress) if summary.progress is not None else "",
-            Text(_told(summary), "" if summary.phase is Phase.FAILED else "dim", overflow="ellipsis", no_wrap=True),
+            Text(
+                _description(summary), "" if summary.phase is Phase.FAILED else "dim", overflow="ellipsis", no_wrap=True
+            ),
         )
 
 
@@ -146,7 +148,7 @@ def _bar(progress: Progress) -> RenderableType:
     return ProgressBar(pulse=True, width=20)
 
 
-def _told(summary: Summary) -> str:
+def _description(summary: Summary) -> str:
     progress = summary.progress
     if progress is None:
         return summary.message

@@ -70,11 +70,11 @@ def _get_datasets(config: StoreConfig, names: tuple[str, ...], output: str) -> N
 
     store = open_store(config)
 
-    def look(name: str) -> DatasetState:
+    def inspect(name: str) -> DatasetState:
         return DatasetLog(store, name).inspect()
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        states = list(pool.map(look, names or Lake(store).datasets()))
+        states = list(pool.map(inspect, names or Lake(store).datasets()))
     absent = [state.uuid for state in states if state.version is None and state.problem is None]
     if names and absent:
         raise DatasetNotFound(f"there is no dataset {absent[0]!r} in {config.url}")
@@ -103,7 +103,7 @@ def _get_cubes(config: StoreConfig, names: tuple[str, ...], output: str) -> None
 
     lake = Lake(open_store(config))
 
-    def look(name: str) -> dict[str, Any]:
+    def inspect(name: str) -> dict[str, Any]:
         found: dict[str, Any] = dict.fromkeys(("name", "version", "cells", "datasets", "bytes", "lastCommit", "remark"))
         found["name"] = name
         try:
@@ -122,7 +122,7 @@ def _get_cubes(config: StoreConfig, names: tuple[str, ...], output: str) -> None
         }
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(look, names or lake.cubes()))
+        found = list(pool.map(inspect, names or lake.cubes()))
     _show(output, found, _CUBE, f"no cubes in {config.url}")
 
 

@@ -51,8 +51,8 @@ def lint(manifests: tuple[Path, ...], output: str) -> int:
             click.echo(f"{mistake.level}: {mistake.where}: {mistake.message}", err=True)
         if not errors:
             counts = Counter(key.kind for key in resources)
-            told = ", ".join(count(number, kind) for kind, number in counts.items())
-            click.echo(f"valid: {told}")
+            text = ", ".join(count(number, kind) for kind, number in counts.items())
+            click.echo(f"valid: {text}")
     return 1 if errors else 0
 
 

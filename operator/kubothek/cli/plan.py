@@ -11,7 +11,7 @@ import click
 
 from kubothek.cli.options import manifests_option
 from kubothek.cli.output import output_option, show
-from kubothek.cli.run import tell_foreign
+from kubothek.cli.run import report_foreign
 from kubothek.words import count
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def plan(manifests: tuple[Path, ...], output: str, verbose: bool) -> int:
     from kubothek.local.manifests import load
 
     loaded, now = load(manifests), datetime.now(UTC)
-    tell_foreign(loaded)
+    report_foreign(loaded)
     applied = apply(loaded, states_of(loaded, Path.cwd()), now)
     with ExitStack() as held:
         jobs = PlannedJobs(applied, Path.cwd(), held, now)

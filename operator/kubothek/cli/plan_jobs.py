@@ -25,7 +25,7 @@ from kubothek.controller.context import LaunchJob
 from kubothek.errors import BucketNotFound, DatasetDeleted, DatasetNotFound, LakeError
 from kubothek.external.matching import matched, versions_listed
 from kubothek.external.state import read
-from kubothek.ingest.watch import Ledger, look, page_key
+from kubothek.ingest.watch import Ledger, page_key, waiting_files
 from kubothek.jobs import translate
 from kubothek.jobs.compact import compaction_request
 from kubothek.jobs.inspect import inspected
@@ -197,7 +197,7 @@ class PlannedJobs:
         if store is not None and landed_in is not None:
             ledger = Ledger(store, job.dataset.uuid, job.name)
             page = ledger.page(page_key(DatasetLog(store, job.dataset.uuid), job.name))
-            waiting = look(ledger, page, landed_in, terms_of(job))[0]
+            waiting = waiting_files(ledger, page, landed_in, terms_of(job))[0]
             if waiting.files:
                 text = f"source {job.name!r}: {count(waiting.files, 'file')} ({render_bytes(waiting.bytes)})"
                 return Outlook(Verb.COMMIT, text, result)

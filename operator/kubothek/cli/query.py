@@ -64,14 +64,14 @@ def query(
             return
         remember(store.url, prepared.reads)
         reader = prepared.rows()
-        told = write_rows(reader, output, started)
-    if told is None:
+        text = write_rows(reader, output, started)
+    if text is None:
         return
     read = ", ".join(
         f"{scan.name}{f' version {scan.version}' if scan.version else ''} ({count(scan.files, 'file')})"
         for scan in prepared.scans
     )
-    click.echo(told + (f", from {read}" if read else ""))
+    click.echo(text + (f", from {read}" if read else ""))
 
 
 def _explain(scans: Sequence[TableScan], output: str) -> None:

@@ -38,10 +38,10 @@ def run(manifests: tuple[Path, ...]) -> int:
     from kubothek.local.session import session
 
     loaded = load(manifests)
-    tell_foreign(loaded)
+    report_foreign(loaded)
     started = time.monotonic()
     with session(loaded, Path.cwd()) as running:
-        _tell_absent(running.applied.absent)
+        _report_absent(running.applied.absent)
         with _signals(running.stop), display(running.summaries) as screen:
             report = running.run(screen.update)
         return _conclude(report, running, loaded, time.monotonic() - started)
@@ -63,13 +63,13 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell_absent(absent: Sequence[Key]) -> None:
+def _report_absent(absent: Sequence[Key]) -> None:
     if absent:
         named = ", ".join(map(str, absent[:_SHOWN])) + (" …" if len(absent) > _SHOWN else "")
         click.echo(f"note: not in these manifests; unchanged: {named}", err=True)
 
 
-def tell_foreign(loaded: Manifests) -> None:
+def report_foreign(loaded: Manifests) -> None:
     """Note the manifests of other API groups, which are skipped."""
     if loaded.foreign:
         named = ", ".join(loaded.foreign[:_SHOWN]) + (" …" if len(loaded.foreign) > _SHOWN else "")

@@ -219,9 +219,9 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
         found = lake.skipped(sql, as_of)
     total = aggregated(found.values())
     whole = None if total is None else total.to_xskipper()
-    told = {"datasets": {name: each.to_xskipper() for name, each in found.items()}, "aggregated": whole}
+    document = {"datasets": {name: each.to_xskipper() for name, each in found.items()}, "aggregated": whole}
     saved = [*found.items(), *([("all", total)] if total is not None and len(found) > 1 else [])]
-    show(output, told, _saved(saved, wide=output == "wide"))
+    show(output, document, _saved(saved, wide=output == "wide"))
 
 
 def _saved(found: Sequence[tuple[str, Any]], *, wide: bool) -> Iterator[str]:

@@ -15,8 +15,8 @@ from kubothek.external.files import PlainFiles, PlainFormat, keys_of, table_of
 from kubothek.external.location import PlainLocation, open_location, with_metadata_of_xskipper
 from kubothek.external.metadata import location
 from kubothek.external.refresh import Place, chosen_for_files, describe_here, drop, refresh
-from kubothek.jobs.skip import describe as told_of_dataset
-from kubothek.jobs.skip_files import describe as told_of_files
+from kubothek.jobs.skip import describe as dataset_message
+from kubothek.jobs.skip_files import describe as files_message
 from kubothek.storage import Store
 from kubothek.table.expressions import Predicate, parse
 from kubothek.table.log import DatasetLog
@@ -52,7 +52,7 @@ class Building:
         wanted = self._definitions(log.snapshot().head.skipping)
         if self.auto:
             wanted = with_chosen(self.store, log.snapshot(), wanted, seen(self.store.url, self.name))
-        return f"{self.name}: {told_of_dataset(reskip(self.store, log, wanted, rebuild=self.rebuild, by=_BY))}"
+        return f"{self.name}: {dataset_message(reskip(self.store, log, wanted, rebuild=self.rebuild, by=_BY))}"
 
     def of_files(self, prefix: str, glob: str | None, form: PlainFormat) -> str:
         """Build for other files. Raises LakeError."""
@@ -64,7 +64,7 @@ class Building:
         if not definitions.indices:
             raise click.UsageError("name the indices with --index, or let them be chosen with --auto")
         done = refresh(place, files, definitions, rebuild=self.rebuild, build=lambda _bytes: describe_here(place))
-        return f"{self.name}: {told_of_files(done)}"
+        return f"{self.name}: {files_message(done)}"
 
     def _definitions(self, before: SkippingState) -> SkippingState:
         if not self.indices and self.footer_key is None:
@@ -92,12 +92,12 @@ def refreshed(store: Store, name: str) -> str:
     """Refresh the metadata; return a message. Raises LakeError."""
     if is_dataset(store, name):
         log = log_of(store, name)
-        told = told_of_dataset(reskip(store, log, by=_BY))
+        text = dataset_message(reskip(store, log, by=_BY))
         version = retime(store, log, by=_BY)
-        return f"{name}: {told}" + ("" if version is None else f"; version {version}: the times of files for Xskipper")
+        return f"{name}: {text}" + ("" if version is None else f"; version {version}: the times of files for Xskipper")
     place, index = _existing(store, name)
     done = refresh(place, index.table.files, index.definitions, build=lambda _bytes: describe_here(place))
-    return f"{place.name}: {told_of_files(done)}"
+    return f"{place.name}: {files_message(done)}"
 
 
 def dropped(store: Store, name: str) -> str:

@@ -73,19 +73,19 @@ def verify(
         raise click.UsageError("an ODF dataset has blocks, not versions: use --until-block and --since-block")
     wanted = Level[level.upper()]
     if odf is not None:
-        name, told, first = odf, *_odf(choice, odf, wanted, since_block, until_block)
+        name, text, first = odf, *_odf(choice, odf, wanted, since_block, until_block)
     else:
         assert dataset is not None, "as asked above"
         if recursive and any(bound is not None for bound in (as_of, since, until_block, since_block)):
             raise click.UsageError("--recursive accepts no bounds of versions or blocks: leave them out")
         if recursive:
-            name, told, first = dataset, *_recursively(choice, dataset, wanted)
+            name, text, first = dataset, *_recursively(choice, dataset, wanted)
         else:
-            name, told, first = dataset, *_dataset(choice, dataset, wanted, as_of, since, until_block, since_block)
+            name, text, first = dataset, *_dataset(choice, dataset, wanted, as_of, since, until_block, since_block)
     if first is None or output not in ("table", "wide"):
-        show(output, {"dataset": name, "sound": first is None, "message": told}, [f"{name}: {told}"])
+        show(output, {"dataset": name, "sound": first is None, "message": text}, [f"{name}: {text}"])
     else:
-        click.echo(f"error: Corrupt: {name}: {told}", err=True)
+        click.echo(f"error: Corrupt: {name}: {text}", err=True)
     if first is not None:
         ctx.exit(1)
 
@@ -102,7 +102,7 @@ def _dataset(
     from kubothek.table.log import DatasetLog
     from kubothek.verify import Since, keep_damage, verify_dataset
 
-    with choice.opened() as store, _progress() as told:
+    with choice.opened() as store, _progress() as report:
         verdict = verify_dataset(
             store,
             DatasetLog(store, dataset),
@@ -110,25 +110,25 @@ def _dataset(
             version=as_of,
             until_block=until_block,
             since=Since(since, since_block),
-            progress=told,
+            progress=report,
         )
         keep_damage(store, dataset, verdict)
     if verdict.chain is not None:
-        _tell_refused(verdict.chain)
+        _report_refused(verdict.chain)
     return str(verdict), verdict.first
 
 
 def _recursively(choice: StoreChoice, dataset: str, level: Level) -> tuple[str, Finding | None]:
-    from kubothek.jobs.verify import told_recursively
+    from kubothek.jobs.verify import recursive_message
     from kubothek.verify import keep_damage
     from kubothek.verify.recursion import verify_recursively
 
-    with choice.opened() as store, _progress() as told:
-        found = verify_recursively(store, dataset, level=level, progress=told)
+    with choice.opened() as store, _progress() as report:
+        found = verify_recursively(store, dataset, level=level, progress=report)
         for each in found:
             keep_damage(store, each.uuid, each.verdict)
     first = next((each.verdict.first for each in found if not each.verdict.sound), None)
-    return told_recursively([(each.uuid, each.verdict) for each in found]), first
+    return recursive_message([(each.uuid, each.verdict) for each in found]), first
 
 
 def _odf(
@@ -145,9 +145,11 @@ def _odf(
     store = open_store(StoreConfig(elsewhere(url), choice.endpoint, choice.region))
     first_block = 0 if since_block is None else since_block + 1
     head = None if until_block is None else block_at(store, Layout(), None, until_block)
-    with _progress() as told:
-        verdict = verify_chain(store, Layout(), head, scope=Scope(level=level, first_block=first_block), progress=told)
-    _tell_refused(verdict)
+    with _progress() as report:
+        verdict = verify_chain(
+            store, Layout(), head, scope=Scope(level=level, first_block=first_block), progress=report
+        )
+    _report_refused(verdict)
     if verdict.first is not None:
         found = Finding.of(verdict.first)
         return str(found), found
@@ -156,7 +158,7 @@ def _odf(
     return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}", None
 
 
-def _tell_refused(verdict: Verdict) -> None:
+def _report_refused(verdict: Verdict) -> None:
     """Print what the specification allows, but no writer should have written."""
     from kubothek.odf import Severity
 
@@ -179,7 +181,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("Verifying", total=None)
 
-        def told(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield told
+        yield report

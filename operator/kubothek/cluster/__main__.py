@@ -41,8 +41,8 @@ class _Json(click.ParamType[EngineSpec | Sizes]):
         try:
             model = self._model.model_validate_json(str(value) or "{}")
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            self.fail(f"{told or error}", param, ctx)
+            text = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            self.fail(f"{text or error}", param, ctx)
         if wrong := "; ".join(map(str, broken_rules(model, local=False))):
             self.fail(wrong, param, ctx)
         return model

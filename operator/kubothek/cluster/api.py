@@ -359,12 +359,12 @@ class ServerClock:
     def heard(self, date: str | None, sent: float) -> None:
         """Adjust to the ``Date`` of an answer to a request sent at this tick; ignore a value that is not a date."""
         try:
-            told = parsedate_to_datetime(date or "")
+            date_time = parsedate_to_datetime(date or "")
         except ValueError:
             return
-        told, now = told if told.tzinfo else told.replace(tzinfo=UTC), self.ticks()
-        if not self._time(sent) - _TRUSTED <= told <= self._time(now) + _TRUSTED:
-            self._shown, self._at = told, now
+        date_time, now = date_time if date_time.tzinfo else date_time.replace(tzinfo=UTC), self.ticks()
+        if not self._time(sent) - _TRUSTED <= date_time <= self._time(now) + _TRUSTED:
+            self._shown, self._at = date_time, now
 
     def _time(self, tick: float) -> datetime:
         return self._shown + timedelta(seconds=tick - self._at)

@@ -95,7 +95,7 @@ class Controller:
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile one resource once. Return the seconds until the next reconciliation, or None."""
         cache, began = self.state.resources[key.kind], datetime.now(UTC)
-        wake = await self._look_closer(cache.get(key.namespace, key.name))
+        wake = await self._fetch_pod_events(cache.get(key.namespace, key.name))
         obj, resource = cache.get(key.namespace, key.name), cache.model(key.namespace, key.name)
         if obj is None or resource is None:
             return None
@@ -124,7 +124,7 @@ class Controller:
             return None
         return spread(min(wake).total_seconds(), self._rng)
 
-    async def _look_closer(self, obj: Object | None) -> list[timedelta]:
+    async def _fetch_pod_events(self, obj: Object | None) -> list[timedelta]:
         """Fetch the events of the resource's pods where needed; return the times until their next checks."""
         wake: list[timedelta] = []
         now = self.clock()

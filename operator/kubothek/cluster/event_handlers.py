@@ -125,7 +125,7 @@ class Observer:
     def wake_dependants(self, kind: str, before: Object | None, after: Object | None) -> None:
         """Queue the resources that depend on the change of an object."""
         if kind == "ObjectStore":
-            for key in inspection_diff.told_of(self._state, before, after):
+            for key in inspection_diff.reported_resources(self._state, before, after):
                 self._queue.add(key, urgent=True)
         for key in dependants(self._state, kind, before, after):
             self._queue.add(key)

@@ -21,7 +21,7 @@ from kubothek.cluster.resync import Resync
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 4.0
+CHECK_SECONDS = 4.0
 """Interval of the checks: less than kopf retries after a 403 (the sum of its ``error_backoffs``, 8.5 s)."""
 
 
@@ -33,27 +33,27 @@ class Scopes:
         self._namespaces = namespaces
         self._datasets = controller.state.resources["Dataset"]
         self._resync = resync
-        self._told: list[str] = []
+        self._reported: list[str] = []
         self.insights = Insights()
 
     async def run(self) -> None:
         """Check the rights periodically, for ever."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except (ApiError, ApiUnavailable) as error:
                 log.warning("cannot tell which namespaces may be watched: %s", error)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Watch exactly the namespaces in which we have rights. Raises ApiError, ApiUnavailable."""
         watched = {NamespaceName(name) for name in self._namespaces if await self._may_watch(name)}
-        for back in watched.intersection(self._told):
+        for back in watched.intersection(self._reported):
             await self._resync.catch_up(back)
         lost = sorted(set(self._namespaces) - watched)
-        if lost and lost != self._told:
+        if lost and lost != self._reported:
             log.warning("left out until there are rights in them (or deleted): %s", ", ".join(lost))
-        self._told = lost
+        self._reported = lost
         if self.insights.namespaces != watched:
             async with self.insights.revised:
                 self.insights.namespaces.clear()

@@ -156,7 +156,9 @@ class Ledgers:
         chain = status.ledger
         if chain is not None and chain.inputs:
             known = {identity(other): other for other in self.inputs(dataset)}
-            chain = chain.model_copy(update={"inputs": tuple(_told(each, known.get(each.id)) for each in chain.inputs)})
+            chain = chain.model_copy(
+                update={"inputs": tuple(_input(each, known.get(each.id)) for each in chain.inputs)}
+            )
         return status.model_copy(update={"ledger": chain, "lineage": self.lineage(dataset)})
 
 
@@ -192,7 +194,7 @@ def _left(chain: LedgerState, seen: LedgerInput | None) -> int:
     return max(0, chain.records - read)
 
 
-def _told(seen: LedgerInput, dataset: Dataset | None) -> LedgerInput:
+def _input(seen: LedgerInput, dataset: Dataset | None) -> LedgerInput:
     chain = None if dataset is None else dataset.status.ledger
     if dataset is None or chain is None:
         return seen.model_copy(update={"behind": None})

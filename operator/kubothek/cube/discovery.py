@@ -58,7 +58,7 @@ def discover(store: Store, prefix: str) -> CubeSnapshot:
     Raises DatasetNotFound if no dataset has this prefix, CubeInvalid if the datasets do not form a cube.
     """
     names = member_names(store, prefix)
-    found = dict(zip(names, parallel(partial(_look, store, prefix), names), strict=True))
+    found = dict(zip(names, parallel(partial(_snapshot, store, prefix), names), strict=True))
     return described(store, prefix, {name: snapshot for name, snapshot in found.items() if snapshot is not None})
 
 
@@ -72,7 +72,7 @@ def described(store: Store, prefix: str, snapshots: Mapping[str, Snapshot]) -> C
     return CubeSnapshot(spec, 0, members)
 
 
-def _look(store: Store, prefix: str, name: str) -> Snapshot | None:
+def _snapshot(store: Store, prefix: str, name: str) -> Snapshot | None:
     """Return the snapshot; None for a deleted dataset, which discovery skips as kartothek's does."""
     try:
         return DatasetLog(store, f"{prefix}{SEPARATOR}{name}").snapshot(raw=True)

@@ -366,8 +366,8 @@ class Cube:
     def _begin(
         self, verb: str, commit_id: str | None, digest: str | None, says: Sequence[object]
     ) -> CubeTransaction | CubeAlreadyApplied:
-        told = digest or sha256("\0".join([f"kubothek cube {verb}", *map(str, says)]).encode()).hexdigest()
-        return self.log.begin(commit_id, told)
+        content_digest = digest or sha256("\0".join([f"kubothek cube {verb}", *map(str, says)]).encode()).hexdigest()
+        return self.log.begin(commit_id, content_digest)
 
     def _member(self, started: CubeTransaction, name: str) -> Member:
         validation.check_known(verbs.spec_of(started), [name], members := started.members())

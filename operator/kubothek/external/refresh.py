@@ -33,7 +33,7 @@ PART_ROWS: Final = 50_000
 PART_BYTES: Final = 64 << 20
 _LEFT_OUT: Final = 100
 
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Progress callback with the number of described files, and of all files to describe."""
 Describe = Callable[[Work, list[pa.Table]], list[Described]]
 """Describes pieces of a list of versions."""
@@ -57,7 +57,7 @@ class Place:
     name: str
 
 
-def describe_here(place: Place, told: Told = lambda _done, _total: None) -> Describe:
+def describe_here(place: Place, report: ReportProgress = lambda _done, _total: None) -> Describe:
     """Return a function that describes files in this process."""
 
     def run(work: Work, pieces: list[pa.Table]) -> list[Described]:
@@ -66,7 +66,7 @@ def describe_here(place: Place, told: Told = lambda _done, _total: None) -> Desc
         for piece in pieces:
             found.append(describe(place.files, place.metadata, work, piece))
             done += piece.num_rows
-            told(done, total)
+            report(done, total)
         return found
 
     return run

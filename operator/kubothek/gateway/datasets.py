@@ -73,21 +73,21 @@ class Datasets:
         self.catalogue = catalogue
         self._seen: Kept[Place, _Seen] = Kept(_REMEMBERED)
 
-    def look(self, name: str, *, fresh: bool) -> Exposed:
+    def find(self, name: str, *, fresh: bool) -> Exposed:
         """Return the dataset; ``fresh``: bypass the cache. Raises DatasetNotFound, also if it is not a ledger."""
         place = self.catalogue.place(name)
         known = self._seen.recall(place)
         seen = known[0] if known else None
         now = time.monotonic()
         if seen is None or fresh or now - seen.at > _SECONDS:
-            seen = _look(place, seen, now)
+            seen = _read(place, seen, now)
             self._seen.keep(place, seen, 1)
         if seen.head is None:
             raise DatasetNotFound(f"there is no ledger {name!r}")
         return Exposed(name, seen.head, place)
 
     def recent(self, name: str) -> Exposed | None:
-        """Return the dataset from the cache, without I/O; None if it is absent or stale. Raises as :meth:`look`."""
+        """Return the dataset from the cache, without I/O; None if it is absent or stale. Raises as :meth:`find`."""
         place = self.catalogue.place(name)
         known = self._seen.recall(place)
         if known is None or known[0].head is None or time.monotonic() - known[0].at > _SECONDS:
@@ -110,13 +110,13 @@ class Datasets:
         found = []
         for name in self.catalogue.names():
             try:
-                found.append(self.look(name, fresh=False).name)
+                found.append(self.find(name, fresh=False).name)
             except LakeError:
                 continue
         return found
 
 
-def _look(place: Place, before: _Seen | None, now: float) -> _Seen:
+def _read(place: Place, before: _Seen | None, now: float) -> _Seen:
     try:
         etag = place.store.stat(keys.head(place.uuid)).etag
     except ObjectNotFound:

@@ -182,7 +182,7 @@ class Gate:
         name = await self.name(request, verb)
         if not fresh and (known := self.datasets.recent(name)) is not None:
             return known
-        return await asyncio.to_thread(self.datasets.look, name, fresh=fresh)
+        return await asyncio.to_thread(self.datasets.find, name, fresh=fresh)
 
 
 def _route(request: web.Request) -> str:

@@ -27,10 +27,10 @@ class Peers:
 
     def of(self, request: web.Request) -> str:
         """Return the address of the client as text: the last one in the chain that is not a trusted proxy."""
-        told = [each.strip() for line in request.headers.getall(_FORWARDED, ()) for each in line.split(",")]
+        addresses = [each.strip() for line in request.headers.getall(_FORWARDED, ()) for each in line.split(",")]
         last = _address(request.remote or "")
-        while told and last is not None and any(last in proxy for proxy in self._proxies):
-            if (before := _address(told.pop())) is None:
+        while addresses and last is not None and any(last in proxy for proxy in self._proxies):
+            if (before := _address(addresses.pop())) is None:
                 break
             last = before
         return request.remote or "" if last is None else str(last)

@@ -207,7 +207,7 @@ class Smart:
 
     def _head(self, name: str) -> Multihash | None:
         try:
-            return self._gate.datasets.look(name, fresh=True).head
+            return self._gate.datasets.find(name, fresh=True).head
         except DatasetNotFound:
             return None
 

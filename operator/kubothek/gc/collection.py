@@ -42,7 +42,7 @@ from kubothek.errors import (
 from kubothek.gc import references
 from kubothek.gc.areas import Kind, Turn, areas
 from kubothek.gc.leftovers import has_objects
-from kubothek.gc.listing import Look, add, write_kept
+from kubothek.gc.listing import GarbageSearch, add, write_kept
 from kubothek.gc.mark import Kept, Moment, References, YoungFiles, mark_versions, mark_young_records
 from kubothek.gc.plan import NO_OBJECTS, Count, Counts, Found, Spool, Sweep, added, to_json
 from kubothek.gc.retention import Retention, pinned
@@ -55,7 +55,7 @@ from kubothek.table.log.journal import Observed
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.head import digest
 from kubothek.table.log.model.record import utc
-from kubothek.table.maintenance.lost_files import Lost, look_thoroughly
+from kubothek.table.maintenance.lost_files import Lost, find_lost_files
 from kubothek.words import duration
 
 MAX_DELETES: Final = 1_000_000
@@ -191,12 +191,12 @@ class _Run:
         self._areas = areas(log.uuid, self._seen.head.table)
         self._marked = References(store, self._areas, directory)
         self._kept = self._mark()
-        self._found = self._look(directory / "kept.parquet")
-        self._lost = self._look_for_loss()
+        self._found = self._find_garbage(directory / "kept.parquet")
+        self._lost = self._find_loss()
 
     def found(self, mode: Mode) -> Collection:
         """Return the result that the plan describes."""
-        return self._tell(Collection(**self._facts(mode)))
+        return self._with_log(Collection(**self._facts(mode)))
 
     def enforce(self, max_deletes: int) -> Collection:
         """Carry out the plan."""
@@ -221,7 +221,7 @@ class _Run:
         elif not self._seen.head.tombstone:
             version, spared = self._expire()
         deleted = added([self._sweep(spared), aborted])
-        return self._tell(Collection(**self._facts(Mode.ENFORCE), deleted=deleted, version=version))
+        return self._with_log(Collection(**self._facts(Mode.ENFORCE), deleted=deleted, version=version))
 
     # --- planning ---
 
@@ -253,7 +253,7 @@ class _Run:
                 raise _MovedError from error  # another collector was at work
             raise
 
-    def _look(self, path: Path) -> Found:
+    def _find_garbage(self, path: Path) -> Found:
         """Find the garbage, and store the plan; ``path`` holds the referenced keys before their upload to the store."""
         uuid, table = self._log.uuid, self._seen.head.table
         records, *others = self._areas
@@ -270,14 +270,14 @@ class _Run:
         with path.open("rb") as file:
             plans.upload(kept, file)
         scratch = None if self._scratch is None else self._scratch.config
-        look = Look(uuid, table, self._moment, self._kept.oldest, kept, self._name, scratch)
-        return Found.joined([found, *self._spread(look, ranges, "look for garbage")])
+        search = GarbageSearch(uuid, table, self._moment, self._kept.oldest, kept, self._name, scratch)
+        return Found.joined([found, *self._spread(search, ranges, "look for garbage")])
 
-    def _look_for_loss(self) -> Lost | None:
+    def _find_loss(self) -> Lost | None:
         """Return what the current version has lost, if any file that stays is missing; inspections then report it."""
         if self._scratch is not None or not self._found.missing or self._seen.head.tombstone:
             return None
-        return look_thoroughly(self._store, self._log, self._log.snapshot())
+        return find_lost_files(self._store, self._log, self._log.snapshot())
 
     # --- changing ---
 
@@ -383,7 +383,7 @@ class _Run:
             "unknown": self._found.unknown,
         }
 
-    def _tell(self, done: Collection) -> Collection:
+    def _with_log(self, done: Collection) -> Collection:
         """Store the result beside the plan."""
         if done.plan is None:
             return done

@@ -62,7 +62,7 @@ def write_kept(path: Path, kept: Sequence[Iterable[str]], first: int) -> Iterato
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GarbageSearch:
     """Finds the garbage of a range; plain data, which can be sent to other machines.
 
     ``kept``    key of the file that :func:`write_kept` wrote

@@ -209,7 +209,7 @@ class Sweep:
         deleted: dict[Kind, Count] = defaultdict(Count)
         etag = self.etag
         for batch in objects_of(store, self.uuid, part, BATCH):
-            seen = self._look(store, etag)
+            seen = self._current_etag(store, etag)
             if seen is None:
                 return Swept(dict(deleted), moved=True)
             etag = seen
@@ -234,7 +234,7 @@ class Sweep:
         rewritten = {each.key for each, is_new in zip(named, parallel(is_rewritten, named), strict=True) if is_new}
         return [each for each in doomed if each.key not in rewritten]
 
-    def _look(self, store: Store, etag: str) -> str | None:
+    def _current_etag(self, store: Store, etag: str) -> str | None:
         """Return the head's ETag; None if the plan no longer holds: a foreign head may build on unknown objects."""
         try:
             if store.get_if_changed(keys.head(self.uuid), etag) is not None:

@@ -174,13 +174,14 @@ def ingest_here(
     ingest: Ingest,
     reader: SourceReader,
     store: Store,
-    told: Callable[[int, int], None],
+    report: Callable[[int, int], None],
     observer: Observer | None = None,
 ) -> list[PartitionFile]:
     """Read, validate and write in this process.
 
-    ``told`` gets the numbers of files and rows read so far; ``observer`` observes the rows during the write. Raises the
-    errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay unreferenced.
+    ``report`` gets the numbers of files and rows read so far; ``observer`` observes the rows during the write. Raises
+    the errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay
+    unreferenced.
     """
     rows = 0
     whole = ingest.plan.with_whole_files([file.name for file in ingest.plan.files])
@@ -189,7 +190,7 @@ def ingest_here(
             for batch in ingest.read(reader, split):
                 writer.write(batch)
                 rows += batch.num_rows
-                told(done, rows)
+                report(done, rows)
         files = writer.finish()
     require_all_rows(ingest, rows, files)
     return files

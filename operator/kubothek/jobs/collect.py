@@ -48,7 +48,7 @@ def run(job: CollectJob, store: Store, reporter: Reporter) -> JobResult:
     ``after`` in the result is the last target that was handled. It is the last of all, unless the store or Spark failed
     or time ran out. Raises LakeError if no target was handled. Repeated and concurrent runs are safe.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     able = job.store.conditional_writes
     if able is None:
         able = store.probe().conditional_writes
@@ -58,7 +58,7 @@ def run(job: CollectJob, store: Store, reporter: Reporter) -> JobResult:
         for target in job.targets:
             if tally.after and time.monotonic() - began > ENOUGH_SECONDS:
                 return _result(job, tally, "time is up")
-            reporter.tell("Collecting", tally.datasets, len(job.targets))
+            reporter.report("Collecting", tally.datasets, len(job.targets))
             try:
                 tally.add(target.name, _collect(job, target, store, spreads, conditional_writes=able))
             except _NO_TARGETS_FAULT as error:
@@ -105,7 +105,7 @@ class Spreads:
     def __init__(self, job: CollectJob, store: Store, reporter: Reporter) -> None:
         self._job = job
         self._store = store
-        self._told = partial(reporter.tell, "Sweeping")
+        self._report = partial(reporter.report, "Sweeping")
         self._session = ExitStack()
         self._spark: Spread | None = None
 
@@ -125,7 +125,7 @@ class Spreads:
             from kubothek.spark.sweep import spread_with_spark
 
             session = self._session.enter_context(running(self._job.spark.conf))
-            self._spark = spread_with_spark(session, self._store.config, self._told)
+            self._spark = spread_with_spark(session, self._store.config, self._report)
         return self._spark
 
 
@@ -196,15 +196,15 @@ def _result(job: CollectJob, tally: Tally, stopped: str | None) -> JobResult:
     ]
     objects, size = sum(count.objects for count in counts), sum(count.bytes for count in counts)
     done = "deleted" if job.enforce else "would be deleted"
-    told = [f"{count(objects, 'object')} ({render_bytes(size)}) of {count(tally.datasets, 'dataset')} {done}"]
+    messages = [f"{count(objects, 'object')} ({render_bytes(size)}) of {count(tally.datasets, 'dataset')} {done}"]
     if tally.failed:
-        told.append(f"{count(tally.failed, 'dataset')} could not be collected")
+        messages.append(f"{count(tally.failed, 'dataset')} could not be collected")
     if stopped:
-        told.append(f"stopped after {tally.after}: {stopped}")
+        messages.append(f"stopped after {tally.after}: {stopped}")
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",
-        message=outcome.shortened("; ".join(told)),
+        message=outcome.shortened("; ".join(messages)),
         collect=CollectOutcome(
             after=tally.after,
             datasets=tally.datasets,

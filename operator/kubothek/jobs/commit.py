@@ -50,7 +50,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         from kubothek.jobs import push  # imports the whole ledger
 
         return push.run(job, store, reporter)
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     started = log.begin(job.commit_id, job.digest)
     if isinstance(started, AlreadyApplied):
@@ -66,7 +66,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
                 return made[-1]
 
             change = make(now.snapshot)
-            reporter.tell("Committing", rows=sum(file.rows for file in change.added))
+            reporter.report("Committing", rows=sum(file.rows for file in change.added))
             again = make if job.on_conflict == "Retry" else None
             committed = now.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
@@ -139,19 +139,19 @@ def _where(job: CommitJob) -> Predicate:
 
 def _rewriter(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Reporter) -> Rewriter:
     """Rewrite files in this process if they are small, by the average file size of the table; else with Spark."""
-    told = partial(reporter.tell, "Writing")
+    report = partial(reporter.report, "Writing")
     totals = snapshot.totals or Totals()
 
     def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
         size = len(files) * totals.bytes // max(1, totals.files)
         if size < job.spark.from_bytes:
-            return rewrite_here(store, told)(rewrite, files)
+            return rewrite_here(store, report)(rewrite, files)
         # PySpark takes half a second to import, and jobs below the limit must not need it at all.
         from kubothek.spark.rewrite import rewrite_with_spark
         from kubothek.spark.session import running
 
         with running(job.spark.conf, size) as session:
-            return rewrite_with_spark(session, told)(rewrite, files)
+            return rewrite_with_spark(session, report)(rewrite, files)
 
     return run
 

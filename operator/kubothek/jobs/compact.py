@@ -32,10 +32,10 @@ def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
     Raises LakeError and leaves the head unchanged.
     If there is nothing to compact, the job succeeds without a commit; a repetition plans again.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     request = compaction_request(job, log)
-    reporter.tell("Planning")
+    reporter.report("Planning")
     if job.dry_run:
         plan = plan_compaction(store, log, log.snapshot(), request)
         outcome, message = _planned(plan), _intent(plan)
@@ -69,26 +69,26 @@ def compaction_request(job: CompactJob, log: DatasetLog) -> CompactionRequest:
 def _compactor(job: CompactJob, store: Store, reporter: Reporter) -> Compactor:
     """Rewrite in this process if the replaced files are small in total; else with Spark."""
 
-    def told(done: int, total: int) -> None:
-        reporter.tell("Rewriting", done, total)
+    def report(done: int, total: int) -> None:
+        reporter.report("Rewriting", done, total)
 
     def rewrite(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         if sum(bundle.bytes for bundle in bundles) < job.spark.from_bytes:
-            return rewrite_here(store, told)(compacting, bundles)
+            return rewrite_here(store, report)(compacting, bundles)
         # PySpark takes half a second to import, and jobs below the limit must not need it at all.
         from kubothek.spark.compact import compact_with_spark
         from kubothek.spark.session import running
 
         with running(job.spark.conf) as session:
-            return compact_with_spark(session, told)(compacting, bundles)
+            return compact_with_spark(session, report)(compacting, bundles)
 
-    def rewrite_and_tell(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
-        reporter.tell("Rewriting")
+    def rewrite_and_report(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
+        reporter.report("Rewriting")
         rewritten = rewrite(compacting, bundles)
-        reporter.tell("Committing", rows=sum(bundle.rows for bundle in bundles))
+        reporter.report("Committing", rows=sum(bundle.rows for bundle in bundles))
         return rewritten
 
-    return rewrite_and_tell
+    return rewrite_and_report
 
 
 def _planned(plan: CompactionPlan) -> CompactOutcome:
@@ -127,8 +127,8 @@ def _message(done: Compaction) -> str:
     left_out = f"{count(len(done.skipped), 'partition')} skipped: other commits changed them during the compaction"
     if done.version is None:
         return f"nothing was committed: {left_out}"
-    told = f"version {done.version}: {_files(done.removed)} became {_files(done.added)}, with the same rows"
-    return f"{told}; {left_out}" if done.skipped else told
+    text = f"version {done.version}: {_files(done.removed)} became {_files(done.added)}, with the same rows"
+    return f"{text}; {left_out}" if done.skipped else text
 
 
 def _files(totals: Totals) -> str:

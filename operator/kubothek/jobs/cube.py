@@ -42,7 +42,7 @@ class _New(TypedDict):
 
 def run(job: CubeJob, store: Store, reporter: Reporter) -> JobResult:
     """Make the change, unless its commit id was applied before. Raises LakeError and leaves the cube unchanged."""
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.cube_log(store, job.cube, by=job.by, conditional_writes=job.store.conditional_writes)
     cube = Cube(store, log, _spec(job, log))
     if job.operation == "Cleanup":
@@ -161,7 +161,7 @@ def _copy(job: CubeJob, store: Store, cube: Cube) -> CubeCommitted:
 
 
 def _clean_up(job: CubeJob, cube: Cube, reporter: Reporter) -> str:
-    reporter.tell("Cleaning up")
+    reporter.report("Cleaning up")
     done = cube.cleanup(dry_run=job.dry_run)
     counts = [count for each in done.values() for count in (each.found if job.dry_run else each.deleted).values()]
     objects, size = sum(count.objects for count in counts), sum(count.bytes for count in counts)
@@ -197,9 +197,9 @@ def _message(job: CubeJob, outcome: CommitOutcome) -> str:
     if outcome.already_applied:
         return f"version {outcome.version} had made this change before"
     names: Sequence[str] = [member.name for member in outcome.members]
-    told = f"version {outcome.version}"
+    text = f"version {outcome.version}"
     if job.operation == "Copy" and job.target is not None:
-        return f"copied to {job.target.prefix!r}, as its {told}"
+        return f"copied to {job.target.prefix!r}, as its {text}"
     if outcome.rows:
-        return f"{told}: {count(outcome.rows, 'row')} in {count(outcome.files, 'file')} added to {', '.join(names)}"
-    return f"{told}: {', '.join(names) or 'nothing'} changed"
+        return f"{text}: {count(outcome.rows, 'row')} in {count(outcome.files, 'file')} added to {', '.join(names)}"
+    return f"{text}: {', '.join(names) or 'nothing'} changed"

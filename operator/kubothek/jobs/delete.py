@@ -10,7 +10,7 @@ from kubothek.storage import Store
 
 def run(job: DeleteJob, store: Store, reporter: Reporter) -> JobResult:
     """Replace the head by a tombstone. Idempotent; without a dataset nothing changes. Raises LakeError."""
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     version = log.delete()
     state = translate.dataset_state(log.inspect())

@@ -47,14 +47,14 @@ def derive(
     inputs: Inputs,
     *,
     on_change: OnChange = OnChange.REFUSE,
-    told: Callable[[Derived], None] = lambda so_far: None,
+    report: Callable[[Derived], None] = lambda so_far: None,
     engine: Engine = OURS,
 ) -> Derived:
     """Run the transformation until there is nothing new. Each run is a commit, which stays if a later run fails.
 
     ``on_change``  RESET: rebuild all data if the transformation cannot continue. It cannot if an input has another
                    history, has other columns or retracts an absent record, or if the engine changed
-    ``told``       called after each run with the result so far
+    ``report``       called after each run with the result so far
     ``engine``     runs the transformation
 
     Raises what :meth:`Derivative.pull` raises.
@@ -78,6 +78,6 @@ def derive(
                 records=so_far.records + done.records,
                 restarted=so_far.restarted,
             )
-        told(so_far)
+        report(so_far)
         if not pulled.more:
             return so_far

@@ -19,9 +19,9 @@ def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
 
     Lost data files are a result, not a failure of the job: a retry would find the same.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
-    reporter.tell("Healing")
+    reporter.report("Healing")
     healed = heal(store, log, by=job.dataset.claim.owner)
     corrupt = healed.corrupt
     if corrupt is None and (damage := known_damage(store, log.uuid, log.snapshot())) is not None:

@@ -15,7 +15,7 @@ def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
 
     It runs without Spark: it reads only the indexed columns, one row group at a time.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     table = job.dataset.table
     done = reindex(
@@ -24,7 +24,7 @@ def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
         translate.indices(table),
         dialect=translate.dialect(table),
         by=job.dataset.claim.owner,
-        told=lambda files, total: reporter.tell("Reading", files, total),
+        report=lambda files, total: reporter.report("Reading", files, total),
     )
     state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), dataset=state)

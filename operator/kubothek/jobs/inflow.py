@@ -72,7 +72,7 @@ class Inflows:
 
     def _data(self, rows: CubeRows, member: CubeMemberRef) -> Data:
         reader = self.held.enter_context(SourceReader(translate.source(rows.source, self.job.store)))
-        self.reporter.tell("Reading")
+        self.reporter.report("Reading")
         plan = reader.plan()
         if plan.total_bytes >= self.job.spark.from_bytes:
             return self._writer(rows, member)
@@ -101,7 +101,7 @@ class Inflows:
         for done, split in enumerate(whole.splits):
             for batch in reader.read(split, reading, partition_on):
                 rows += batch.num_rows
-                self.reporter.tell("Reading", done, len(whole.splits), rows)
+                self.reporter.report("Reading", done, len(whole.splits), rows)
                 yield batch
 
     @cached_property

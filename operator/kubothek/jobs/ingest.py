@@ -69,7 +69,7 @@ def write_source(
     evolves = translate.evolves(job.dataset.table)
     source = translate.source(job.source, job.store)
     with SourceReader(source) as reader:
-        reporter.tell("Reading")
+        reporter.report("Reading")
         with span("plan") as planning:
             plan = reader.plan()
             planning.set(files=len(plan.files), bytes=plan.total_bytes)
@@ -153,16 +153,16 @@ def _write(
 ) -> list[PartitionFile]:
     if ingest.plan.total_bytes < job.spark.from_bytes:
         total = len(ingest.plan.files)
-        told = partial(_tell, reporter, total)
-        return ingest_here(ingest, reader, store, told, gatherer)
+        report = partial(_report_written, reporter, total)
+        return ingest_here(ingest, reader, store, report, gatherer)
     reader.check_columns(ingest.plan, ingest.reading, ingest.layout.partition_on)  # before Spark takes time to start
     # PySpark takes half a second to import, and jobs below the limit must not need it at all.
     from kubothek.spark.session import running
     from kubothek.spark.write import write_with_spark
 
     with running(job.spark.conf, ingest.plan.total_bytes) as session:
-        return write_with_spark(session, ingest, reader, partial(reporter.tell, "Writing"), gatherer)
+        return write_with_spark(session, ingest, reader, partial(reporter.report, "Writing"), gatherer)
 
 
-def _tell(reporter: Reporter, total: int, done: int, rows: int) -> None:
-    reporter.tell("Writing", done, total, rows)
+def _report_written(reporter: Reporter, total: int, done: int, rows: int) -> None:
+    reporter.report("Writing", done, total, rows)

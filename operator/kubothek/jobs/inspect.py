@@ -29,7 +29,7 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
     The result leaves out states that the operator knows already. The job stops when the result is full: ``truncated``
     makes the operator inspect the rest. Raises StoreError when the store itself is the problem.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     found = store.probe()
     result = JobResult(
         outcome="Succeeded",
@@ -38,19 +38,19 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
         store=StoreState(conditional_writes=found.conditional_writes, clock_skew_seconds=found.clock_skew),
     )
     for cube in sorted(job.cubes, key=lambda cube: cube.prefix):
-        state = _look_at_cube(cube, store, conditional_writes=found.conditional_writes)
+        state = _inspect_cube(cube, store, conditional_writes=found.conditional_writes)
         if job.known.get(head_uuid(cube.prefix)) == state.digest:
             continue
         result = result.model_copy(update={"cubes": (*result.cubes, state)})
         if _is_full(result):
             return result
-    waiting, looked_at = iter(sorted(job.datasets, key=lambda dataset: dataset.uuid)), 0
+    waiting, inspected_count = iter(sorted(job.datasets, key=lambda dataset: dataset.uuid)), 0
     while batch := list(islice(waiting, _BATCH)):
         states = inspected(batch, store, conditional_writes=found.conditional_writes)
         news = (state for state in states if job.known.get(state.uuid) != state.digest)
         result = result.model_copy(update={"datasets": (*result.datasets, *news)})
-        looked_at += len(batch)
-        reporter.tell("Reading", looked_at, len(job.datasets))
+        inspected_count += len(batch)
+        reporter.report("Reading", inspected_count, len(job.datasets))
         if _is_full(result):
             break
     return result
@@ -61,7 +61,7 @@ def _is_full(result: JobResult) -> bool:
     return JobResult.model_validate_json(outcome.render(result)).truncated
 
 
-def _look_at_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> CubeState:
+def _inspect_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> CubeState:
     """Settle the cube if this Cube's Datasets own all its datasets; return its state."""
     log = translate.cube_log(store, cube, by=_BY, conditional_writes=conditional_writes)
     seen = cube_state(log, cube)
@@ -89,12 +89,12 @@ def inspected(
 ) -> list[DatasetState]:
     """Return the states of datasets, in this order. Without ``writes`` nothing is settled or stored."""
 
-    def look(dataset: DatasetRef) -> DatasetState:
+    def inspect_one(dataset: DatasetRef) -> DatasetState:
         log = translate.dataset_log(store, dataset, conditional_writes=conditional_writes)
         return _state(store, log, dataset, writes=writes)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inspect") as pool:
-        return list(pool.map(look, batch))
+        return list(pool.map(inspect_one, batch))
 
 
 def _state(store: Store, log: DatasetLog, dataset: DatasetRef, *, writes: bool) -> DatasetState:

@@ -30,7 +30,7 @@ def run(job: IntakeJob, store: Store, reporter: Reporter) -> JobResult:
 
     Raises LakeError for everything else; earlier commits stay, and the next round continues after them.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     landed_in = open_store(translate.store_config(job.source.store or job.store))
     round_ = Round(log, store, landed_in, terms_of(job), _Loader(job, store, reporter), clock=system_clock)
@@ -93,7 +93,7 @@ class _Loader:
 
     def change(self, snapshot: Snapshot, written: Sequence[Written]) -> Change:
         by = self._job.dataset.claim.owner
-        self._reporter.tell("Committing", rows=sum(file.rows for each in written for file in each.files))
+        self._reporter.report("Committing", rows=sum(file.rows for each in written for file in each.files))
         if not written:
             return Change(operation=Operation(self._job.operation), by=by)
         together = Written.joined(written)

@@ -30,7 +30,7 @@ def run(job: LedgerJob, store: Store, reporter: Reporter) -> JobResult:
     Raises LakeError: EventInvalid for events that may not follow the chain; for a derivative TransformInvalid,
     TransformChanged, and InputError for missing inputs.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     wanted = tuple(read_event(event, f"ledger.metadata[{number}]") for number, event in enumerate(job.metadata))
     try:

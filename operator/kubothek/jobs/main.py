@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only the result remains to be written
         outcome.leave(result)
         if code == ExitCode.DONE:
-            outcome.tell(result, OwnPod.of())
+            outcome.report_success(result, OwnPod.of())
         span.set(**{"kubothek.outcome": result.outcome, "kubothek.reason": result.reason})
         if code != ExitCode.DONE:
             span.error = f"{result.reason}: {result.message}"

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def telling(
+def reporting(
     to: OpenLineage | None, derivative: Derivative, inputs: Inputs, *, run: str
 ) -> Iterator[Callable[[Derived], Derived]]:
     """Report the run inside the context; pass its result to the function that the context yields.
@@ -69,16 +69,16 @@ def telling(
         found.append(done)
         return done
 
-    _tell(to, derivative, inputs, run, "START")
+    _send(to, derivative, inputs, run, "START")
     try:
         yield end
     except Exception as error:
-        _tell(to, derivative, inputs, run, "FAIL", error=str(error))
+        _send(to, derivative, inputs, run, "FAIL", error=str(error))
         raise
-    _tell(to, derivative, inputs, run, "COMPLETE", done=found[-1] if found else None)
+    _send(to, derivative, inputs, run, "COMPLETE", done=found[-1] if found else None)
 
 
-def _tell(
+def _send(
     to: OpenLineage,
     derivative: Derivative,
     inputs: Inputs,

@@ -23,7 +23,7 @@ MESSAGE_LIMIT: Final = 2048
 _LEAST_TEXT: Final = 200
 EXIT_TERMINATED: Final = 143
 """The exit code that a shell gives a process that SIGTERM ended."""
-_TOLD: Final = "kubothek.io/result"
+_RESULT_ANNOTATION: Final = "kubothek.io/result"
 _PRIVATE: Final = "KUBOTHEK_PRIVATE"
 _RESULT_KEY: Final = "result-key"
 _TERMINATION_LOG: Final = Path("/dev/termination-log")
@@ -147,7 +147,7 @@ def leave(result: JobResult, environ: Mapping[str, str] = os.environ) -> None:
     Path(named or _TERMINATION_LOG).write_bytes(render(result))
 
 
-def tell(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.environ) -> None:
+def report_success(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.environ) -> None:
     """Report a success to the operator, signed, before the kubelet does. A failure is only logged."""
     if pod is None or (private := environ.get(_PRIVATE)) is None:
         return
@@ -158,7 +158,7 @@ def tell(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.
     )
     try:
         key = Path(private, _RESULT_KEY).read_bytes()
-        pod.annotate({_TOLD: signed.sign(ended.model_dump_json(exclude_defaults=True), key)})
+        pod.annotate({_RESULT_ANNOTATION: signed.sign(ended.model_dump_json(exclude_defaults=True), key)})
     except (OSError, ValueError) as error:
         log.warning("cannot report the end of the job to the operator: %s", error)
 
@@ -235,11 +235,11 @@ def with_lost_files(store: Store, dataset: DatasetRef, failed: JobResult) -> Job
 
     It costs one listing of the table, and only for a job that has failed. If it fails itself, return ``failed`` as is.
     """
-    from kubothek.table.maintenance.lost_files import look_thoroughly  # only a failed job needs it
+    from kubothek.table.maintenance.lost_files import find_lost_files  # only a failed job needs it
 
     try:
         own = translate.dataset_log(store, dataset, conditional_writes=True)  # nothing is committed
-        lost = look_thoroughly(store, own, own.snapshot())
+        lost = find_lost_files(store, own, own.snapshot())
         if lost is None:
             return failed
         state = translate.dataset_state(own.inspect()).model_copy(update={"corrupt": str(lost)})

@@ -28,7 +28,7 @@ def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
 
     Raises LakeError: SourceUnavailable if a retry can help.
     """
-    reporter.tell("Reading")
+    reporter.report("Reading")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     left = job.container
     context = FetchContext(
@@ -40,11 +40,11 @@ def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
         run_container=None if left is None else ran_beforehand(Path(left.launcher_dir), Path(left.output_dir)),
     )
 
-    def told(_name: str, polled: Polled) -> None:
-        reporter.tell("Reading", polled.commits, polled.commits, polled.records)
+    def report(_name: str, polled: Polled) -> None:
+        reporter.report("Reading", polled.commits, polled.commits, polled.records)
 
     root, spread = opened(store, log, job.dataset), partial(_elsewhere, job, reporter)
-    done = poll_source(root, context, told, spread, once=left is not None)
+    done = poll_source(root, context, report, spread, once=left is not None)
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",
@@ -67,7 +67,7 @@ def _elsewhere(job: PollJob, reporter: Reporter, source: SetPollingSource, store
         files=[StoredFile(stored.name, stored.store.config, stored.info)],
         step=source.read,
         preprocess=source.preprocess,
-        told=partial(reporter.tell, "Writing"),
+        report=partial(reporter.report, "Writing"),
     )
 
 

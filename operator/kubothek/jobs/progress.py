@@ -40,7 +40,7 @@ class Reporter:
         self._clock = clock
         self._stages = Stages()
         self._last: Progress | None = None
-        self._told = float("-inf")
+        self._reported_at = float("-inf")
 
     def __enter__(self) -> Self:
         return self
@@ -52,17 +52,17 @@ class Reporter:
         if self._annotate is not None:
             self._annotate.stop()
 
-    def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
+    def report(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
         """Report a stage such as Reading; ``transfer``: blocks, bytes, bytes_total. Thread-safe; cheap per batch."""
         self._stages.enter(stage)
         now = self._clock()
         same_stage = self._last is not None and self._last.stage == stage
-        if same_stage and now - self._told < _LINE_SECONDS:
+        if same_stage and now - self._reported_at < _LINE_SECONDS:
             return
         progress = Progress(stage=stage, tasks_done=tasks_done, tasks_total=tasks_total, rows=rows, **transfer)
         if progress == self._last:
             return
-        self._last, self._told = progress, now
+        self._last, self._reported_at = progress, now
         print(json.dumps({"progress": progress.model_dump(exclude_unset=True)}), file=self._out, flush=True)
         if self._annotate is not None:
             self._annotate.set(progress)

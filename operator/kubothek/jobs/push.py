@@ -28,7 +28,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
     """Push the files, unless the commit id was applied before. Raises LakeError and leaves the chain unchanged."""
     if job.operation != "Append" or job.source is None or job.push_source is None:
         raise InputError("rows of a ledger change through its sources only: append what corrects them")
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     done = _pushed(job, job.source, job.push_source, opened(store, log, job.dataset), reporter)
     if done.repeated:
@@ -60,7 +60,7 @@ def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter:
             wanted=wanted,
             commit_id=job.commit_id,
             digest=job.digest,
-            told=lambda rows: reporter.tell("Reading", rows=rows),
+            told=lambda rows: reporter.report("Reading", rows=rows),
         )
     # PySpark takes half a second to import, and jobs below the limit must not need it at all.
     from kubothek.spark.ledger import RowsWithSpark
@@ -71,7 +71,7 @@ def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter:
         files=files,
         step=step_for(event.read, wanted),
         preprocess=event.preprocess,
-        told=partial(reporter.tell, "Writing"),
+        report=partial(reporter.report, "Writing"),
     )
     return root.push(rows, name, commit_id=job.commit_id, digest=job.digest)
 

@@ -36,7 +36,7 @@ _FILTER_LIMIT: Final = 60
 
 def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
     """Run the query, unless its result exists already. Raises LakeError and leaves the destination unchanged."""
-    reporter.tell("Starting")
+    reporter.report("Starting")
     if job.sql is not None and limited.available():
         limited.start(0)
     if job.becomes is not None:
@@ -46,11 +46,11 @@ def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
 
 
 def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
-    reporter.tell("Planning")
+    reporter.report("Planning")
     as_of = (job.as_of_version or job.as_of_tag) if job.as_of_time is None else _moment(job.as_of_time, "asOf.time")
     if job.cube is not None:
         asked = cube_query.prepare(job.cube, store, as_of)
-        reporter.tell("Running")
+        reporter.report("Running")
         return asked
     if job.sql is None:
         raise InputError("a query has a statement, or asks a cube")
@@ -61,7 +61,7 @@ def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
         query = LimitedQuery(OneStore(store, as_of, as_at), job.sql, limits)
     else:  # a workstation, whose user wrote the text
         query = in_process(OneStore(store, as_of, as_at), job.sql, limits)
-    reporter.tell("Running")
+    reporter.report("Running")
     return query
 
 
@@ -79,8 +79,8 @@ def _moment(text: str, field: str) -> datetime:
         raise InputError(f"{field} {text!r} is no time; write it as 2026-11-21T14:00:00Z") from None
 
 
-def _told(reporter: Reporter) -> Callable[[int], None]:
-    return lambda rows: reporter.tell("Running", rows=rows)
+def _report(reporter: Reporter) -> Callable[[int], None]:
+    return lambda rows: reporter.report("Running", rows=rows)
 
 
 # --- a file ---------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: R
     destination = Destination(job.uid, job.attempt, what, location.path, location.format)
     result = find(target, destination)
     if result is None:
-        result = publish(target, destination, _prepare(job, store, reporter), _told(reporter))
+        result = publish(target, destination, _prepare(job, store, reporter), _report(reporter))
     tidy(target, destination, result)
     message = f"{count(result.rows, 'row')} in {result.location}"
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, query=_file_outcome(result))
@@ -132,10 +132,10 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
     else:
         query = _prepare(job, store, reporter)
         reads = _reads(query.reads)
-        written = _write(query, target, becomes.dataset, started.snapshot, _told(reporter))
+        written = _write(query, target, becomes.dataset, started.snapshot, _report(reporter))
         if written.files:
             started.note_written(written.files[0].key)
-        reporter.tell("Committing", rows=sum(file.rows for file in written.files))
+        reporter.report("Committing", rows=sum(file.rows for file in written.files))
         done = started.commit(overwrite(started.snapshot, written, by=becomes.dataset.claim.owner))
     added = done.added
     outcome = QueryOutcome(version=done.version, rows=added.rows, files=added.files, bytes=added.bytes, reads=reads)
@@ -149,7 +149,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
 
 
 def _write(
-    query: Answer, store: Store, dataset: DatasetRef, snapshot: Snapshot, told: Callable[[int], None]
+    query: Answer, store: Store, dataset: DatasetRef, snapshot: Snapshot, report: Callable[[int], None]
 ) -> Written:
     """Write the rows to data files. Raises SchemaMismatch, PartitionInvalid before the first row is read."""
     layout = Layout.of(snapshot.head, translate.layout(dataset, snapshot.head))
@@ -175,7 +175,7 @@ def _write(
             _require_values(batch, reading)
             writer.write(batch)
             rows += batch.num_rows
-            told(rows)
+            report(rows)
         files = writer.finish()
     return Written(
         tuple(files),

@@ -11,7 +11,7 @@ from kubothek.storage import Store
 
 def run(job: RestoreJob, store: Store, reporter: Reporter) -> JobResult:
     """Make the version before the tombstone current again. Raises LakeError, in particular RestoreExpired."""
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     version = log.restore()
     state = state_of(store, log, job.dataset)

@@ -11,7 +11,7 @@ from kubothek.jobs.state import state_of
 from kubothek.storage import Store
 from kubothek.table.log.update_skipping import Builder, Files, Reskipped, reskip
 from kubothek.table.maintenance.choosing import with_chosen
-from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files
+from kubothek.table.skipping.collect.collect_files import Described, ReportProgress, describe_files
 from kubothek.table.skipping.model import Part
 from kubothek.words import count
 
@@ -21,12 +21,12 @@ _MOST_ASKED: Final = 1000
 
 def run(job: SkipJob, store: Store, reporter: Reporter) -> JobResult:
     """Build, drop and merge skipping metadata. Idempotent. Raises LakeError."""
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     spec = job.dataset.table.skipping
     wanted = None if spec is None else translate.skipping(spec)
     if spec is not None and wanted is not None and spec.auto:
-        reporter.tell("Choosing")
+        reporter.report("Choosing")
         wanted = with_chosen(store, log.snapshot(), wanted, [(each.column, each.kind) for each in job.seen])
     done = reskip(
         store,
@@ -34,7 +34,7 @@ def run(job: SkipJob, store: Store, reporter: Reporter) -> JobResult:
         wanted,
         build=_builder(job, reporter),
         by=job.dataset.claim.owner,
-        told=lambda files, total: reporter.tell("Describing", files, total),
+        report=lambda files, total: reporter.report("Describing", files, total),
     )
     state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), dataset=state)
@@ -55,16 +55,16 @@ def describe(done: Reskipped) -> str:
 def _builder(job: SkipJob, reporter: Reporter) -> Builder:
     """Describe files in this process if they are small in total; else with Spark."""
 
-    def build(described: Described, store: Store, files: Files, told: Told) -> tuple[Part, ...]:
+    def build(described: Described, store: Store, files: Files, report: ReportProgress) -> tuple[Part, ...]:
         if not _is_more(store, files, job.spark.from_bytes):
-            return describe_files(described, store, files, told)
+            return describe_files(described, store, files, report)
         # PySpark takes half a second to import, and jobs below the limit must not need it at all.
         from kubothek.spark.session import running
         from kubothek.spark.skipping import describe_with_spark
 
-        reporter.tell("Describing")
+        reporter.report("Describing")
         with running(job.spark.conf) as session:
-            return describe_with_spark(session, told)(described, store, files, told)
+            return describe_with_spark(session, report)(described, store, files, report)
 
     return build
 

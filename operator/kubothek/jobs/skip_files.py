@@ -17,13 +17,13 @@ from kubothek.jobs.progress import Reporter
 from kubothek.storage import Store, open_store
 from kubothek.words import count
 
-_MOST_TOLD: Final = 8
+_MAX_LISTED: Final = 8
 _TEXT: Final = 160
 
 
 def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
     """Describe new and changed files. Raises LakeError; the metadata is then unchanged, or the next job rebuilds it."""
-    reporter.tell("Starting")
+    reporter.report("Starting")
     if job.drop:
         message = f"deleted {count(drop(store, job.name), 'object')} of metadata"
         return JobResult(outcome="Succeeded", reason="Succeeded", message=message)
@@ -39,9 +39,9 @@ def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
 def describe(done: Refreshed) -> str:
     """Return a message about what was done."""
     index = done.index
-    told = f"{index.described:,} of {count(index.listed, 'file')} described"
+    text = f"{index.described:,} of {count(index.listed, 'file')} described"
     changes = [f"{number:,} {word}" for number, word in ((done.added, "new"), (done.removed, "gone")) if number]
-    return f"{told} ({', '.join(changes)})" if changes else told
+    return f"{text} ({', '.join(changes)})" if changes else text
 
 
 def files_of(job: SkipFilesJob) -> PlainFiles:
@@ -53,11 +53,11 @@ def files_of(job: SkipFilesJob) -> PlainFiles:
 
 
 def _builder(job: SkipFilesJob, place: Place, size: int, reporter: Reporter) -> Describe:
-    def told(done: int, total: int) -> None:
-        reporter.tell("Describing", done, total)
+    def report(done: int, total: int) -> None:
+        reporter.report("Describing", done, total)
 
     if size < job.spark.from_bytes:
-        return describe_here(place, told)
+        return describe_here(place, report)
 
     def with_spark(work: Work, pieces: list[pa.Table]) -> list[Described]:
         # PySpark takes half a second to import, and jobs below the limit must not need it at all.
@@ -65,7 +65,7 @@ def _builder(job: SkipFilesJob, place: Place, size: int, reporter: Reporter) -> 
         from kubothek.spark.session import running
 
         with running(job.spark.conf) as session:
-            return describe_with_spark(session, place, told)(work, pieces)
+            return describe_with_spark(session, place, report)(work, pieces)
 
     return with_spark
 
@@ -80,5 +80,5 @@ def _outcome(job: SkipFilesJob, done: Refreshed) -> SkipFilesOutcome:
         removed=done.removed,
         bytes=sum(part.bytes for part in index.parts),
         indices=tuple(map(translate.skipping_index, index.definitions.indices)),
-        left_out=tuple(shortened(each, _TEXT) for each in index.left_out[:_MOST_TOLD]),
+        left_out=tuple(shortened(each, _TEXT) for each in index.left_out[:_MAX_LISTED]),
     )

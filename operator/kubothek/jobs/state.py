@@ -16,7 +16,7 @@ from kubothek.table.log import DatasetLog
 from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.log.update_skipping import undescribed
 from kubothek.table.maintenance import ailments, health
-from kubothek.table.maintenance.lost_files import glance
+from kubothek.table.maintenance.lost_files import sample_lost_files
 
 _NOWHERE: Final = f"{DatasetNotFound.reason}:"
 _logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def examined(store: Store, log: DatasetLog, dataset: DatasetRef, *, keeps: bool 
 
     snapshot = log.snapshot()
     found = ailments(store, log, snapshot)
-    wrong = glance(store, log, snapshot) or known_damage(store, log.uuid, snapshot)
+    wrong = sample_lost_files(store, log, snapshot) or known_damage(store, log.uuid, snapshot)
     return state.model_copy(
         update={
             "ailments": tuple(shortened(each, _AILMENT_LIMIT) for each in found[:_MOST_AILMENTS]),
@@ -112,8 +112,8 @@ def _contradiction(cube: CubeRef, spec: CubeSpec) -> str | None:
         ("seedDataset", cube.seed if cube.dimension_columns else None, spec.seed_dataset),
     ):
         if said and said != found:
-            told = found if isinstance(found, str) else ", ".join(found)
-            return f"CubeMismatch: the cube {cube.prefix!r} in the store has {field} {told}: correct spec.{field}"
+            values = found if isinstance(found, str) else ", ".join(found)
+            return f"CubeMismatch: the cube {cube.prefix!r} in the store has {field} {values}: correct spec.{field}"
     return None
 
 

@@ -36,15 +36,15 @@ def run(job: SyncJob, store: Store, reporter: Reporter) -> JobResult:
     Raises LakeError: StoreUnavailable if a retry can help; Diverged, ChainCorrupt, InvalidCredentials, AccessDenied,
     SourceRefused, DatasetNotFound if a user must act.
     """
-    reporter.tell("Comparing")
+    reporter.report("Comparing")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     with _reach(job.remote) as reach:
-        done = (_pull if job.direction == "Pull" else _push)(job, store, log, reach, _told(reporter))
+        done = (_pull if job.direction == "Pull" else _push)(job, store, log, reach, _report(reporter))
     state = state_of(store, log, job.dataset) if job.direction == "Pull" else None
     return JobResult(outcome="Succeeded", reason="Succeeded", message=described(job, done), sync=done, dataset=state)
 
 
-def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told) -> SyncOutcome:
+def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Told) -> SyncOutcome:
     # aiohttp takes a while to import, and no other job needs it.
     from kubothek.odf.sync import pull_remote
 
@@ -58,7 +58,7 @@ def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told)
             force=job.force,
             rows=job.rows,
             by=job.dataset.claim.owner,
-            told=told,
+            told=report,
         )
 
     try:
@@ -76,11 +76,11 @@ def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told)
     )
 
 
-def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told) -> SyncOutcome:
+def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Told) -> SyncOutcome:
     from kubothek.odf.sync import push_remote
 
     root = opened(store, log, job.dataset)
-    done = push_remote(root, job.remote.url, reach=reach, force=job.force, told=told)
+    done = push_remote(root, job.remote.url, reach=reach, force=job.force, told=report)
     return SyncOutcome(
         relation=done.relation.value, head=str(done.head), blocks=done.blocks, objects=done.objects, bytes=done.bytes
     )
@@ -95,13 +95,13 @@ def described(job: SyncJob, done: SyncOutcome) -> str:
     return moved if done.version is None else f"version {done.version}: {moved}"
 
 
-def _told(reporter: Reporter) -> Told:
-    def told(progress: Progress) -> None:
+def _report(reporter: Reporter) -> Told:
+    def report(progress: Progress) -> None:
         if progress.objects < progress.objects_total:
             stage = "Transferring"
         else:
             stage = "Committing" if progress.objects_total else "Comparing"
-        reporter.tell(
+        reporter.report(
             stage,
             progress.objects,
             progress.objects_total,
@@ -110,7 +110,7 @@ def _told(reporter: Reporter) -> Told:
             bytes_total=progress.bytes_total,
         )
 
-    return told
+    return report
 
 
 # --- connection ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ def run(job: TagJob, store: Store, reporter: Reporter) -> JobResult:
 
     Raises LakeError and changes no tag, even if only one of them is invalid.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     log.set_tags(job.tags)
     state = state_of(store, log, job.dataset)

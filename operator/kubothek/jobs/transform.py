@@ -35,19 +35,21 @@ def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:
     Raises LakeError: InputMissing, InputDiverged, TransformInvalid, SchemaMismatch; from an engine of another party
     EngineFailed and EngineMisbehaved. The dataset stays as the last run left it.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     derivative = Derivative(store, log, by=job.dataset.claim.owner)
 
-    def told(so_far: Derived) -> None:
-        reporter.tell("Transforming", so_far.runs, so_far.runs, so_far.consumed)
+    def report(so_far: Derived) -> None:
+        reporter.report("Transforming", so_far.runs, so_far.runs, so_far.consumed)
 
     inputs = inputs_among(store, job.inputs)
     with ExitStack() as stack:
         ours = DividedEngine(job.dataset.uuid, _with_spark(job, store, reporter, stack), job.spark.from_bytes)
         engine = ours if job.foreign is None else foreign_engine(job, job.foreign, reporter)
-        end = stack.enter_context(open_lineage.telling(job.lineage, derivative, inputs, run=f"{job.uid}/{job.attempt}"))
-        done = end(derive(derivative, inputs, on_change=ON_CHANGE[job.on_change], told=told, engine=engine))
+        end = stack.enter_context(
+            open_lineage.reporting(job.lineage, derivative, inputs, run=f"{job.uid}/{job.attempt}")
+        )
+        done = end(derive(derivative, inputs, on_change=ON_CHANGE[job.on_change], report=report, engine=engine))
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",
@@ -66,9 +68,11 @@ def _with_spark(job: TransformJob, store: Store, reporter: Reporter, stack: Exit
         from kubothek.spark.session import running
         from kubothek.spark.sweep import spread_with_spark
 
-        reporter.tell("StartingSpark")
+        reporter.report("StartingSpark")
         session = stack.enter_context(running(job.spark.conf))
-        return spread_with_spark(session, store.config, lambda done, total: reporter.tell("Transforming", done, total))
+        return spread_with_spark(
+            session, store.config, lambda done, total: reporter.report("Transforming", done, total)
+        )
 
     return spread
 
@@ -100,7 +104,7 @@ def foreign_engine(job: TransformJob, foreign: ForeignEngineRef, reporter: Repor
         alias=job.dataset.uuid,
         volume=Path(foreign.volume_dir),
         timeout=foreign.timeout_seconds,
-        told=lambda: reporter.tell("EngineRunning"),
+        told=lambda: reporter.report("EngineRunning"),
     )
 
 

@@ -198,11 +198,11 @@ def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
         ),
         dialect=state.dialect.value,
         tags=dict(state.tags),
-        partition_on=_told(state.partition_on),
+        partition_on=_columns(state.partition_on),
     )
 
 
-def _told(columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def _columns(columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Return the columns; None if their names take too much room in a result."""
     return columns if columns is not None and sum(map(len, columns)) <= _NAMES_LIMIT else None
 

@@ -30,7 +30,7 @@ def run(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
 
     Raises LakeError if the dataset cannot be read. A repetition verifies again.
     """
-    reporter.tell("Starting")
+    reporter.report("Starting")
     if job.recursive:
         return _recursively(job, store, reporter)
     log = translate.dataset_log(store, job.dataset, conditional_writes=True)  # nothing is committed
@@ -42,7 +42,7 @@ def run(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
             version=job.until_version,
             until_block=job.until_block,
             since=Since(job.since_version, job.since_block),
-            progress=lambda done, total: reporter.tell("Verifying", done, total),
+            progress=lambda done, total: reporter.report("Verifying", done, total),
             spread=_spread(job, store, log, reporter, stack),
         )
     if owner_of(store, job.dataset.uuid) == job.dataset.claim.owner:
@@ -63,7 +63,7 @@ def _recursively(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
             store,
             job.dataset.uuid,
             level=_LEVELS[job.level],
-            progress=lambda done, total: reporter.tell("Verifying", done, total),
+            progress=lambda done, total: reporter.report("Verifying", done, total),
             spread=_spread(job, store, log, reporter, stack),
         )
     ours = job.dataset.claim.owner.rpartition("/")[0]
@@ -78,7 +78,7 @@ def _recursively(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded" if bad is None else "Corrupt",
-        message=outcome.shortened(told_recursively([(each.uuid, each.verdict) for each in found])),
+        message=outcome.shortened(recursive_message([(each.uuid, each.verdict) for each in found])),
         verify=VerifyOutcome(
             version=last.version,
             datasets=len(found),
@@ -89,7 +89,7 @@ def _recursively(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
     )
 
 
-def told_recursively(found: Sequence[tuple[str, DatasetVerdict]]) -> str:
+def recursive_message(found: Sequence[tuple[str, DatasetVerdict]]) -> str:
     """Return a message about a dataset and all datasets that it derives from."""
     for name, verdict in found:
         if not verdict.sound:
@@ -107,7 +107,7 @@ def _spread(job: VerifyJob, store: Store, log: DatasetLog, reporter: Reporter, s
     from kubothek.spark.sweep import spread_with_spark
 
     session = stack.enter_context(running(job.spark.conf))
-    return spread_with_spark(session, store.config, lambda done, total: reporter.tell("Verifying", done, total))
+    return spread_with_spark(session, store.config, lambda done, total: reporter.report("Verifying", done, total))
 
 
 def _bytes(log: DatasetLog) -> int:

@@ -94,12 +94,12 @@ def rehearse(spark: SparkSettings) -> None:
 
 def take(pod: OwnPod, directory: Path) -> Path:
     """Wait for a job; return the file with it. Its executor template is set where drivers read it."""
-    told = False
+    announced = False
     while True:
         try:
-            if not told:
+            if not announced:
                 pod.annotate({READY: datetime.now(UTC).isoformat(timespec="seconds")})
-                told = True
+                announced = True
                 log.info("ready, and waiting for a job")
             for annotations in pod.states():
                 if JOB_SPEC in annotations:

@@ -144,5 +144,5 @@ async def _anew(api: Api, namespace: str, resource: Named, there: Object) -> Non
 def _lost(manifest: Object, error: Exception) -> ClusterProblem:
     import yaml
 
-    told = yaml.safe_dump(manifest, sort_keys=False)
-    return ClusterProblem(f"it was deleted, and not created again ({error or 'timed out'}); apply this:\n{told}")
+    text = yaml.safe_dump(manifest, sort_keys=False)
+    return ClusterProblem(f"it was deleted, and not created again ({error or 'timed out'}); apply this:\n{text}")

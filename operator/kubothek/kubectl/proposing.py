@@ -47,7 +47,7 @@ async def proposals(api: Api, manifests: Manifests, namespace: str, prune: str) 
     wanted = {_placed(key, manifests, namespace): resource for key, resource in manifests.resources.items()}
     origin = {_placed(key, manifests, namespace): key for key in manifests.resources}
     spaces = sorted({key.namespace for key in wanted} or {namespace})
-    there = await _look(api, spaces)
+    there = await _existing(api, spaces)
     tried: dict[Key, Resource | ApiError] = {}
     for key, resource in wanted.items():
         tried[key] = await _try(api, key, resource, there)
@@ -66,7 +66,7 @@ def _placed(key: Key, manifests: Manifests, namespace: str) -> Key:
     return key if named else key._replace(namespace=namespace)
 
 
-async def _look(api: Api, spaces: Sequence[str]) -> _There:
+async def _existing(api: Api, spaces: Sequence[str]) -> _There:
     there = _There()
     for space in spaces:
         for kind in KINDS:

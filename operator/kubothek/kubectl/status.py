@@ -74,8 +74,8 @@ def _table(summaries: Sequence[tuple[Object, Summary]], *, spaces: bool) -> Iter
     rows = []
     for _, summary in summaries:
         key, progress = summary.key, summary.progress
-        told = summary.message if progress is None else f"{progress.stage}: {summary.message}"
-        row = (key.kind, key.name, str(summary.phase), summary.reason, told.replace("\n", " "))
+        text = summary.message if progress is None else f"{progress.stage}: {summary.message}"
+        row = (key.kind, key.name, str(summary.phase), summary.reason, text.replace("\n", " "))
         rows.append((key.namespace, *row) if spaces else row)
     yield from columns((("NAMESPACE",) if spaces else ()) + ("KIND", "NAME", "STATE", "REASON", "MESSAGE"), rows)
 

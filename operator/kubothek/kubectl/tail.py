@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kubothek.api.meta import Resource
     from kubothek.cluster.api import Api
 
-_LOOK = 1.0
+_CHECK_SECONDS = 1.0
 """Seconds between two requests: jobs report progress less often."""
 
 
@@ -37,22 +37,22 @@ async def _follow(api: Api, namespace: str, named: Named) -> int:
     from kubothek.cli.display import display
     from kubothek.local.summary import Phase, summarise
 
-    seen = await _look(api, namespace, named)
+    seen = await _fetch(api, namespace, named)
     with display([]) as screen:
         while True:
             summary = summarise(seen)
             screen.update(seen)
             if summary.phase.fine or summary.phase is Phase.FAILED:
                 break
-            await asyncio.sleep(_LOOK)
-            seen = await _look(api, namespace, named)
+            await asyncio.sleep(_CHECK_SECONDS)
+            seen = await _fetch(api, namespace, named)
     state = state_of(seen.status)
     if state is not None and not sys.stdout.isatty():
         click.echo(f"{named} {summary.phase}: {summary.message}")
     return 0 if summary.phase.fine else 1
 
 
-async def _look(api: Api, namespace: str, named: Named) -> Resource:
+async def _fetch(api: Api, namespace: str, named: Named) -> Resource:
     from kubothek.api.kinds import InvalidResource, parse
 
     try:

@@ -29,8 +29,8 @@ def ui(resource: Named, cluster: Cluster, port: int) -> None:
     """
     pod, namespace, serves = cluster.run(lambda api, space: _driver(api, space, resource))
     if not serves:
-        told = "set spark.ui.enabled to 'true' in spec.sparkConf of its Engine, for the next job"
-        raise ClusterProblem(f"the job {pod} serves no Spark UI: {told}")
+        hint = "set spark.ui.enabled to 'true' in spec.sparkConf of its Engine, for the next job"
+        raise ClusterProblem(f"the job {pod} serves no Spark UI: {hint}")
     click.echo(f"http://localhost:{port} is the Spark UI of {pod}")
     where = [*cluster.kubectl, f"--namespace={namespace}"]
     command = ["kubectl", *where, "port-forward", f"pod/{pod}", f"{port}:{UI_PORT}"]

@@ -140,7 +140,7 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
     again = dict(resources)
     for key, resource in resources.items():
         if isinstance(resource, Dataset) and resource.status.sources:
-            again[key] = resource.model_copy(update={"status": _looked_at_now(resource.status)})
+            again[key] = resource.model_copy(update={"status": _with_due_sources(resource.status)})
         if isinstance(resource, Dataset) and resource.spec.ledger is not None:
             again[key] = resource.model_copy(update={"status": _polled_now(resource.status)})
         if isinstance(resource, Commit) and resource.status.holds("Failed"):
@@ -181,7 +181,7 @@ def _slot_has_passed(policy: GCPolicy, now: datetime) -> bool:
     return since is not None and fault(schedule) is None and next_slot(schedule, since) <= now
 
 
-def _looked_at_now(status: DatasetStatus) -> DatasetStatus:
+def _with_due_sources(status: DatasetStatus) -> DatasetStatus:
     due = {"look_time": None, "next_look_time": None}
     return status.model_copy(update={"sources": tuple(source.model_copy(update=due) for source in status.sources)})
 

@@ -65,10 +65,10 @@ class DryRun(ControlLoop):
         self._views[action.namespace, action.name] = None
 
     def _view(self, namespace: str, job: str) -> JobView | None:
-        assert self._looking is not None, "reconcilers run in _decide"
+        assert self._reconciling is not None, "reconcilers run in _decide"
         if (namespace, job) in self._views:
             return self._views[namespace, job]
-        attempt = self._attempt(self._looking, namespace, job)
+        attempt = self._attempt(self._reconciling, namespace, job)
         return attempt.ended() if attempt is not None else None
 
     def _make_identity(self, key: Key, action: MakeIdentity) -> None:

@@ -107,8 +107,8 @@ def _version(java: Path) -> int | None:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    told = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(told.group(1)) if told and done.returncode == 0 else None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(match.group(1)) if match and done.returncode == 0 else None
 
 
 def main() -> int:

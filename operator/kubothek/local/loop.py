@@ -68,7 +68,7 @@ class ControlLoop(ABC):
         )
         self._dirty: dict[Key, None] = dict.fromkeys(key_of(resource) for resource in self.objects)
         self._due: dict[Key, datetime] = {}
-        self._looking: Key | None = None
+        self._reconciling: Key | None = None
 
     def in_order(self) -> list[Resource]:
         """Return all resources in their present state, in the order in which they are applied."""
@@ -119,12 +119,12 @@ class ControlLoop(ABC):
             self._due[key] = self._clock() + outcome.requeue_after
 
     def _decide(self, resource: Resource, now: datetime) -> Outcome:
-        key = self._looking = key_of(resource)
+        key = self._reconciling = key_of(resource)
         context = LocalContext(self.objects, self._settings, now, self._view, self._refusals)
         return RECONCILERS[key.kind](resource, context)
 
-    def _attempt(self, looking: Key, namespace: str, job: str) -> Attempt | None:
-        state = self._states.get(looking)
+    def _attempt(self, reconciling: Key, namespace: str, job: str) -> Attempt | None:
+        state = self._states.get(reconciling)
         return Attempt.of(state.jobs, namespace, job) if state is not None else None
 
     def _uid(self, key: Key) -> str:

@@ -169,14 +169,14 @@ class Processes:
 def _spawn(attempt: Attempt, command: tuple[str, ...], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with (
         (attempt.directory / "alive").open("wb") as alive,
-        (attempt.directory / "progress.jsonl").open("wb") as told,
+        (attempt.directory / "progress.jsonl").open("wb") as output,
         attempt.log_file.open("ab") as log,
     ):
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         child = subprocess.Popen(  # noqa: S603 - our own interpreter, on a file we wrote
             [*command, str(attempt.directory / "job.json")],
             stdin=subprocess.DEVNULL,
-            stdout=told,
+            stdout=output,
             stderr=log,
             env={**environment, **_own_environment(attempt)},
             pass_fds=(alive.fileno(),),  # the lock belongs to the job from here on

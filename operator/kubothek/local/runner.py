@@ -121,11 +121,11 @@ class Runner(ControlLoop):
             self._take_news()
 
     def _view(self, namespace: str, job: str) -> JobView | None:
-        assert self._looking is not None, "reconcilers run in _decide"
-        attempt = self._attempt(self._looking, namespace, job)
+        assert self._reconciling is not None, "reconcilers run in _decide"
+        attempt = self._attempt(self._reconciling, namespace, job)
         view = self._processes.view(attempt) if attempt is not None else None
-        if attempt is not None and view is not None and view.owner_uid == self._uid(self._looking):
-            self._newest[self._looking] = attempt
+        if attempt is not None and view is not None and view.owner_uid == self._uid(self._reconciling):
+            self._newest[self._reconciling] = attempt
         return view
 
     def _launch(self, key: Key, action: LaunchJob) -> None:
@@ -192,10 +192,10 @@ class Runner(ControlLoop):
             self._stopped = True
             return
         self._processes.reap(attempt)
-        self._tell_end(attempt)
+        self._end_trace(attempt)
         self._wake_owner(attempt)
 
-    def _tell_end(self, attempt: Attempt) -> None:
+    def _end_trace(self, attempt: Attempt) -> None:
         """Report the end of a job to its trace."""
         owner = self.objects.get(attempt.launch.owner) if attempt.launched is not None else None
         if owner is not None:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from kubothek.api.kinds import manifest_of
 from kubothek.api.meta import Resource
 from kubothek.controller.context import ENDED, JobPhase, JobView, LaunchJob
-from kubothek.controller.scheduling.run_spans import attempt_ended, launching, tell_if_ended, trace_of, traceparent
+from kubothek.controller.scheduling.run_spans import attempt_ended, emit_if_ended, launching, trace_of, traceparent
 from kubothek.local.attempt import Attempt
 from kubothek.local.errors import LocalError
-from kubothek.tracing import Span, sending, tell
+from kubothek.tracing import Span, emit, sending
 from kubothek.tracing.sending import ENDPOINT, ratio_of
 
 _SERVICE = "kubothek-run"
@@ -60,12 +60,12 @@ class Traces:
             attributes={"kubothek.job": attempt.job},
             error=error,
         ):
-            tell(ended)
+            emit(ended)
 
     def changed(self, before: Resource, after: Resource) -> None:
         """Report a changed status, in case the resource is a run that ended."""
         if self._ratio:
-            tell_if_ended(after.kind, manifest_of(before), manifest_of(after), self._ratio)
+            emit_if_ended(after.kind, manifest_of(before), manifest_of(after), self._ratio)
 
 
 def _started(attempt: Attempt) -> datetime | None:

@@ -230,10 +230,10 @@ class Work:
     def _remaining(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline + _GRACE - time.monotonic())
 
-    def _error(self, told: Any) -> Exception:
-        if told["class"] == MemoryError.__name__:
+    def _error(self, error: Any) -> Exception:
+        if error["class"] == MemoryError.__name__:
             return self._named(Cause.MEMORY)
-        return error_from_json(told) or WorkerFailed(told["message"])
+        return error_from_json(error) or WorkerFailed(error["message"])
 
     def _cause(self) -> Cause:
         """Return the cause of a process that closed its connection."""

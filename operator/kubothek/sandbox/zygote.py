@@ -150,8 +150,8 @@ def _work(connection: socket.socket, task: bytes) -> None:
 def is_memory(error: BaseException) -> bool:
     """Return whether an allocation failed, by the error's class or a library's text."""
     # An error of ours may have the text of a library's.
-    told = str(error) if isinstance(error, LakeError) else f"{type(error).__name__}: {error}"
-    return isinstance(error, MemoryError) or any(each in told for each in _SAID_OF_MEMORY)
+    message = str(error) if isinstance(error, LakeError) else f"{type(error).__name__}: {error}"
+    return isinstance(error, MemoryError) or any(each in message for each in _SAID_OF_MEMORY)
 
 
 def _limit(bounds: Bounds) -> None:
@@ -168,7 +168,7 @@ def _limit(bounds: Bounds) -> None:
 def _ask(connection: socket.socket, question: Any) -> Any:
     send(connection, b"C", orjson.dumps(question))
     _, answered = receive(connection, sys.maxsize)
-    value, told = pickle.loads(answered)  # noqa: S301 - from the parent
-    if told is not None:
-        raise error_from_json(told) or WorkerFailed(told["message"])
+    value, failure = pickle.loads(answered)  # noqa: S301 - from the parent
+    if failure is not None:
+        raise error_from_json(failure) or WorkerFailed(failure["message"])
     return value

@@ -10,19 +10,19 @@ from py4j.protocol import Py4JError
 
 
 @contextmanager
-def beside(name: str, seconds: float, look: Callable[[], bool]) -> Iterator[None]:
-    """Call ``look`` every ``seconds`` while the body runs, until it returns True.
+def beside(name: str, seconds: float, check: Callable[[], bool]) -> Iterator[None]:
+    """Call ``check`` every ``seconds`` while the body runs, until it returns True.
 
     ``name``  name of the thread
     """
     over = threading.Event()
 
-    def looking() -> None:
+    def run() -> None:
         with suppress(Py4JError, OSError):  # the waiting thread reports that the JVM is gone
-            while not over.wait(seconds) and not look():
+            while not over.wait(seconds) and not check():
                 pass
 
-    thread = threading.Thread(target=looking, name=name, daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:
         yield

@@ -24,16 +24,16 @@ def collect(
     frame: DataFrame,
     title: str,
     failures: Accumulator[list[Failure]],
-    told: Callable[[int, int], None],
+    report: Callable[[int, int], None],
 ) -> pa.Table | Failure:
     """Return the rows of the frame, a few per task; or the first bundle's failure, once any task reports one.
 
-    ``title`` is shown in Spark's UI; ``told`` gets the numbers of tasks done and of all tasks. Raises SparkFailed.
+    ``title`` is shown in Spark's UI; ``report`` gets the numbers of tasks done and of all tasks. Raises SparkFailed.
     """
     context = session.sparkContext
     group = f"kubothek-{uuids.uuid4().hex}"
     context.setJobGroup(group, title, interruptOnCancel=False)
-    with watched(context, group, told, stop=lambda: bool(failures.value)):
+    with watched(context, group, report, stop=lambda: bool(failures.value)):
         try:
             rows = frame.toArrow()
         except (PySparkException, Py4JError) as error:
@@ -52,25 +52,25 @@ _SECONDS: Final = 0.5
 
 @contextmanager
 def watched(
-    context: SparkContext, group: str, told: Callable[[int, int], None], stop: Callable[[], bool]
+    context: SparkContext, group: str, report: Callable[[int, int], None], stop: Callable[[], bool]
 ) -> Iterator[None]:
-    """Call ``told(tasks done, all tasks)`` during the body and after its success; cancel the group on ``stop()``."""
+    """Call ``report(tasks done, all tasks)`` during the body and after its success; cancel the group on ``stop()``."""
 
-    def tell() -> None:
+    def poll() -> None:
         done, total = _tasks(context, group)
         if total:
-            told(done, total)
+            report(done, total)
 
-    def look() -> bool:
+    def check() -> bool:
         if stop():
             context.cancelJobGroup(group)
             return True
-        tell()
+        poll()
         return False
 
-    with beside("spark-watch", _SECONDS, look):
+    with beside("spark-watch", _SECONDS, check):
         yield
-    tell()
+    poll()
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:

@@ -26,11 +26,11 @@ from kubothek.table.operations.written import Gathered
 RESULT_SCHEMA: Final = "task bigint, added string, gathered string"
 """Per task, a line for each of its bundles, in order, with the new files; and one line with index entries."""
 
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Takes the numbers of tasks done and of all tasks."""
 
 
-def compact_with_spark(session: SparkSession, told: Told = lambda done, total: None) -> Compactor:
+def compact_with_spark(session: SparkSession, report: ReportProgress = lambda done, total: None) -> Compactor:
     """Return a compactor that uses this session.
 
     It raises what :func:`~kubothek.table.maintenance.rewriting.rewrite_bundles` raises, and SparkFailed.
@@ -38,7 +38,7 @@ def compact_with_spark(session: SparkSession, told: Told = lambda done, total: N
 
     def run(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         cores = session.sparkContext.defaultParallelism
-        return _run(session, compacting, tasks(bundles, most_bytes=TASK_BYTES, at_least=cores), told)
+        return _run(session, compacting, tasks(bundles, most_bytes=TASK_BYTES, at_least=cores), report)
 
     return run
 
@@ -58,7 +58,9 @@ def _result(number: int, done: Rewritten) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["task", "added", "gathered"])
 
 
-def _run(session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bundle, ...]], told: Told) -> Rewritten:
+def _run(
+    session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bundle, ...]], report: ReportProgress
+) -> Rewritten:
     work = Numbered(
         store=compacting.store,
         work=partial(_rewritten, compacting, parts),
@@ -66,7 +68,7 @@ def _run(session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bu
         tasks=len(parts),
         schema=RESULT_SCHEMA,
     )
-    return _joined(parts, work.run(session, f"compact {compacting.table.uuid}", told))
+    return _joined(parts, work.run(session, f"compact {compacting.table.uuid}", report))
 
 
 def _joined(parts: Sequence[tuple[Bundle, ...]], found: pa.Table) -> Rewritten:

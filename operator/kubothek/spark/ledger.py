@@ -63,7 +63,7 @@ _KEYED_BYTES: Final = 32 << 20
 """Stored source bytes per task that looks up keys."""
 _BLOBS_AT_ONCE: Final = 2
 
-Told = Callable[[int, int, int], None]
+ReportProgress = Callable[[int, int, int], None]
 """Takes the numbers of tasks done, of all tasks, and of rows read so far."""
 
 
@@ -85,7 +85,7 @@ class RowsWithSpark(Elsewhere):
     files: Sequence[StoredFile]
     step: ReadStep
     preprocess: Transform | None
-    told: Told
+    report: ReportProgress
     piece_bytes: int = PIECE_BYTES
 
     def write(self, ground: Ground, what: Ingest, extension: Extension) -> Written:
@@ -96,7 +96,7 @@ class RowsWithSpark(Elsewhere):
             while True:
                 pieces = self._pieces(work, whole)
                 try:
-                    return _Run(session, work, ground, pieces, self.told).written(extension)
+                    return _Run(session, work, ground, pieces, self.report).written(extension)
                 except _FailedError as failed:
                     error, number = failed.failure.error(), failed.failure.bundle
                     cut = number < len(pieces) and pieces[number].cut
@@ -114,12 +114,14 @@ class RowsWithSpark(Elsewhere):
 class _Run:
     """One attempt. Raises _FailedError for a failure that a task reports."""
 
-    def __init__(self, session: SparkSession, work: Work, ground: Ground, pieces: Sequence[Piece], told: Told) -> None:
+    def __init__(
+        self, session: SparkSession, work: Work, ground: Ground, pieces: Sequence[Piece], report: ReportProgress
+    ) -> None:
         self._session = session
         self._work = work
         self._ground = ground
         self._pieces = pieces
-        self._told = told
+        self._report = report
         self._failures: Accumulator[list[Failure]] = session.sparkContext.accumulator([], Joined())
         self._rows: Accumulator[int] = session.sparkContext.accumulator(0)
         self._size = sum(part.size for piece in pieces for part in piece.parts)
@@ -240,12 +242,12 @@ class _Run:
         return slices, Files(files, Gathered.joined(each.gathered for each in some))
 
     def _collect(self, frame: DataFrame, verb: str) -> pa.Table:
-        told = partial(_tell, self._told, self._rows)
-        found = collect(self._session, frame, f"{verb} {self._work.uuid}", self._failures, told)
+        report = partial(_report_tasks, self._report, self._rows)
+        found = collect(self._session, frame, f"{verb} {self._work.uuid}", self._failures, report)
         if isinstance(found, Failure):
             raise _FailedError(found)
         return found
 
 
-def _tell(told: Told, rows: Accumulator[int], done: int, total: int) -> None:
-    told(done, total, rows.value)
+def _report_tasks(report: ReportProgress, rows: Accumulator[int], done: int, total: int) -> None:
+    report(done, total, rows.value)

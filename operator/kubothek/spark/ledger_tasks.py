@@ -247,9 +247,9 @@ class WritesFiles(_Task):
         gatherer = view.gatherer(store)
         with view.writer(store, gatherer) as writer:
             for batch in batches:
-                told = batch.filter(batch.column("path").is_null())
-                if told.num_rows:
-                    yield told.select(["payload"])
+                payloads = batch.filter(batch.column("path").is_null())
+                if payloads.num_rows:
+                    yield payloads.select(["payload"])
                 for group, _, rows in unpacker.unpack(batch.filter(batch.column("path").is_valid())):
                     assert group is not None, "these have one"
                     assert rows is not None, "and rows"

@@ -33,12 +33,12 @@ class Numbered:
     tasks: int
     schema: str
 
-    def run(self, session: SparkSession, title: str, told: Callable[[int, int], None]) -> pa.Table:
-        """Return all results; ``told`` gets the numbers of done and all tasks. Raises as the work, and SparkFailed."""
+    def run(self, session: SparkSession, title: str, progress: Callable[[int, int], None]) -> pa.Table:
+        """Return all results; ``progress`` gets numbers of tasks: done, all. Raises as the work, and SparkFailed."""
         failures: Accumulator[list[Failure]] = session.sparkContext.accumulator([], Joined())
         numbers = session.range(0, self.pieces, 1, self.tasks)
         frame = numbers.mapInArrow(_Worker(self.store, self.work, failures), self.schema)
-        found = collect(session, frame, title, failures, told)
+        found = collect(session, frame, title, failures, progress)
         if isinstance(found, Failure):
             raise found.error()
         return found

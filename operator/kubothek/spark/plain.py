@@ -23,11 +23,13 @@ from kubothek.storage import Store, StoreConfig, open_store
 
 RESULT_SCHEMA: Final = "piece bigint, described string"
 
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Takes the numbers of tasks done and of all tasks."""
 
 
-def describe_with_spark(session: SparkSession, place: Place, told: Told = lambda done, total: None) -> Describe:
+def describe_with_spark(
+    session: SparkSession, place: Place, report: ReportProgress = lambda done, total: None
+) -> Describe:
     """Return a function that describes files with this session.
 
     It raises what :func:`~kubothek.external.collect.describe` raises, and SparkFailed.
@@ -41,7 +43,7 @@ def describe_with_spark(session: SparkSession, place: Place, told: Told = lambda
             tasks=len(pieces),
             schema=RESULT_SCHEMA,
         )
-        found = numbered.run(session, f"describe {place.name}", told)
+        found = numbered.run(session, f"describe {place.name}", report)
         return _joined(found, len(pieces))
 
     return run

@@ -27,18 +27,18 @@ FILES_A_TASK: Final = 4
 """Enough to merge the rows of small files into larger files."""
 _MOST_TASKS: Final = 2000
 
-Told = Callable[[int, int, int], None]
+ReportProgress = Callable[[int, int, int], None]
 """Takes the numbers of tasks done, of all tasks, and of rows that matched so far."""
 
 
-def rewrite_with_spark(session: SparkSession, told: Told) -> Rewriter:
+def rewrite_with_spark(session: SparkSession, report: ReportProgress) -> Rewriter:
     """Return a rewriter that uses this session.
 
     It raises what :func:`~kubothek.table.operations.rewrite.rewrite_files` raises, and SparkFailed.
     """
 
     def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
-        return _run(session, rewrite, files, told)
+        return _run(session, rewrite, files, report)
 
     return run
 
@@ -67,7 +67,7 @@ def _manifest(done: Rewritten) -> pa.RecordBatch:
     )
 
 
-def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], told: Told) -> Rewritten:
+def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], report: ReportProgress) -> Rewritten:
     size = max(FILES_A_TASK, -(-len(files) // _MOST_TASKS))
     bundles = [files[start : start + size] for start in range(0, len(files), size)]
     matched: Accumulator[int] = session.sparkContext.accumulator(0)
@@ -78,7 +78,7 @@ def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], 
         tasks=len(bundles),
         schema=tasks.SCHEMA,
     )
-    found = work.run(session, f"rewrite {rewrite.table.uuid}", lambda done, total: told(done, total, matched.value))
+    found = work.run(session, f"rewrite {rewrite.table.uuid}", lambda done, total: report(done, total, matched.value))
     return _result(rewrite, found, len(bundles))
 
 

@@ -238,7 +238,7 @@ def _start(conf: Mapping[str, str]) -> SparkSession:
 # Timeout for work without executors: a job whose executors never start would otherwise wait for ever.
 
 
-_LOOK_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 5.0
 
 
 @dataclass
@@ -254,12 +254,12 @@ def patience(
     context: SparkContext,
     seconds: float,
     *,
-    look: float = _LOOK_SECONDS,
+    interval: float = _CHECK_SECONDS,
     executors: Callable[[], int] | None = None,
 ) -> Iterator[ExecutorTimeout]:
     """Cancel all work of a context that had work and no executor for ``seconds``.
 
-    ``look``       seconds between checks
+    ``interval``   seconds between checks
     ``executors``  returns the number of executors; default: that of the context
     """
     found = ExecutorTimeout(seconds)
@@ -279,7 +279,7 @@ def patience(
         context.cancelAllJobs()
         return True
 
-    with beside("spark-executors", min(look, seconds), seen_enough):
+    with beside("spark-executors", min(interval, seconds), seen_enough):
         yield found
 
 

@@ -17,7 +17,7 @@ from kubothek.errors import RowsLost
 from kubothek.spark.numbered import Numbered
 from kubothek.storage import Store
 from kubothek.table.log.update_skipping import Builder, Files
-from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files, in_few
+from kubothek.table.skipping.collect.collect_files import Described, ReportProgress, describe_files, in_few
 from kubothek.table.skipping.model import Part
 
 RESULT_SCHEMA: Final = "piece bigint, parts string"
@@ -25,10 +25,12 @@ _FILES_A_TASK: Final = 16
 _MOST_TASKS: Final = 2000
 
 
-def describe_with_spark(session: SparkSession, told: Callable[[int, int], None] = lambda done, total: None) -> Builder:
-    """Return a builder for this session, which raises SparkFailed; ``told`` gets the numbers of done and all tasks."""
+def describe_with_spark(
+    session: SparkSession, report: Callable[[int, int], None] = lambda done, total: None
+) -> Builder:
+    """Return a builder for this session, which raises SparkFailed; ``report`` gets numbers of tasks: done, all."""
 
-    def run(described: Described, store: Store, files: Files, _: Told) -> tuple[Part, ...]:
+    def run(described: Described, store: Store, files: Files, _: ReportProgress) -> tuple[Part, ...]:
         size = max(_FILES_A_TASK, -(-len(files) // _MOST_TASKS))
         pieces = [files[start : start + size] for start in range(0, len(files), size)]
         work = Numbered(
@@ -38,7 +40,7 @@ def describe_with_spark(session: SparkSession, told: Callable[[int, int], None] 
             tasks=len(pieces),
             schema=RESULT_SCHEMA,
         )
-        found = work.run(session, f"describe {described.uuid}", told).to_pylist()
+        found = work.run(session, f"describe {described.uuid}", report).to_pylist()
         if len(found) != len(pieces):
             raise RowsLost(f"{len(found)} of {len(pieces)} tasks reported what they described; try again")
         parts = [Part.from_json(each) for line in found for each in orjson.loads(line["parts"])]

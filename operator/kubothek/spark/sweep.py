@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from kubothek.spark.errors import SparkFailed
 from kubothek.spark.numbered import Numbered
 from kubothek.storage import Store, StoreConfig
-from kubothek.storage.parallel import Spread, Told
+from kubothek.storage.parallel import ReportProgress, Spread
 
 RESULT_SCHEMA: Final = "item bigint, result binary"
 """Per item, its pickled result; Spark pickles everything that it sends between our own processes."""
@@ -28,8 +28,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def spread_with_spark(session: SparkSession, store: StoreConfig, told: Told = lambda done, total: None) -> Spread:
-    """Return a spread over this session; ``told`` gets the numbers of done and all tasks.
+def spread_with_spark(
+    session: SparkSession, store: StoreConfig, report: ReportProgress = lambda done, total: None
+) -> Spread:
+    """Return a spread over this session; ``report`` gets the numbers of done and all tasks.
 
     It raises what the work raises, and SparkFailed.
     """
@@ -44,7 +46,7 @@ def spread_with_spark(session: SparkSession, store: StoreConfig, told: Told = la
             tasks=min(len(items), _MOST_TASKS),
             schema=RESULT_SCHEMA,
         )
-        found = numbered.run(session, title, told)
+        found = numbered.run(session, title, report)
         results = {line["item"]: line["result"] for line in found.to_pylist()}
         if len(results) != len(items):
             raise SparkFailed(f"{title}: {len(results)} of {len(items)} tasks reported what they did; try again")

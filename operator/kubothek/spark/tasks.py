@@ -28,7 +28,7 @@ from kubothek.table.log import PartitionFile
 from kubothek.table.operations.written import Gathered
 from kubothek.table.partitioning import split as split_rows
 from kubothek.table.schema import conform
-from kubothek.tracing import Ended, Place, current, tell
+from kubothek.tracing import Ended, Place, current, emit
 from kubothek.tracing.spans import fresh
 
 RETRIES: Final = 2
@@ -203,7 +203,7 @@ class Timed:
             end, host = time.time_ns(), socket.gethostname()
             self._times.add([(name, begin, end, task.partitionId(), task.attemptNumber(), host)])
 
-    def tell(self) -> None:
+    def emit_spans(self) -> None:
         """Send one span per task, below the current span; call this in the driver when the tasks are over."""
         above = current()
         if self._times is None or above is None:
@@ -211,4 +211,4 @@ class Timed:
         for name, begin, end, number, attempt, host in self._times.value:
             about = {"spark.task": number, "spark.attempt": attempt + 1, "host.name": host}
             place = Place(above.trace, fresh())
-            tell(Ended(name=name, place=place, parent=above.span, begin=begin, end=end, attributes=about))
+            emit(Ended(name=name, place=place, parent=above.span, begin=begin, end=end, attributes=about))

@@ -38,12 +38,12 @@ _PAYLOAD_PER_FILE_BYTE: Final = 1.9
 _SHUFFLE_BYTES: Final = 16 << 20
 _SHUFFLE_PARTITIONS: Final = (32, 2000)
 
-Told = Callable[[int, int, int], None]
+ReportProgress = Callable[[int, int, int], None]
 """Takes the numbers of tasks done, of all tasks, and of rows read so far."""
 
 
 def write_with_spark(
-    session: SparkSession, ingest: Ingest, reader: SourceReader, told: Told, gatherer: Gatherer
+    session: SparkSession, ingest: Ingest, reader: SourceReader, report: ReportProgress, gatherer: Gatherer
 ) -> list[PartitionFile]:
     """Read, validate and write with Spark; return the written files, of which none is visible yet.
 
@@ -51,7 +51,7 @@ def write_with_spark(
     Raises what :func:`~kubothek.ingest.ingest_here` raises, for the same sources, and SparkFailed.
     """
     while True:
-        result = _run(session, ingest, told, gatherer)
+        result = _run(session, ingest, report, gatherer)
         if not isinstance(result, Failure):
             return result
         error, split = result.error(), result.split
@@ -64,7 +64,9 @@ def write_with_spark(
         ingest = ingest.with_plan(ingest.plan.with_whole_files([split.file.name]))
 
 
-def _run(session: SparkSession, ingest: Ingest, told: Told, gatherer: Gatherer) -> list[PartitionFile] | Failure:
+def _run(
+    session: SparkSession, ingest: Ingest, report: ReportProgress, gatherer: Gatherer
+) -> list[PartitionFile] | Failure:
     context = session.sparkContext
     bundles = ingest.plan.bundles(READ_TASK_BYTES)
     failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
@@ -80,8 +82,8 @@ def _run(session: SparkSession, ingest: Ingest, told: Told, gatherer: Gatherer) 
         .hint("rebalance", parts, *fatrows.GROUP)
         .mapInArrow(Writes(ingest, failures, timed), tasks.SCHEMA)
     )
-    found = collect(session, frame, f"write {ingest.uuid}", failures, lambda d, n: told(d, n, rows_read.value))
-    timed.tell()
+    found = collect(session, frame, f"write {ingest.uuid}", failures, lambda d, n: report(d, n, rows_read.value))
+    timed.emit_spans()
     return found if isinstance(found, Failure) else _files(ingest, found, len(bundles), gatherer)
 
 

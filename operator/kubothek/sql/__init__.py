@@ -8,6 +8,6 @@ names, and of those the files that its WHERE clauses select (:mod:`~kubothek.sql
 
 from __future__ import annotations
 
-from kubothek.sql.query import Limits, Look, Query, Restrict, TableScan, prepare
+from kubothek.sql.query import FindSnapshot, Limits, Query, Restrict, TableScan, prepare
 
-__all__ = ["Limits", "Look", "Query", "Restrict", "TableScan", "prepare"]
+__all__ = ["FindSnapshot", "Limits", "Query", "Restrict", "TableScan", "prepare"]

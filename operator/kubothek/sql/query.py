@@ -29,7 +29,7 @@ from kubothek.table.scan.read import arrow_dataset, read_failure
 from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.time_zones import zones_of
 
-Look: TypeAlias = Callable[[str, Version | None], Snapshot]
+FindSnapshot: TypeAlias = Callable[[str, Version | None], Snapshot]
 """Function from a dataset's name and version (None = present) to its snapshot; raises DatasetNotFound,
 VersionNotFound."""
 
@@ -100,12 +100,17 @@ class Query:
         self.scans: tuple[TableScan, ...] = ()
 
     def plan(
-        self, look: Look, names: Callable[[], Iterable[str]], restrict: Restrict | None = None, *, plain: bool = True
+        self,
+        find: FindSnapshot,
+        names: Callable[[], Iterable[str]],
+        restrict: Restrict | None = None,
+        *,
+        plain: bool = True,
     ) -> None:
         """Find the datasets, and their files that can affect the answer."""
         found: dict[str, Snapshot | PlainLocation] = {}
         for table in sorted(self._statement.outer):
-            found[table] = _found(self._stores if plain else None, self._statement.tables[table], look, names)
+            found[table] = _found(self._stores if plain else None, self._statement.tables[table], find, names)
         schemas = {table: each.schema if each.schema is not None else pa.schema([]) for table, each in found.items()}
         needed = needed_rows(self._statement, schemas)
         self.scans = tuple(self._open(table, each, needed[table], restrict) for table, each in found.items())
@@ -208,7 +213,7 @@ class Query:
 def prepare(
     store: Store | Callable[[str], Store],
     statement: str,
-    look: Look,
+    find: FindSnapshot,
     names: Callable[[], Iterable[str]],
     limits: Limits = Limits(),
     restrict: Restrict | None = None,
@@ -219,8 +224,8 @@ def prepare(
 ) -> Query:
     """Parse, check and plan a SELECT.
 
-    ``store``     the store of the datasets, or a function to it from a dataset's name, called after ``look``
-    ``look``      finds the datasets that it names
+    ``store``     the store of the datasets, or a function to it from a dataset's name, called after ``find``
+    ``find``      finds the datasets that it names
     ``names``     all names, for the message about an unknown one
     ``restrict``  the rows of each dataset that it may see; None = all
     ``plain``     whether it may also name plain files
@@ -235,7 +240,7 @@ def prepare(
         if parsed is not None:
             parsed(len(found.outer))
         query = Query(store if callable(store) else lambda _: store, database, found, limits)
-        query.plan(look, names, restrict, plain=plain)
+        query.plan(find, names, restrict, plain=plain)
     except duckdb.Error as error:
         database.close()
         raise QueryInvalid(_message(error, limits)) from error
@@ -277,12 +282,12 @@ def memory_bytes(text: str) -> int:
 def _found(
     stores: Callable[[str], Store] | None,
     reference: Reference,
-    look: Look,
+    find: FindSnapshot,
     names: Callable[[], Iterable[str]],
 ) -> Snapshot | PlainLocation:
     """Return the dataset of this name, else the plain location of this name in its store. Raises QueryInvalid."""
     try:
-        return look(reference.name, reference.as_of)
+        return find(reference.name, reference.as_of)
     except (DatasetNotFound, InputError) as error:
         if stores is not None and reference.as_of is None and (place := _location(stores, reference.name)) is not None:
             return place

@@ -101,16 +101,16 @@ def find(store: Store, destination: Destination) -> Result | None:
 
 
 def publish(
-    store: Store, destination: Destination, query: Answer, told: Callable[[int], None] = lambda rows: None
+    store: Store, destination: Destination, query: Answer, report: Callable[[int], None] = lambda rows: None
 ) -> Result:
     """Run the query and publish its rows as the result; if another attempt came first, return that one's result.
 
-    ``told`` gets the number of rows so far. Raises QueryInvalid, InputError with nothing written.
+    ``report`` gets the number of rows so far. Raises QueryInvalid, InputError with nothing written.
     """
     _require_free(store, destination)
     key = destination.key(destination.attempt)
     with TemporaryFile() as file:
-        rows = _write(query, destination.format, file, told)
+        rows = _write(query, destination.format, file, report)
         size = file.tell()
         file.seek(0)
         store.upload(key, cast("io.BufferedIOBase", file))
@@ -150,7 +150,7 @@ def _require_free(store: Store, destination: Destination) -> None:
 # --- formats --------------------------------------------------------------------------------------------------------
 
 
-def _write(query: Answer, form: str, file: IO[bytes], told: Callable[[int], None]) -> int:
+def _write(query: Answer, form: str, file: IO[bytes], report: Callable[[int], None]) -> int:
     """Write the rows to a file; return their number."""
     reader = query.lines() if form == "JSONLines" else query.rows()
     _require_storable(reader.schema, form)
@@ -159,7 +159,7 @@ def _write(query: Answer, form: str, file: IO[bytes], told: Callable[[int], None
         for batch in reader:
             write(batch)
             rows += batch.num_rows
-            told(rows)
+            report(rows)
     return rows
 
 

@@ -26,14 +26,14 @@ class MountedCredentials(Credentials):
         super().__init__(read.access_key or "", read.secret_key or "", read.token, method=MountedProvider.METHOD)
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        seen = self._look()
+        seen = self._identity()
         kept, credentials = self._kept
         if seen is None or seen != kept:
             credentials = self._read_all()
             self._kept = seen, credentials
         return credentials
 
-    def _look(self) -> object:
+    def _identity(self) -> object:
         """Return an identity of the files' version, in a tenth of the time of reading them.
 
         None if the files are so recent that another version could have the same identity.

@@ -12,7 +12,7 @@ _THREADS: Final = 8
 
 T = TypeVar("T")
 R = TypeVar("R")
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Progress callback with the number of items done, and of all items."""
 
 
@@ -26,7 +26,7 @@ class Spread(Protocol):
     def __call__(self, work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]: ...
 
 
-def spread_here(store: Store, threads: int = _THREADS, told: Told = lambda done, total: None) -> Spread:
+def spread_here(store: Store, threads: int = _THREADS, report: ReportProgress = lambda done, total: None) -> Spread:
     """Return a Spread over a few threads, which mostly wait for the store; pass a thread per core for CPU work."""
 
     def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
@@ -34,13 +34,13 @@ def spread_here(store: Store, threads: int = _THREADS, told: Told = lambda done,
         if min(len(items), threads) < 2:
             for item in items:
                 done.append(work(store, item))
-                told(len(done), len(items))
+                report(len(done), len(items))
             return done
         with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix=title) as pool:
             try:
                 for result in pool.map(lambda item: work(store, item), items):
                     done.append(result)
-                    told(len(done), len(items))
+                    report(len(done), len(items))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise

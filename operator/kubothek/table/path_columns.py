@@ -136,8 +136,8 @@ def _note(
         codes[number] = column.texts.setdefault(text, len(column.texts))
     for codes, column in found.values():
         here = codes[indices]
-        told = here != _NOWHERE
-        column.codes[positions[told]] = here[told]
+        is_known = here != _NOWHERE
+        column.codes[positions[is_known]] = here[is_known]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kubothek.tracing.ids import Place, RunTrace
 from kubothek.tracing.sending import sending
-from kubothek.tracing.spans import Ended, Span, Stages, current, process, span, started, tell
+from kubothek.tracing.spans import Ended, Span, Stages, current, emit, process, span, started
 
 __all__ = [
     "Ended",
@@ -19,9 +19,9 @@ __all__ = [
     "Span",
     "Stages",
     "current",
+    "emit",
     "process",
     "sending",
     "span",
     "started",
-    "tell",
 ]

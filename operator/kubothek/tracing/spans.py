@@ -64,7 +64,7 @@ def started(sink: Sink) -> Iterator[None]:
         _sink = None
 
 
-def tell(ended: Ended) -> None:
+def emit(ended: Ended) -> None:
     """Pass an ended span to the sink."""
     if _sink is not None:
         _sink(ended)
@@ -85,7 +85,7 @@ def span(name: str, parent: Place | None = None, **attributes: Value) -> Iterato
     inside = Span(Place(above.trace, fresh()), dict(attributes))
     token = _above.set(inside.place)
     try:
-        with _told(name, above, inside):
+        with _emitted(name, above, inside):
             yield inside
     finally:
         _above.reset(token)
@@ -98,7 +98,7 @@ def process(name: str, parent: Place, **attributes: Value) -> Iterator[Span]:
     inside = Span(Place(parent.trace, fresh()), dict(attributes))
     _whole = _stage = inside.place
     try:
-        with _told(name, parent, inside):
+        with _emitted(name, parent, inside):
             yield inside
     finally:
         _whole = _stage = None
@@ -131,13 +131,13 @@ class Stages:
         if self._under_way is None or _whole is None:
             return
         (name, place, begin), self._under_way, _stage = self._under_way, None, _whole
-        tell(Ended(name=name, place=place, parent=_whole.span, begin=begin, end=time.time_ns()))
+        emit(Ended(name=name, place=place, parent=_whole.span, begin=begin, end=time.time_ns()))
 
 
 @contextmanager
-def _told(name: str, above: Place, inside: Span) -> Iterator[None]:
+def _emitted(name: str, above: Place, inside: Span) -> Iterator[None]:
     """Pass the span to the sink at the end of the context."""
-    assert inside.place is not None, "it has one where it is told of"
+    assert inside.place is not None, "it has one where it is emitted"
     begin = time.time_ns()
     try:
         yield
@@ -145,7 +145,7 @@ def _told(name: str, above: Place, inside: Span) -> Iterator[None]:
         inside.error = f"{type(raised).__name__}: {raised}"
         raise
     finally:
-        tell(
+        emit(
             Ended(
                 name=name,
                 place=inside.place,

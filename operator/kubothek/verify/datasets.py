@@ -16,7 +16,7 @@ from kubothek.odf.derived.replay import NOT_REPLAYED
 from kubothek.odf.derived.verification import verify_runs
 from kubothek.odf.spec.events import DatasetKind
 from kubothek.storage import Store
-from kubothek.storage.parallel import Spread, Told, spread_here
+from kubothek.storage.parallel import ReportProgress, Spread, spread_here
 from kubothek.table.log import DatasetLog, Version
 from kubothek.table.log.model import keys
 from kubothek.verify.finding import Finding
@@ -80,13 +80,13 @@ class DatasetVerdict:
             what += [] if self.chain is None else [count(self.chain.slices, "slice")]
             what += [] if self.table is None else [count(self.table.files, "file")]
             what += [count(self.bytes, "byte")]
-        told = f"version {self.version} is sound{': ' if what else ''}{', '.join(what)}"
+        text = f"version {self.version} is sound{': ' if what else ''}{', '.join(what)}"
         if self.table is not None and self.table.unproven:
-            told += f"; {self.table.unproven:,} of its files have no hash, as another program wrote them"
+            text += f"; {self.table.unproven:,} of its files have no hash, as another program wrote them"
         passed_over = [each for each in self.chain.problems if each.code == NOT_REPLAYED] if self.chain else []
         if passed_over:
-            told += f"; from block {passed_over[0].number} on {passed_over[0].message}"
-        return told
+            text += f"; from block {passed_over[0].number} on {passed_over[0].message}"
+        return text
 
 
 def verify_dataset(
@@ -97,7 +97,7 @@ def verify_dataset(
     version: Version | None = None,
     until_block: int | None = None,
     since: Since = NOTHING_BEFORE,
-    progress: Told = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
     spread: Spread | None = None,
     inputs: Inputs | None = None,
 ) -> DatasetVerdict:

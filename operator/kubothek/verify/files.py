@@ -120,8 +120,8 @@ def portions(files: Sequence[PartitionFile], at_least: int) -> list[list[Partiti
 
 def _bytes_problem(file: PartitionFile, found: Hashed) -> Finding | None:
     if file.sha3 is not None and found.digest.hex() != file.sha3:
-        told = f"{found.size:,} of them, {file.bytes:,} were committed"
-        return _wrong("FileHash", file, f"its bytes are not those that were committed ({told})")
+        sizes = f"{found.size:,} of them, {file.bytes:,} were committed"
+        return _wrong("FileHash", file, f"its bytes are not those that were committed ({sizes})")
     if file.bytes >= 0 and found.size != file.bytes:
         return _wrong("FileSize", file, f"it has {found.size:,} bytes, {file.bytes:,} were committed")
     return None

@@ -10,7 +10,7 @@ from kubothek.odf import Level
 from kubothek.odf.dataset import Ledger
 from kubothek.odf.derived.inputs import Inputs, inputs_of, located
 from kubothek.storage import Store
-from kubothek.storage.parallel import Spread, Told
+from kubothek.storage.parallel import ReportProgress, Spread
 from kubothek.table.log import DatasetLog
 from kubothek.verify.datasets import DatasetVerdict, verify_dataset
 
@@ -30,7 +30,7 @@ def verify_recursively(
     level: Level = Level.FULL,
     inputs: Inputs | None = None,
     log_of: Callable[[str], DatasetLog] | None = None,
-    progress: Told = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
     spread: Spread | None = None,
 ) -> list[Verified]:
     """Verify the dataset and all its upstream datasets, roots first, so that the first unsound one is the cause.

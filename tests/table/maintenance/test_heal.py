@@ -17,7 +17,7 @@ from kubothek.table.log import AlreadyApplied, Change, Claim, DatasetLog, Head, 
 from kubothek.table.log import journal as journals
 from kubothek.table.log.model import keys
 from kubothek.table.maintenance import ailments, heal
-from kubothek.table.maintenance.lost_files import glance, look_thoroughly, ranges
+from kubothek.table.maintenance.lost_files import find_lost_files, ranges, sample_lost_files
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.s3server import S3Server
 from tests.table.maintenance.table import ROWS, filled
@@ -45,7 +45,7 @@ def ailing(store: Store) -> tuple[str, ...]:
 
 def glanced(store: Store) -> str | None:
     log = log_of(store)
-    return None if (found := glance(store, log, log.snapshot())) is None else str(found)
+    return None if (found := sample_lost_files(store, log, log.snapshot())) is None else str(found)
 
 
 def head_of(store: Store) -> Head:
@@ -196,7 +196,7 @@ def test_an_inspection_asks_for_little(table: Dataset, store: Store) -> None:
     log = DatasetLog(counting, UUID)
     snapshot = log.snapshot()
     counting.calls.clear()
-    assert (ailments(counting, log, snapshot), glance(counting, log, snapshot)) == ((), None)
+    assert (ailments(counting, log, snapshot), sample_lost_files(counting, log, snapshot)) == ((), None)
     assert not [call for call in counting.calls if call.name in WRITES]
     assert {call.key for call in counting.calls if call.name == "list"} <= {keys.checkpoints(UUID)}
     assert len(counting.calls) < 16
@@ -311,7 +311,7 @@ def test_a_version_is_whole_only_if_files_of_its_own_are_there(table: Dataset, s
     first = next(iter(labels(table).values()))
     table.compact()
     store.delete([first, *labels(table).values()])
-    damage = look_thoroughly(store, log_of(store), log_of(store).snapshot())
+    damage = find_lost_files(store, log_of(store), log_of(store).snapshot())
     assert damage is not None
     assert (damage.affected, damage.whole, damage.version) == ((2, 3, 4, 5, 6), 1, 6)
 
@@ -323,7 +323,7 @@ def test_a_version_that_cannot_be_read_is_not_offered(table: Dataset, store: Sto
     store.delete(set(labels(table).values()) - old)
     first = [record.key for record in table.history() if record.version == 1]
     store.delete([keys.checkpoint(UUID, 3), *first])
-    damage = look_thoroughly(store, log_of(store), log_of(store).snapshot())
+    damage = find_lost_files(store, log_of(store), log_of(store).snapshot())
     assert damage is not None
     assert (damage.affected, damage.whole) == ((6,), None)
 
@@ -334,7 +334,7 @@ def test_a_tagged_version_can_be_the_one_that_is_whole(table: Dataset, store: St
     _expire_below(7, table, store)
     store.delete(labels(table).values())
     log = log_of(store)
-    damage = look_thoroughly(store, log, log.snapshot())
+    damage = find_lost_files(store, log, log.snapshot())
     assert damage is not None
     assert (damage.affected, damage.whole) == ((7, 8), 2)
 
@@ -346,7 +346,7 @@ def test_a_file_that_a_commit_took_meanwhile_is_not_lost(table: Dataset, store: 
     old = set(labels(table).values())
     table.compact()
     store.delete(old - set(labels(table).values()))
-    assert look_thoroughly(store, log, snapshot) is None
+    assert find_lost_files(store, log, snapshot) is None
 
 
 def test_files_that_only_history_needs_are_no_damage(table: Dataset, store: Store) -> None:
@@ -361,7 +361,7 @@ def test_what_was_deleted_and_brought_back_is_judged_by_what_it_was(table: Datas
     log_of(store).delete()
     log_of(store).restore()
     store.delete([gone])
-    damage = look_thoroughly(store, log_of(store), log_of(store).snapshot())
+    damage = find_lost_files(store, log_of(store), log_of(store).snapshot())
     assert damage is not None
     assert (damage.files, damage.affected, damage.whole) == ((gone,), (5, 7), 4)
 

@@ -112,7 +112,7 @@ def _means(globs: Collection[str], name: str) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
-def told(prefix: str, done: CubeCommitted) -> str:
+def commit_message(prefix: str, done: CubeCommitted) -> str:
     """Return a message about the result of a change."""
     from kubothek.cube.log import CubeAlreadyApplied
 

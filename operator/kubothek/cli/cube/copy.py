@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube
-from kubothek.cli.cube.common import Pair, choice_options, chosen, dry_run_option, id_option, open_cube, pairs, told
+from kubothek.cli.cube.common import (
+    Pair,
+    choice_options,
+    chosen,
+    commit_message,
+    dry_run_option,
+    id_option,
+    open_cube,
+    pairs,
+)
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
@@ -73,7 +82,7 @@ def copy(
         if overwrite and cleanup:
             _make_room(store, target, named.values())
         done = cube.copy(store, prefix=target, datasets=named, overwrite=overwrite, id=commit_id)
-    click.echo(told(target, done))
+    click.echo(commit_message(target, done))
 
 
 def _make_room(store: Store, prefix: str, names: Collection[str]) -> None:

@@ -79,8 +79,8 @@ def query(
             show(output, plan.to_json(), plan.explain().splitlines())
             return
         remember(store.url, answer.reads)
-        told = write_rows(answer.rows(), output, started)
-    if told is None:
+        text = write_rows(answer.rows(), output, started)
+    if text is None:
         return
     source = ", ".join(f"{read.name} version {read.version} ({count(read.files, 'file')})" for read in answer.reads)
-    click.echo(f"{told}, from {source}")
+    click.echo(f"{text}, from {source}")

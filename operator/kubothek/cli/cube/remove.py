@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube
-from kubothek.cli.cube.common import choice_options, chosen, dry_run_option, id_option, open_cube, told, yes_option
+from kubothek.cli.cube.common import (
+    choice_options,
+    chosen,
+    commit_message,
+    dry_run_option,
+    id_option,
+    open_cube,
+    yes_option,
+)
 from kubothek.cli.options import store_options
 from kubothek.words import count
 
@@ -55,7 +63,7 @@ def remove_partitions(
             return
         if not yes:
             click.confirm(f"remove them from {prefix}?", abort=True)
-        click.echo(told(prefix, cube.remove_partitions(condition, datasets=names, id=commit_id)))
+        click.echo(commit_message(prefix, cube.remove_partitions(condition, datasets=names, id=commit_id)))
 
 
 @click.command()
@@ -87,7 +95,7 @@ def delete(
         if not yes:
             click.confirm(f"delete {', '.join(names)} of {prefix}?", abort=True)
         done = cube.delete(names, id=commit_id)
-        click.echo(f"{told(prefix, done)}; {', '.join(names)} deleted")
+        click.echo(f"{commit_message(prefix, done)}; {', '.join(names)} deleted")
 
 
 @click.command()
@@ -126,11 +134,11 @@ def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
         found = cube.cleanup(dry_run=True)
         objects = sum(kind.objects for each in found.values() for kind in each.found.values())
         size = sum(kind.bytes for each in found.values() for kind in each.found.values())
-        told_of = f"{count(objects, 'object')} ({render_bytes(size)})"
+        amount = f"{count(objects, 'object')} ({render_bytes(size)})"
         if dry_run or not objects:
-            click.echo(f"{prefix}: {told_of} unreferenced")
+            click.echo(f"{prefix}: {amount} unreferenced")
             return
         if not yes:
-            click.confirm(f"delete {told_of} of {prefix}?", abort=True)
+            click.confirm(f"delete {amount} of {prefix}?", abort=True)
         cube.cleanup(dry_run=False)
-        click.echo(f"{prefix}: {told_of} deleted")
+        click.echo(f"{prefix}: {amount} deleted")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube, complete_dataset
-from kubothek.cli.cube.common import Names, choice_options, chosen, id_option, open_cube, told
+from kubothek.cli.cube.common import Names, choice_options, chosen, commit_message, id_option, open_cube
 from kubothek.cli.options import store_options
 from kubothek.cli.output import output_option, show
 from kubothek.cli.versions import AnyVersion
@@ -131,4 +131,5 @@ def index(choice: StoreChoice, prefix: str, dataset: str, names: tuple[str, ...]
         cube = open_cube(store, prefix)
         done = cube.index(dataset, names, id=commit_id)
         member = cube.snapshot().member(dataset)
-    click.echo(f"{told(prefix, done)}; {dataset} has indices on {', '.join(member.snapshot.head.index_state.wanted())}")
+    columns = ", ".join(member.snapshot.head.index_state.wanted())
+    click.echo(f"{commit_message(prefix, done)}; {dataset} has indices on {columns}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kubothek.cli.complete import complete_cube
-from kubothek.cli.cube.common import Names, Pair, id_option, open_cube, pairs, told
+from kubothek.cli.cube.common import Names, Pair, commit_message, id_option, open_cube, pairs
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def build(
         cube = open_cube(open_store(config), prefix, spec)
         rows = streams(data, {}, held)
         done = cube.build(rows, partition_on=_by_dataset(partition_on), overwrite=overwrite, id=commit_id)
-    click.echo(told(prefix, done))
+    click.echo(commit_message(prefix, done))
 
 
 @click.command()
@@ -118,7 +118,7 @@ def extend(
         cube = open_cube(open_store(config), prefix)
         rows = streams(data, {}, held)
         done = cube.extend(rows, partition_on=_by_dataset(partition_on), overwrite=overwrite, id=commit_id)
-    click.echo(told(prefix, done))
+    click.echo(commit_message(prefix, done))
 
 
 @click.command()
@@ -133,7 +133,7 @@ def append(choice: StoreChoice, prefix: str, data: tuple[tuple[str, str], ...], 
     with choice.config() as config, ExitStack() as held:
         cube = open_cube(open_store(config), prefix)
         done = cube.append(streams(data, cube.snapshot().members, held), id=commit_id)
-    click.echo(told(prefix, done))
+    click.echo(commit_message(prefix, done))
 
 
 @click.command()
@@ -151,7 +151,7 @@ def update(
     with choice.config() as config, ExitStack() as held:
         cube = open_cube(open_store(config), prefix)
         done = cube.update(streams(data, cube.snapshot().members, held), remove=remove, id=commit_id)
-    click.echo(told(prefix, done))
+    click.echo(commit_message(prefix, done))
 
 
 def _by_dataset(given: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, ...]]:

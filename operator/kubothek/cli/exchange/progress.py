@@ -22,7 +22,7 @@ def shown() -> Iterator[Told]:
     last = 0.0
     wide = 0
 
-    def told(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         nonlocal last, wide
         now = time.monotonic()
         if not sys.stderr.isatty() or now - last < _SECONDS:
@@ -37,7 +37,7 @@ def shown() -> Iterator[Told]:
         sys.stderr.flush()
 
     try:
-        yield told
+        yield report
     finally:
         if wide:
             sys.stderr.write(f"\r{'':<{wide}}\r")

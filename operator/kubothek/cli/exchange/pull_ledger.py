@@ -11,7 +11,7 @@ import click
 from kubothek.cli.exchange.remotes import remember, remembered
 from kubothek.cli.exchange.tokens import token_for
 from kubothek.cli.ledger.common import BY, elsewhere, environment, writable_log
-from kubothek.cli.ledger.feed import polled_text, polling_options, tell
+from kubothek.cli.ledger.feed import polled_text, polling_options, show_progress
 from kubothek.cli.options import store_options
 from kubothek.words import count
 
@@ -73,7 +73,7 @@ def pull_remote(
 
     url = elsewhere(url)
     uuid = name or short_name(url.rstrip("/"))
-    with choice.opened(create=True) as store, shown() as told:
+    with choice.opened(create=True) as store, shown() as report:
         reach = Reach(token=token_for(url), endpoint=choice.endpoint, region=choice.region)
         done = pull_it(
             store,
@@ -84,14 +84,14 @@ def pull_remote(
             force=force,
             rows=rows or None,
             by=BY,
-            told=told,
+            told=report,
         )
         if not no_alias:
             remember(store.url, uuid, "pull", url)
-    click.echo(f"{uuid}: {_told(done)}")
+    click.echo(f"{uuid}: {_description(done)}")
 
 
-def _told(done: Pulled) -> str:
+def _description(done: Pulled) -> str:
     from kubothek.odf.sync import Relation
 
     if done.relation is Relation.EQUAL:
@@ -172,8 +172,8 @@ def pull(
             if (url := remembered(store.url, name, "pull")) is not None:  # its chain belongs to another party
                 pull_remote(choice, url, **{**remote, "name": name})
                 continue
-            told = _pulled(store, name, inputs, context, reset=on_change == "reset", asked=name in datasets)
-            click.echo(f"{name}: {told}")
+            text = _pulled(store, name, inputs, context, reset=on_change == "reset", asked=name in datasets)
+            click.echo(f"{name}: {text}")
 
 
 def _in_order(store: Store, inputs: Inputs, datasets: Sequence[str], *, recursive: bool) -> list[str]:
@@ -224,7 +224,7 @@ def _pulled(store: Store, name: str, inputs: Inputs, context: FetchContext, *, r
         return _derived(ledger, inputs, reset=reset)
     if ledger.state.polling_source is None:
         return "rows are pushed to it (kubothek ingest)"
-    return polled_text(poll_source(ledger, context, tell))
+    return polled_text(poll_source(ledger, context, show_progress))
 
 
 def _derived(ledger: Derivative, inputs: Inputs, *, reset: bool) -> str:
@@ -235,10 +235,10 @@ def _derived(ledger: Derivative, inputs: Inputs, *, reset: bool) -> str:
     from kubothek.jobs.deriving import Derived, derive
     from kubothek.odf.derived import OnChange
 
-    def told(so_far: Derived) -> None:
+    def report(so_far: Derived) -> None:
         click.echo(f"{ledger.uuid}: {count(so_far.consumed, 'record')} of its inputs so far", err=True)
 
     url = os.environ.get("OPENLINEAGE_URL")
     to = None if url is None else OpenLineage(url=url, namespace=os.environ.get("OPENLINEAGE_NAMESPACE", "local"))
-    with open_lineage.telling(to, ledger, inputs, run=str(uuid4())) as end:
-        return str(end(derive(ledger, inputs, on_change=OnChange.RESET if reset else OnChange.REFUSE, told=told)))
+    with open_lineage.reporting(to, ledger, inputs, run=str(uuid4())) as end:
+        return str(end(derive(ledger, inputs, on_change=OnChange.RESET if reset else OnChange.REFUSE, report=report)))

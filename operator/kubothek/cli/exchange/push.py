@@ -37,7 +37,7 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
     from kubothek.storage.urls import create_directory
     from kubothek.table.log import DatasetLog
 
-    with choice.opened() as store, shown() as told:
+    with choice.opened() as store, shown() as report:
         known = url or remembered(store.url, dataset, "push")
         if known is None:
             raise click.UsageError(f"{dataset} was never pushed from here: pass a URL")
@@ -45,7 +45,7 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
         create_directory(StoreConfig(url))
         root = Root(store, DatasetLog(store, dataset), by=BY)
         reach = Reach(token=token_for(url), endpoint=choice.endpoint, region=choice.region)
-        done = push_remote(root, url, reach=reach, force=force, told=told)
+        done = push_remote(root, url, reach=reach, force=force, told=report)
         if not no_alias:
             remember(store.url, dataset, "push", url)
     if done.relation is Relation.EQUAL:

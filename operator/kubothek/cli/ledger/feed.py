@@ -109,7 +109,7 @@ def poll(
             allow_containers=allow_containers,
         )
         root = writable_ledger(store, dataset)
-        click.echo(f"{dataset}: {polled_text(poll_source(root, context, tell))}")
+        click.echo(f"{dataset}: {polled_text(poll_source(root, context, show_progress))}")
 
 
 @click.command("set-watermark")
@@ -140,6 +140,6 @@ def polled_text(done: Polled) -> str:
     return "its source has nothing new"
 
 
-def tell(name: str, polled: Polled) -> None:
+def show_progress(name: str, polled: Polled) -> None:
     """Print the progress of a poll."""
     click.echo(f"{name}: {count(polled.records, 'record')} so far", err=True)

@@ -96,13 +96,13 @@ def _box(node: Node, place: Place, *, asked: bool) -> str:
     marks = {"root": _is_root(node), "asked": asked, "absent": node.uuid is None}
     kinds = [name for name, holds in marks.items() if holds]
     name = node.name if len(node.name) <= _NAME else f"{node.name[: _NAME - 1]}…"
-    told = "not in this store" if node.uuid is None else f"{count(node.records, 'record')}"
+    text = "not in this store" if node.uuid is None else f"{count(node.records, 'record')}"
     end = short(node.head)
     return (
         f'<g><rect class={quoteattr(" ".join(kinds))} x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"/>'
         f"<title>{escape(f'{node.id} {node.head or str()}'.strip())}</title>"
         f'<text class="name" x="{x + 10:g}" y="{y + 19:g}">{escape(name)}</text>'
-        f'<text x="{x + 10:g}" y="{y + 35:g}">{escape(told)}</text>'
+        f'<text x="{x + 10:g}" y="{y + 35:g}">{escape(text)}</text>'
         f'<text class="hash" x="{x + 10:g}" y="{y + 50:g}">{escape(end)}</text></g>'
     )
 

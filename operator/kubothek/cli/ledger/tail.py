@@ -40,8 +40,8 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
         records = last_records(Ledger(store, DatasetLog(store, dataset)), limit)
         if records is None:
             click.echo(f"{dataset}: no record yet", err=output not in ("table", "wide"))
-        elif (told := write_rows(records, output)) is not None:
-            click.echo(told)
+        elif (text := write_rows(records, output)) is not None:
+            click.echo(text)
 
 
 def last_records(root: Ledger, limit: int) -> pa.RecordBatchReader | None:

@@ -83,7 +83,7 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
 
 
 def _of_store(state: ClusterState, before: Object | None, after: Object | None) -> Iterator[Key]:
-    """Yield the users of the store, unless only an inspection began or ended (:func:`inspection_diff.told_of`)."""
+    """Yield the users of the store, unless only an inspection began or ended (see :mod:`inspection_diff`)."""
     metadata = (after or before or {})["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     if _respecified(before, after) or inspection_diff.standing(before) != inspection_diff.standing(after):

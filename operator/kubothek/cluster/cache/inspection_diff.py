@@ -26,7 +26,7 @@ def _ended(store: Object | None) -> object:
     return inspection.get("attempt"), inspection.get("finished")
 
 
-def told_of(state: ClusterState, before: Object | None, store: Object | None) -> Iterator[Key]:
+def reported_resources(state: ClusterState, before: Object | None, store: Object | None) -> Iterator[Key]:
     """Yield the Cubes and Datasets in the result of an inspection that has just ended.
 
     They must read it soon: a result is kept until the inspection after the next one begins.
@@ -34,16 +34,16 @@ def told_of(state: ClusterState, before: Object | None, store: Object | None) ->
     if store is None or _ended(before) == _ended(store):
         return
     namespace, name = store["metadata"]["namespace"], store["metadata"]["name"]
-    told: set[str] = set()
+    reported: set[str] = set()
     number = ((store.get("status") or {}).get("lastInspection") or {}).get("attempt", 0)
     for job in (f"{name}-inspect-{number}", f"{name}-inspect-{number - 1}"):  # the next may have begun
         end = state.pods.model(namespace, job)
         if end is not None and end.result is not None:
-            told.update(each.uuid for each in end.result.datasets)
-            told.update(head_uuid(each.prefix) for each in end.result.cubes)
+            reported.update(each.uuid for each in end.result.datasets)
+            reported.update(head_uuid(each.prefix) for each in end.result.cubes)
     for kind in ("Cube", "Dataset"):
         for obj in state.resources[kind].objects(namespace):
-            if obj["spec"]["storeRef"]["name"] == name and _uuid(kind, obj) in told:
+            if obj["spec"]["storeRef"]["name"] == name and _uuid(kind, obj) in reported:
                 yield Key(kind, namespace, obj["metadata"]["name"])
 
 

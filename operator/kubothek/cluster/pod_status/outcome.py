@@ -105,7 +105,7 @@ def end_of(pod: Json) -> JobView | None:
     terminated = terminated_of(pod)
     if terminated is not None:
         return _after_exit(pod, terminated)
-    ended = told_end(pod)
+    ended = reported_end(pod)
     if ended is not None:
         return replace(
             view_of(pod, JobPhase.SUCCEEDED, ended.result.reason, ended.result.message),
@@ -120,7 +120,7 @@ def end_of(pod: Json) -> JobView | None:
     return None
 
 
-def told_end(pod: Json) -> Ended | None:
+def reported_end(pod: Json) -> Ended | None:
     """Return the success that the job reported and signed.
 
     Anything else in the annotation is ignored, as any user with the right to patch pods can write it. A failure counts

@@ -63,8 +63,8 @@ def too_late(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None
     why = stuck(pod, now, events)
     if why is not None and why.reason in ENGINE_FAULTS:
         return None
-    told = f"{due.message}: {why.message}" if why is not None and why.message else due.message
-    return replace(failed_view(pod, FailureClass.RETRY, due.reason, shortened(told)), lingers=True)
+    text = f"{due.message}: {why.message}" if why is not None and why.message else due.message
+    return replace(failed_view(pod, FailureClass.RETRY, due.reason, shortened(text)), lingers=True)
 
 
 def stuck(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:

@@ -240,8 +240,8 @@ def moments_of(pod: Json) -> dict[str, datetime | None]:
     drivers = (c for c in status.get("containerStatuses") or () if c["name"] == names.DRIVER_CONTAINER)
     state = next(drivers, nothing).get("state") or {}
     ran = state.get("terminated") or state.get("running") or {}
-    told = outcome.told_end(pod)
-    ended = parse_time(told.finished if told is not None else ran.get("finishedAt"))
+    reported = outcome.reported_end(pod)
+    ended = parse_time(reported.finished if reported is not None else ran.get("finishedAt"))
     taken = parse_time((meta.get("annotations") or {}).get(names.TAKEN_AT))
     if taken is not None:
         return {"created": taken, "scheduled": taken, "started": taken, "ended": ended}

@@ -66,8 +66,8 @@ class StoreGauges:
 
     def inspected(self, store: Json) -> None:
         """Add the time of an ObjectStore's last inspection."""
-        look = (store.get("status") or {}).get("lastInspection") or {}
-        finished = parse_time(look.get("finished") or look.get("previousStarted"))
+        inspection = (store.get("status") or {}).get("lastInspection") or {}
+        finished = parse_time(inspection.get("finished") or inspection.get("previousStarted"))
         if finished is not None:
             self._inspected.add_metric(_name(store), finished.timestamp())
 

@@ -111,14 +111,14 @@ def _by_name(state: ClusterState, limit: int) -> Iterator[Metric]:
     )
     for kind in NAMED:
         count = state.count(kind)
-        told = count <= limit
-        withheld.add_metric([kind], 0 if told else count)
+        listed = count <= limit
+        withheld.add_metric([kind], 0 if listed else count)
         for obj in _objects(state, kind):
-            if told:
+            if listed:
                 objects.add(kind, obj, state_of(obj))
             if kind == "Dataset":
                 stores.add(obj)
-                if told:
+                if listed:
                     datasets.add(obj)
             if kind == "ObjectStore":
                 stores.inspected(obj)

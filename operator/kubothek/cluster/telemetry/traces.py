@@ -19,12 +19,12 @@ from kubothek.controller.context import JobPhase, LaunchJob
 from kubothek.controller.scheduling.run_spans import (
     RUNS,
     attempt_ended,
+    emit_if_ended,
     launching,
     nanoseconds,
-    tell_if_ended,
     trace_of,
 )
-from kubothek.tracing import Ended, RunTrace, Span, tell
+from kubothek.tracing import Ended, RunTrace, Span, emit
 
 Json = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ class Traces:
         if not did or kind not in RUNS or (trace := self._trace(kind, obj["metadata"], "")) is None:
             return
         place = trace.within("reconcile", str(nanoseconds(begin)))
-        told = Ended(
+        ended = Ended(
             name="reconcile",
             place=place,
             parent=trace.run.span,
@@ -52,12 +52,12 @@ class Traces:
             end=nanoseconds(end),
             attributes={"kubothek.did": ", ".join(did)},
         )
-        tell(told)
+        emit(ended)
 
     def resource(self, kind: str, before: Json | None, after: Json) -> None:
         """Send the span of a run, if the resource is one and ended since ``before``."""
         if before is not None:
-            tell_if_ended(kind, before, after, self._ratio)
+            emit_if_ended(kind, before, after, self._ratio)
 
     def pod(self, before: Json | None, pod: Json, owner: Json | None) -> None:
         """Send the spans of an attempt, if its driver pod was observed before it ended."""
@@ -85,7 +85,7 @@ class Traces:
             attributes=about | ({"k8s.node.name": node} if node else {}),
             error=f"{view.reason}: {view.message}" if failed else None,
         ):
-            tell(each)
+            emit(each)
 
     def _trace(self, kind: str, meta: Json, job: str) -> RunTrace | None:
         """Return the trace of a resource's job; None if it is not sampled."""

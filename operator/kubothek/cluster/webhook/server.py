@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PATH: Final = "/validate"
 _LARGEST: Final = 8 * 1024 * 1024
 """Maximum bytes of a review: it has two objects, of up to 1.5 MiB each in etcd."""
-_LOOK: Final = 60.0
+_CHECK_SECONDS: Final = 60.0
 """Seconds between two checks of the certificate."""
 _RETRY: Final = 5.0
 
@@ -100,7 +100,7 @@ class _Tls:
                     self._load_mounted(self._mounted)
                 else:
                     await self._load_own()
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_CHECK_SECONDS)
             except (ApiError, ApiUnavailable, OSError) as error:
                 log.warning("the certificate of the webhook: will be tried again: %s", error)
                 await asyncio.sleep(_RETRY)

@@ -19,7 +19,7 @@ from kubothek.controller.context import Context, LaunchJob, Outcome
 from kubothek.controller.outcome import conclude
 from kubothek.controller.references import Blocked, find_engine, job_basics, launch_job, usable_dataset, usable_store
 from kubothek.controller.scheduling.attempts import job_name
-from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, ahead_of_compaction, compaction_prefix
+from kubothek.controller.scheduling.maintenance_priority import RECHECK_INTERVAL, ahead_of_compaction, compaction_prefix
 from kubothek.controller.scheduling.runs import RunSpec, run_once
 from kubothek.controller.status_merge import table_state
 from kubothek.controller.tasks.compaction import compact_job
@@ -94,5 +94,5 @@ def _gate(compaction: Compaction, context: Context) -> _Parts | Blocked:
     other = ahead_of_compaction(compaction, dataset, store, context)
     if other is not None:
         message = f"{other} of Dataset {dataset.name!r} has priority or still runs; the compaction waits for it"
-        return Blocked(waiting("Waiting", message), LOOK_AGAIN)
+        return Blocked(waiting("Waiting", message), RECHECK_INTERVAL)
     return _Parts(dataset, store, engine)

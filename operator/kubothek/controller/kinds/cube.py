@@ -20,7 +20,7 @@ from kubothek.controller.outcome import conclude, unchanged
 from kubothek.controller.references import Blocked, find_engine, find_store, usable_store
 from kubothek.controller.status_merge import project_cube
 
-_LOOKING = progressing("Progressing", "an inspection of the store searches for the cube")
+_INSPECTING = progressing("Progressing", "an inspection of the store searches for the cube")
 
 
 def reconcile(cube: Cube, context: Context) -> Outcome:
@@ -110,7 +110,7 @@ def _state(cube: Cube, status: CubeStatus, members: Sequence[Member], context: C
         return problem_state(status.problem)
     if status.inspected_time is None and status.version is None:
         store = usable_store(cube.spec.store_ref.name, cube, context)
-        return store.state if isinstance(store, Blocked) else _LOOKING
+        return store.state if isinstance(store, Blocked) else _INSPECTING
     if cube.spec.suspend:
         return ready("Suspended", "no new jobs while spec.suspend is true")
     if cube.spec.adopt and status.shape is None and not members:
@@ -130,8 +130,8 @@ def _hindrance(cube: Cube, member: Member, context: Context) -> State | None:
     dataset = context.get(Dataset, cube.namespace, member.dataset)
     refusal = context.launch_refusal(cube.namespace, refusal_key(member.dataset))
     if refusal is not None:
-        told = f"Dataset {member.dataset!r} cannot be what the Cube says: {refusal[0]}: {refusal[1]}"
-        return stalled("DatasetRefused", told)
+        message = f"Dataset {member.dataset!r} cannot be what the Cube says: {refusal[0]}: {refusal[1]}"
+        return stalled("DatasetRefused", message)
     if dataset is None:
         return progressing("Progressing", f"Dataset {member.dataset!r} is made")
     if dataset.writable:

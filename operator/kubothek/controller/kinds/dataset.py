@@ -54,7 +54,7 @@ from kubothek.controller.validation.layout import layout_mismatch
 _FOR_EVER = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
 """Deletion ends at its deadline, and restoration when the store answers; neither has a retry limit."""
 
-_LOOKING = progressing("Progressing", "an inspection of the store searches for the dataset")
+_INSPECTING = progressing("Progressing", "an inspection of the store searches for the dataset")
 _RESTORING = progressing("Restoring", "a job restores the deleted data")
 _DELETING = progressing("Deleting", "a job deletes the data")
 _DELETED = "the data is deleted; a new Dataset with spec.restore restores it within the store's grace period"
@@ -104,7 +104,7 @@ def _state(dataset: Dataset, context: Context, status: DatasetStatus) -> State:
     if mismatch is not None:
         return stalled("LayoutMismatch", mismatch)
     if status.inspected_time is None and status.version is None:
-        return _looking(dataset, context)
+        return _state_before_inspection(dataset, context)
     if dataset.spec.suspend:
         if dataset.spec.restore and status.deleted:
             return resting("Suspended", "the data is restored when spec.suspend is false")
@@ -120,15 +120,15 @@ def _state(dataset: Dataset, context: Context, status: DatasetStatus) -> State:
     return ready("Succeeded", "ready for commits")
 
 
-def _looking(dataset: Dataset, context: Context) -> State:
+def _state_before_inspection(dataset: Dataset, context: Context) -> State:
     """Return the state of a Dataset that no inspection has reported yet; a store's first inspection covers it."""
     store = usable_store(dataset.spec.store_ref.name, dataset, context)
     if not isinstance(store, Blocked):
-        return _LOOKING
+        return _INSPECTING
     there = context.get(ObjectStore, dataset.namespace, dataset.spec.store_ref.name)
     fresh = there is not None and not there.deleting and not there.spec.suspend
     published = state_of(there.status) if there is not None else None
-    return _LOOKING if fresh and (published is None or published.ready == "Unknown") else store.state
+    return _INSPECTING if fresh and (published is None or published.ready == "Unknown") else store.state
 
 
 def _finalizer(dataset: Dataset) -> tuple[Action, ...]:

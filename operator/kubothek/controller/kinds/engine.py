@@ -35,11 +35,11 @@ def reconcile(engine: Engine, context: Context) -> Outcome:
     if starved is not None:  # quotas change: what fits nevertheless runs, and other pods wait
         lacking = waiting(starved.reason, f"{starved.path}: {starved.message}")
         return conclude(engine, context, lacking, status, actions=pool.actions, again=pool.again)
-    told = [f"the engine runs {whose}"]
+    messages = [f"the engine runs {whose}"]
     if cuts := [cut.message for cut in beyond_limits(engine, context)]:
-        told.append(f"the operator's limits cut its sizes: {'; '.join(cuts)}")
+        messages.append(f"the operator's limits cut its sizes: {'; '.join(cuts)}")
     if engine.spec.warm is not None and has_company(profile or engine):
-        told.append("no driver waits for them beside other containers")
+        messages.append("no driver waits for them beside other containers")
     return conclude(
-        engine, context, ready("Succeeded", "; ".join(told)), status, actions=pool.actions, again=pool.again
+        engine, context, ready("Succeeded", "; ".join(messages)), status, actions=pool.actions, again=pool.again
     )

@@ -29,7 +29,7 @@ from kubothek.controller.scheduling.runner import run_attempts
 from kubothek.controller.scheduling.schedule import Slots, fault
 
 _SUSPENDED = ready("Suspended", "nothing is collected while spec.suspend is true; what the policy keeps stays")
-_LOOK_AGAIN = timedelta(seconds=30)
+_RECHECK_INTERVAL = timedelta(seconds=30)
 _SILENT = "the job ended without a word about its Datasets"
 
 
@@ -166,7 +166,7 @@ class _Case:
         if unreadable:
             why = f"GCPolicy {unreadable[0]!r} is not valid, so the versions that it retains are unknown"
             todo = "nothing is collected in this namespace until it is corrected or deleted"
-            return Blocked(stalled("PolicyInvalid", f"{why}: {todo}"), _LOOK_AGAIN)
+            return Blocked(stalled("PolicyInvalid", f"{why}: {todo}"), _RECHECK_INTERVAL)
         for other in context.list(GCPolicy, policy.namespace):
             theirs = other.status.round
             if other.name == policy.name or theirs is None or not theirs.until:
@@ -176,7 +176,7 @@ class _Case:
                 continue
             if job_is_there(other, job_name(_prefix(other), theirs.attempt), context):
                 waits = f"waits for the job of GCPolicy {other.name!r}, which is about some of the same Datasets"
-                return Blocked(ready("Collecting", waits), _LOOK_AGAIN)
+                return Blocked(ready("Collecting", waits), _RECHECK_INTERVAL)
         return None
 
     def _launch(self, round_: Round) -> LaunchJob | Blocked | None:

@@ -51,7 +51,7 @@ ASKED_LIMIT = 500
 FIRST_RETRY = timedelta(seconds=10)
 """Wait after one failed inspection; it doubles up to the interval."""
 
-_LOOKING = progressing("Progressing", "an inspection job checks whether the store can be used")
+_INSPECTING = progressing("Progressing", "an inspection job checks whether the store can be used")
 _READY = ready("Succeeded", "the store can be used")
 _ALONE = ready(
     "Succeeded",
@@ -98,7 +98,7 @@ class _Knowledge:
         if self.inspection is not None and self.inspection.problem is not None:
             return problem_state(self.inspection.problem, transient=self.inspection.transient)
         if self.capabilities is None:
-            return _LOOKING
+            return _INSPECTING
         return _READY if self.capabilities.conditional_writes else _ALONE
 
 
@@ -142,7 +142,7 @@ class _Case:
             self.context,
             engine=self.engine,
             budget=Budget(limit=None),
-            running=_LOOKING,
+            running=_INSPECTING,
             launch=lambda _: None,
         )
         inspection, case = step.attempts, replace(self, actions=(*self.actions, *step.actions))

@@ -37,7 +37,7 @@ from kubothek.controller.scheduling.schedule import Slots, fault
 
 _REMOVAL = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
 """Deletion ends at its deadline; it has no retry limit."""
-_LOOKING = progressing("Describing", "a job inspects the files and describes new ones")
+_DESCRIBING = progressing("Describing", "a job inspects the files and describes new ones")
 _DELETING = progressing("Deleting", "a job deletes the metadata")
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 
@@ -145,7 +145,7 @@ class _Case:
             context,
             engine=engine,
             budget=budget_of(engine),
-            running=_LOOKING,
+            running=_DESCRIBING,
             launch=launch,
             keeps_two=True,
         )

@@ -33,7 +33,13 @@ from kubothek.controller.references import (
     usable_store,
 )
 from kubothek.controller.scheduling.attempts import GivenUp, job_name, renewed
-from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone, is_overdue, sync_prefix, writer_ahead
+from kubothek.controller.scheduling.maintenance_priority import (
+    RECHECK_INTERVAL,
+    alone,
+    is_overdue,
+    sync_prefix,
+    writer_ahead,
+)
 from kubothek.controller.scheduling.retries import budget_of
 from kubothek.controller.scheduling.runner import run_attempts
 from kubothek.controller.scheduling.schedule import Slots, fault
@@ -45,7 +51,7 @@ SECRET_DIRECTORY = "/var/run/kubothek/repository"  # noqa: S105 - a path, not a 
 
 _ABSENT = "DatasetNotFound:"
 """Prefix of the problem of a pull whose dataset is not in the Repository."""
-_LOOK_THERE_AGAIN = timedelta(minutes=10)
+_ABSENCE_RECHECK_INTERVAL = timedelta(minutes=10)
 _SYNCING = progressing("Syncing", "a job compares both sides and moves what is missing")
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 
@@ -199,7 +205,7 @@ class _Case:
         if ahead is None:
             return None
         message = f"{ahead} of Dataset {dataset.name!r} comes first, so that the push takes it along"
-        return Blocked(waiting("Waiting", message), LOOK_AGAIN)
+        return Blocked(waiting("Waiting", message), RECHECK_INTERVAL)
 
     def _rest(self, status: SyncStatus) -> Outcome:
         schedule, last = self.sync.spec.schedule, status.run
@@ -210,7 +216,7 @@ class _Case:
         again = None if following is None else following - self.context.now
         then = "" if following is None else f"; next sync at {render_time(following)}"
         if self._is_absent(status):
-            again = again or self._absent_since(status) + _LOOK_THERE_AGAIN - self.context.now
+            again = again or self._absent_since(status) + _ABSENCE_RECHECK_INTERVAL - self.context.now
             message = f"there is no dataset at {status.url} yet; it is searched for again{then or ' every ten minutes'}"
             return self._conclude(waiting("AwaitingRemote", message), status, again=again)
         if last is not None and last.problem is not None:
@@ -229,7 +235,7 @@ class _Case:
     def _absent_due(self, status: SyncStatus) -> datetime | None:
         if not self._is_absent(status) or self.sync.spec.schedule is not None:
             return None
-        due = self._absent_since(status) + _LOOK_THERE_AGAIN
+        due = self._absent_since(status) + _ABSENCE_RECHECK_INTERVAL
         return self.context.now.replace(microsecond=0) if due <= self.context.now else None
 
     def _slots(self, status: SyncStatus) -> Slots:

@@ -24,7 +24,7 @@ from kubothek.api.conditions import waiting
 from kubothek.controller.context import Limits, Load, Place
 from kubothek.controller.references import Blocked
 
-LOOK_AGAIN = timedelta(minutes=1)
+RECHECK_INTERVAL = timedelta(minutes=1)
 """Requeue interval of a job that waits for a place, in case no change wakes it earlier."""
 
 _USER_WORK = frozenset({"commit", "cube", "intake", "poll", "query", "sync", "transform"})
@@ -102,7 +102,7 @@ class _Case:
 def _held_back(place: Place, case: _Case) -> Blocked | None:
     full = case.full_for(place)
     if full is not None:
-        return _blocked(_told(full, place, case.limits))
+        return _blocked(_message(full, place, case.limits))
     if case.limits.jobs and _has_its_share(place, case):
         return _blocked("other namespaces hold fewer places, and wait for those that are left")
     return None
@@ -141,11 +141,13 @@ def _limit(scope: _Scope, limits: Limits) -> int:
     return (limits.jobs, limits.jobs_per_namespace, limits.jobs_per_store)[len(scope)]
 
 
-def _told(scope: _Scope, place: Place, limits: Limits) -> str:
+def _message(scope: _Scope, place: Place, limits: Limits) -> str:
     whose = ("", " of a namespace", f" on ObjectStore {place.store!r}")[len(scope)]
     last = ", maintenance after all others" if place.maintenance else ""
     return f"the operator runs at most {_limit(scope, limits)} jobs{whose} at a time{last}"
 
 
 def _blocked(why: str) -> Blocked:
-    return Blocked(waiting("ConcurrencyLimit", f"{why}: this one starts automatically when it is its turn"), LOOK_AGAIN)
+    return Blocked(
+        waiting("ConcurrencyLimit", f"{why}: this one starts automatically when it is its turn"), RECHECK_INTERVAL
+    )

@@ -39,7 +39,7 @@ from kubothek.controller.scheduling.queue import (
 LONGEST_WAIT = timedelta(hours=1)
 """How long maintenance waits for other writers: a table that is always written to needs it most."""
 
-LOOK_AGAIN = timedelta(seconds=30)
+RECHECK_INTERVAL = timedelta(seconds=30)
 """Requeue interval of waiting maintenance, in case no change wakes it earlier."""
 
 
@@ -128,7 +128,7 @@ def alone(
     if other is None:
         return None
     message = f"{other} of Dataset {dataset.name!r} runs, and without conditional writes one writer at a time is safe"
-    return Blocked(waiting("Waiting", message), LOOK_AGAIN)
+    return Blocked(waiting("Waiting", message), RECHECK_INTERVAL)
 
 
 def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, context: Context) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kubothek.api.values import parse_time
 from kubothek.controller.context import LaunchJob
-from kubothek.tracing import Ended, RunTrace, Span, span, tell
+from kubothek.tracing import Ended, RunTrace, Span, emit, span
 
 RUNS: Final = frozenset({"Commit", "Query", "Compaction", "Verification"})
 """Kinds whose runs are one trace each."""
@@ -44,14 +44,14 @@ def launching(action: LaunchJob, ratio: float) -> AbstractContextManager[Span]:
     return span("launch", trace.attempt(action.job.attempt) if trace.sampled(ratio) else None)
 
 
-def tell_if_ended(kind: str, before: Json, after: Json, ratio: float) -> None:
+def emit_if_ended(kind: str, before: Json, after: Json, ratio: float) -> None:
     """Emit the spans of a run if this change of its manifest is its end."""
     if kind not in RUNS or has_ended(before) or not has_ended(after):
         return
     meta = after["metadata"]
     if trace_of(kind, meta["uid"], parse_time(meta.get("creationTimestamp")), "").sampled(ratio):
         for ended in run_ended(kind, after):
-            tell(ended)
+            emit(ended)
 
 
 def run_ended(kind: str, manifest: Json) -> list[Ended]:

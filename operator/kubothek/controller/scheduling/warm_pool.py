@@ -74,7 +74,7 @@ def keep_warm(engine: Engine, context: Context) -> Pool:
     likes = {_key(like, engine, context.settings): like for like in _likes(engine, context)} if warm is not None else {}
     number = 0 if engine.status.warm is None else engine.status.warm.last
     actions: list[StartDriver | StopDriver] = []
-    looks: list[timedelta] = []
+    rechecks: list[timedelta] = []
     for key, like in likes.items():
         assert warm is not None, "without there are no keys"
         mine = [driver for driver in found.drivers if driver.key == key]
@@ -83,10 +83,10 @@ def keep_warm(engine: Engine, context: Context) -> Pool:
             number += 1
             actions.append(StartDriver(f"{engine.name}-warm-{number}", key, like))
         actions += (StopDriver(engine.namespace, name) for name in stop)
-        looks += () if again is None else (again,)
+        rechecks += () if again is None else (again,)
     actions += (StopDriver(engine.namespace, driver.name) for driver in found.drivers if driver.key not in likes)
     state = _state(found, actions, number) if warm is not None or found.drivers else None
-    return Pool(state, tuple(actions), min(looks, default=None))
+    return Pool(state, tuple(actions), min(rechecks, default=None))
 
 
 def tally(

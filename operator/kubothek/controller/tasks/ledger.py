@@ -26,7 +26,7 @@ from kubothek.controller.context import Action, JobPhase, LaunchJob, MakeIdentit
 from kubothek.controller.derivation import Ledgers, identity, references
 from kubothek.controller.references import digest, spark_settings
 from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, job_name
-from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone
+from kubothek.controller.scheduling.maintenance_priority import RECHECK_INTERVAL, alone
 from kubothek.controller.scheduling.schedule import Slots, fault, soonest
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.containers import refused_container, source_container
@@ -114,7 +114,7 @@ def _derived(inputs: TaskInputs, status: DatasetStatus, here: Ledgers, *, start:
     wait = due(dataset, status, here)
     left = left_to_wait(dataset, status, here.now)
     if wait.cause is not None and left > timedelta(0) and awaited_input(dataset, status, here) is not None:
-        return TaskResult(status, again=min(LOOK_AGAIN, left), blocker=blocker_of(TRANSFORM, status))
+        return TaskResult(status, again=min(RECHECK_INTERVAL, left), blocker=blocker_of(TRANSFORM, status))
     result = _step(transform_task(here), inputs, status, start=start)
     return replace(result, again=soonest(result.again, wait.again))
 
@@ -147,7 +147,7 @@ def _step(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus, *, sta
     result = run_task(task_type, inputs, status, start_jobs=start and waits is None)
     result = replace(result, actions=_with_secrets(inputs.dataset, result.actions))
     if waits is not None and result.again is None:
-        return replace(result, again=LOOK_AGAIN)
+        return replace(result, again=RECHECK_INTERVAL)
     return result
 
 

@@ -197,8 +197,8 @@ class _Case:
                 "next_look_time": self.now if more else None,
             }
         )
-        told = replace(attended, events=(*attended.events, *_told(source, found)))
-        return told.with_state(_in_seconds(state))
+        following = replace(attended, events=(*attended.events, *_quarantine_events(source, found)))
+        return following.with_state(_in_seconds(state))
 
     def _failed(self, attended: Attended, setback: Setback) -> Attended:
         """Record a failed or lost intake. Its commits stay, and the next intake continues after them."""
@@ -229,15 +229,15 @@ class _Case:
         """Start the intake that has been due for longest, or return when to check again."""
         now = self.context.now
         pairs = zip(self.dataset.spec.sources, attended.status.sources, strict=True)
-        looks = [(self._due(source, state), source) for source, state in pairs if not source.suspend]
-        looks.sort(key=lambda look: look[0])
-        due = [source for when, source in looks if when <= now]
+        due_times = [(self._due(source, state), source) for source, state in pairs if not source.suspend]
+        due_times.sort(key=lambda pair: pair[0])
+        due = [source for when, source in due_times if when <= now]
         if due and not about_to_commit(self.dataset, self.context) and self._alone(attended) is None:
             for source in due:
                 landing = self._landing_store(source)
                 if not isinstance(landing, Blocked):
                     return self._announce(attended, source, landing)
-        waits = [when - now for when, _ in looks if when > now] + ([_PATIENCE] if due else [])
+        waits = [when - now for when, _ in due_times if when > now] + ([_PATIENCE] if due else [])
         return replace(attended, again=min(waits, default=None))
 
     def _alone(self, attended: Attended) -> Blocked | None:
@@ -319,7 +319,7 @@ class _Case:
         )
 
 
-def _told(source: StandingSource, found: jobs.IntakeOutcome) -> Sequence[Event]:
+def _quarantine_events(source: StandingSource, found: jobs.IntakeOutcome) -> Sequence[Event]:
     if not found.refused:
         return ()
     others = f" ({found.refused} files in all)" if found.refused > 1 else ""

@@ -23,7 +23,12 @@ from kubothek.api.maintenance import AutomaticCompaction
 from kubothek.api.meta import render_time
 from kubothek.api.schedules import Schedule
 from kubothek.controller.references import bears_one_writer, clustering_of, digest
-from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, compaction_ahead, is_overdue, writer_ahead
+from kubothek.controller.scheduling.maintenance_priority import (
+    RECHECK_INTERVAL,
+    compaction_ahead,
+    is_overdue,
+    writer_ahead,
+)
 from kubothek.controller.scheduling.schedule import Slots, fault
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.compaction import compact_job
@@ -60,7 +65,7 @@ def keep_up(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskRe
     if not is_open(task_type, result.status):
         following = keep_up(inputs, result.status, start=start)
         return replace(following, actions=(*result.actions, *following.actions))
-    again = LOOK_AGAIN if result.again is None and start and not free else result.again
+    again = RECHECK_INTERVAL if result.again is None and start and not free else result.again
     return replace(result, again=again, blocker=result.blocker or _blocker(dataset, result.status))
 
 

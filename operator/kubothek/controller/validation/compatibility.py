@@ -42,7 +42,7 @@ def sync_and_dataset(sync: Sync, there: Lookup) -> Iterator[Finding]:
     if dataset is not None and repository is not None:
         clash = sync_blocker(sync, repository, dataset)
         if clash is not None and clash.abnormal == "Stalled":
-            yield from _told(clash, "spec.datasetRef")
+            yield from _findings_of(clash, "spec.datasetRef")
 
 
 def dataset_and_inputs(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
@@ -96,8 +96,8 @@ def sync_blocker(sync: Sync, repository: Repository, dataset: Dataset) -> State 
 
 def _of(blocked: Blocked | None, path: str) -> Iterator[Finding]:
     if blocked is not None:
-        yield from _told(blocked.state, path)
+        yield from _findings_of(blocked.state, path)
 
 
-def _told(state: State, path: str) -> Iterator[Finding]:
+def _findings_of(state: State, path: str) -> Iterator[Finding]:
     yield Finding(state.reason, path, state.message)

@@ -42,7 +42,7 @@ def never_fits(engine: Engine, there: Lookup) -> Iterator[Finding]:
 
 def _together(bound: Bound, spec: EngineSpec, filled_in: dict[str, Bound]) -> Iterator[Finding]:
     driver, executor, number = pod_sizes.heavy_driver(spec), pod_sizes.executor(spec), pod_sizes.executors(spec)[0]
-    told = f"a driver and {number} executors" if number else "a driver"
+    size = f"a driver and {number} executors" if number else "a driver"
     match bound.resource:
         case "pods":
             asked = Decimal(1 + number)
@@ -63,7 +63,8 @@ def _together(bound: Bound, spec: EngineSpec, filled_in: dict[str, Bound]) -> It
     if asked > bound.most:
         message = (
             f"{bound.whose} has {bound.written} of {bound.resource} in all, and a job of this Engine asks for "
-            f"{_told(asked, bound.resource)} ({told}): it could never start; make it smaller, or have the quota raised"
+            f"{_rendered(asked, bound.resource)} ({size}): it could never start; make it smaller, or have the quota "
+            "raised"
         )
         yield Finding("QuotaExceeded", "spec", message)
 
@@ -76,7 +77,7 @@ def _one_by_one(bound: Bound, spec: EngineSpec) -> Iterator[Finding]:
         if bound.resource in _PATHS and (asked := _amount(size, bound.resource)) > bound.most:
             message = (
                 f"{bound.whose} lets a {bound.per.lower()} have at most {bound.written} of {bound.resource}, and an "
-                f"Engine of this size asks for {_told(asked, bound.resource)}: make it smaller, or have that raised"
+                f"Engine of this size asks for {_rendered(asked, bound.resource)}: make it smaller, or have that raised"
             )
             yield Finding("AdmissionDenied", f"spec.{part}.{_PATHS[bound.resource]}", message)
 
@@ -85,5 +86,5 @@ def _amount(size: Container, resource: str) -> Decimal:
     return Decimal(size.cpu) / 1000 if resource == "cpu" else Decimal(size.memory)
 
 
-def _told(amount: Decimal, resource: str) -> str:
+def _rendered(amount: Decimal, resource: str) -> str:
     return render_bytes(int(amount)) if resource.endswith("memory") else f"{amount.normalize():f}"

@@ -93,8 +93,8 @@ def aligned(member: Member, files: Pruner, beside: Partitions, columns: Sequence
     theirs = [_translated(files.paths.get(columns[n]), ordered) for n, ordered in zip(shared, values, strict=True)]
     if any(each is None for each in theirs):
         return Alignment(np.full(len(files), -1, np.int32), of_partition.astype(np.int32), len(known))
-    told = [each for each in theirs if each is not None]
-    numbers = np.where(np.stack(told).min(axis=0) < 0, -1, _numbers(told, values))
+    codes = [each for each in theirs if each is not None]
+    numbers = np.where(np.stack(codes).min(axis=0) < 0, -1, _numbers(codes, values))
     place = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
     of_file = np.where(known[place] == numbers, place, -1)
     return Alignment(of_file.astype(np.int32), of_partition.astype(np.int32), len(known))

@@ -79,8 +79,8 @@ class Reading:
         ]
         if not fragments:
             return schema.empty_table()
-        told = [self._plan.types.field(name) for name in in_paths if name not in schema.names]
-        found = ds.FileSystemDataset(fragments, pa.schema([*schema, *told]), form, self._filesystem)
+        path_fields = [self._plan.types.field(name) for name in in_paths if name not in schema.names]
+        found = ds.FileSystemDataset(fragments, pa.schema([*schema, *path_fields]), form, self._filesystem)
         try:
             return found.scanner(
                 columns=schema.names,
@@ -109,8 +109,8 @@ class Reading:
         if in_paths:
             types = self._plan.types
             directories = partition_path(key).split("/")
-            told = "/".join(each for each in directories if unquote(each.partition("=")[0]) in in_paths)
-            for name, value in parse_path(told, types).items():
+            path = "/".join(each for each in directories if unquote(each.partition("=")[0]) in in_paths)
+            for name, value in parse_path(path, types).items():
                 equalities.append(pc.field(name) == pa.scalar(value, types.field(name).type))
         return reduce(and_, equalities)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from kubothek.ingest.watch.backlog import Backlog
 from kubothek.ingest.watch.landing import Landed, Landing
 from kubothek.ingest.watch.ledger import Ledger, Page
-from kubothek.ingest.watch.round import Report, Round, look, page_key
+from kubothek.ingest.watch.round import Report, Round, page_key, waiting_files
 from kubothek.ingest.watch.terms import Loader, Refusal, Terms
 
 __all__ = [
@@ -25,6 +25,6 @@ __all__ = [
     "Report",
     "Round",
     "Terms",
-    "look",
     "page_key",
+    "waiting_files",
 ]

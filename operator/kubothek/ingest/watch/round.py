@@ -35,7 +35,7 @@ from kubothek.table.log.model import keys
 BATCHES: Final = 16
 """How many batches one round takes at most: then others get their turn at the dataset. Before the first commit of a
 dataset a batch without a good file commits nothing and does not count."""
-_LOOKS: Final = 3
+_ATTEMPTS: Final = 3
 """How often a round lists again because the head moved before its first commit."""
 
 
@@ -43,7 +43,7 @@ _LOOKS: Final = 3
 class Report:
     """The result of a round.
 
-    ``looked``       when its listing began, by this machine's clock
+    ``listed_at``    when its listing began, by this machine's clock
     ``page``         what the source has ingested in total
     ``waiting``      what it left: more than one round may ingest, or what follows a file at which it stalled
     ``last``         the last commit; None if there was none. ``commits``: their number, with ``files`` and ``rows``
@@ -51,7 +51,7 @@ class Report:
     ``stalled``      the file at which it stopped
     """
 
-    looked: datetime
+    listed_at: datetime
     page: Page
     waiting: Backlog
     last: Committed | None = None
@@ -66,7 +66,7 @@ class Report:
     def current_until(self) -> datetime:
         """The time up to which all landed files are in the table, or in quarantine."""
         since = self.waiting.since()
-        return self.looked if since is None else min(since, self.looked)
+        return self.listed_at if since is None else min(since, self.listed_at)
 
 
 def page_key(log: DatasetLog, source: str) -> str | None:
@@ -77,7 +77,7 @@ def page_key(log: DatasetLog, source: str) -> str | None:
         return None  # the first commit finds out whether a head should exist
 
 
-def look(
+def waiting_files(
     ledger: Ledger, page: Page, landed_in: Store, terms: Terms, *, passed_over: Collection[str] = ()
 ) -> tuple[Backlog, int]:
     """What landed and is not on the page, and how many of the landed files are in quarantine.
@@ -122,8 +122,8 @@ class Round:
         Raises the errors of the commit protocol, Conflict and Contended for concurrent writers, and errors of the
         source's or table's settings that no single file causes. Earlier commits stay.
         """
-        for _ in range(_LOOKS):
-            report = self._take(self._look())
+        for _ in range(_ATTEMPTS):
+            report = self._take(self._list())
             if report is not None:
                 return report
         raise Contended(
@@ -131,12 +131,12 @@ class Round:
             "what they leave is taken the next time"
         )
 
-    def _look(self) -> Report:
+    def _list(self) -> Report:
         """Return what waits. The page is read first: a commit after that makes the first swap fail, or adds nothing."""
-        looked = self._clock()
+        listed_at = self._clock()
         page = self._ledger.page(page_key(self._log, self._terms.source))
-        waiting, quarantined = look(self._ledger, page, self._landed_in, self._terms)
-        return Report(looked, page, waiting, quarantined=quarantined)
+        waiting, quarantined = waiting_files(self._ledger, page, self._landed_in, self._terms)
+        return Report(listed_at, page, waiting, quarantined=quarantined)
 
     def _take(self, report: Report) -> Report | None:
         """Commit batches; None if the first finds the head at another page than the look did.
@@ -159,9 +159,9 @@ class Round:
             if report.commits or began.snapshot.schema is not None:
                 break
             passed_over += [file.key for batch in batches for file in batch]
-            waiting, _ = look(self._ledger, report.page, self._landed_in, terms, passed_over=passed_over)
+            waiting, _ = waiting_files(self._ledger, report.page, self._landed_in, terms, passed_over=passed_over)
         if passed_over and report.commits:
-            waiting, _ = look(self._ledger, report.page, self._landed_in, terms)
+            waiting, _ = waiting_files(self._ledger, report.page, self._landed_in, terms)
             report = replace(report, waiting=waiting)
         return report
 

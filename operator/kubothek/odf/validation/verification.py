@@ -32,7 +32,7 @@ from kubothek.odf.validation.slices import Expected, Facts, check_checkpoint, ch
 from kubothek.odf.validation.state import ChainState, advance
 from kubothek.storage import Store
 from kubothek.storage.hashed import IN_MEMORY
-from kubothek.storage.parallel import Spread, Told, spread_here
+from kubothek.storage.parallel import ReportProgress, Spread, spread_here
 
 _TOGETHER: Final = 16
 """The most slices that are checked together."""
@@ -103,7 +103,7 @@ def verify(
     *,
     scope: Scope = EVERYTHING,
     threads: int | None = None,
-    progress: Told = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
     spread: Spread | None = None,
 ) -> Verdict:
     """Verify the chain up to ``head`` (None: the store's) and what it names.

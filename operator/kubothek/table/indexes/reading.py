@@ -13,7 +13,7 @@ from kubothek.table.indexes.collect import IndexCollector
 from kubothek.table.indexes.model import Collected
 from kubothek.table.untrusted_parquet import DAMAGED, open_parquet_file
 
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Progress callback with the number of files read, and of all files."""
 
 
@@ -22,7 +22,7 @@ def collect_from_files(
     uuid: str,
     columns: Mapping[str, pa.DataType],
     files: Mapping[str, str],
-    told: Told = lambda _done, _total: None,
+    report: ReportProgress = lambda _done, _total: None,
 ) -> Collected:
     """Return the entries of these data files (key by label) for these columns (stored type by name); bounded in memory.
 
@@ -37,7 +37,7 @@ def collect_from_files(
             raise IndexStale(f"{key} no longer exists: its rows cannot be indexed; restore it, or remove it") from error
         except DAMAGED as error:
             raise IndexStale(f"{key} cannot be indexed: {error}") from error
-        told(number, len(files))
+        report(number, len(files))
     return collector.finish()
 
 

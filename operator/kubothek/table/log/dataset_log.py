@@ -35,7 +35,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
-from kubothek.table.log.settle import CommitBackoff, look, require_sound_ledger, settle_thoroughly, unadopted
+from kubothek.table.log.settle import CommitBackoff, read_head, require_sound_ledger, settle_thoroughly, unadopted
 from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
 
 PATIENCE: Final = timedelta(minutes=5)
@@ -171,16 +171,16 @@ class DatasetLog:
             self._require_owner(owner_of(self._store, self.uuid))
         elif self._unowned_only:
             require_unowned(self._store, self.uuid)
-        seen = look(self._journal)
+        seen = read_head(self._journal)
         return unadopted(self._journal, seen) if seen and seen.marker is None else seen
 
     def settled(self, *, adopts: bool = True) -> Observed | None:
         """Return the head with nothing left to settle; None if there is no dataset. Commits what it settles."""
 
-        def look() -> Observed | None:
+        def read() -> Observed | None:
             return self._store.together(self._require_claim, self._journal.observe)[1]
 
-        return self._way.settled(self._new_patience(), look, adopts=adopts)
+        return self._way.settled(self._new_patience(), read, adopts=adopts)
 
     def convert(self, table: str | None = None) -> list[str]:
         """Convert a dataset of another library for writing; see :mod:`kubothek.table.log.actions.convert`.
@@ -315,7 +315,7 @@ class DatasetLog:
             if shown[0] is None:
                 raise DatasetNotFound(f"dataset {self.uuid!r} in {self._store.url} does not belong to its cube now")
             return shown[0]
-        seen = self._look()
+        seen = self._existing_head()
         if version is None:
             return snapshot_of(self._journal, seen, table)
         history = History(self._journal, seen)
@@ -328,18 +328,18 @@ class DatasetLog:
 
     def tags(self) -> dict[str, int]:
         """Return the tagged versions by name. Raises DatasetNotFound, HeadMissing."""
-        return versions_of(self._look().head)
+        return versions_of(self._existing_head().head)
 
     def history(self) -> Iterator[Record]:
         """Return all commits, newest first, read lazily. Raises DatasetNotFound, HeadMissing."""
-        return History(self._journal, self._look()).records()
+        return History(self._journal, self._existing_head()).records()
 
     def inspect(self) -> DatasetState:
         """Return the state of the dataset. Writes nothing, and raises only for failures of the store itself."""
         owner, seen = None, None
         try:
             owner = owner_of(self._store, self.uuid)
-            seen = look(self._journal)
+            seen = read_head(self._journal)
             self._require_owner(owner)
             if owner is None:
                 self._require_adoptable(seen)
@@ -389,8 +389,8 @@ class DatasetLog:
     def _by(self) -> str:
         return self._claim.owner if self._claim else ""
 
-    def _look(self) -> Observed:
-        seen = look(self._journal)
+    def _existing_head(self) -> Observed:
+        seen = read_head(self._journal)
         if seen is None or seen.head.tombstone:
             raise self._not_found(seen)
         return seen

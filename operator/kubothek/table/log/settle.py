@@ -49,18 +49,18 @@ class CommitBackoff:
 def settled(
     journal: Journal,
     patience: CommitBackoff,
-    first_look: Callable[[], Observed | None] | None = None,
+    first_read: Callable[[], Observed | None] | None = None,
     *,
     adopts: bool = True,
 ) -> Observed | None:
     """Return the head as Kubothek wrote it, its commit marked; None if there is no dataset. Usually two requests.
 
-    ``first_look``  reads the head the first time, and may send another request with it
+    ``first_read``  reads the head the first time, and may send another request with it
     ``adopts``      False: return a foreign head that lists its files and overwrote nothing as :func:`unadopted` does
 
     Raises HeadMissing if there was a head, HeadUnreadable, NeedsConversion, Contended.
     """
-    seen = look(journal, first_look)
+    seen = read_head(journal, first_read)
     while seen is not None:
         # Adopting an implicit head later would also list the files that this writer has written by then.
         if seen.marker is None and not adopts and not seen.head.implicit:
@@ -72,7 +72,7 @@ def settled(
             return seen
         if step is None:
             patience.pause()
-            step = look(journal)
+            step = read_head(journal)
         seen = step
     return None
 
@@ -116,7 +116,7 @@ def _step(journal: Journal, seen: Observed) -> Observed | None:
     return seen
 
 
-def look(journal: Journal, observe: Callable[[], Observed | None] | None = None) -> Observed | None:
+def read_head(journal: Journal, observe: Callable[[], Observed | None] | None = None) -> Observed | None:
     """Return the head with its marker; None if there never was a head. Raises HeadMissing if there was."""
     if _is_head(seen := (observe or journal.observe)()) or not journal.was_committed():
         return seen
@@ -137,7 +137,7 @@ def _is_head(seen: Observed | None) -> bool:
 # (multi/cube_head_target.py).
 
 
-Look = Callable[[], Observed | None]
+ReadHead = Callable[[], Observed | None]
 
 
 class Way(Protocol):
@@ -148,7 +148,7 @@ class Way(Protocol):
         """The journal of the dataset."""
 
     def settled(
-        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+        self, patience: CommitBackoff, first_read: ReadHead | None = None, *, adopts: bool = True
     ) -> Observed | None:
         """Settle as :func:`kubothek.table.log.settle.settled` does."""
 
@@ -174,10 +174,10 @@ class DatasetHeadTarget:
         self.publish = journal.publish
 
     def settled(
-        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+        self, patience: CommitBackoff, first_read: ReadHead | None = None, *, adopts: bool = True
     ) -> Observed | None:
         """Return the head with nothing left to settle."""
-        return settled(self.journal, patience, first_look, adopts=adopts)
+        return settled(self.journal, patience, first_read, adopts=adopts)
 
     def shown(self) -> None:
         """Return None: there is no cube."""

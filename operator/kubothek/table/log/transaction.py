@@ -197,7 +197,9 @@ class Transaction:
                     snapshot = snapshot_of(self._journal, seen)
                     change, base, schema = again(snapshot), snapshot.head, snapshot.schema
                     continue
-                published = self._way.publish(decided, seen, before_swap=self._before_swap, after_swap=self._look_again)
+                published = self._way.publish(
+                    decided, seen, before_swap=self._before_swap, after_swap=self._check_unchanged
+                )
                 swap.set(outcome="lost" if published is None else "won")
             if published is not None:
                 return self._confirmed(published, patience)
@@ -219,7 +221,7 @@ class Transaction:
                 return False
         return False
 
-    def _look_again(self, etag: str) -> None:
+    def _check_unchanged(self, etag: str) -> None:
         """Note whether the head is still ours: a foreign writer may have overwritten it meanwhile."""
         self._unchanged = False
         with suppress(ObjectNotFound):

@@ -21,7 +21,7 @@ from kubothek.table.log.model.head import Head
 from kubothek.table.log.model.paths import parse_path, partition_path
 from kubothek.table.log.settings import read_settings
 from kubothek.table.log.transaction import Transaction
-from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files
+from kubothek.table.skipping.collect.collect_files import Described, ReportProgress, describe_files
 from kubothek.table.skipping.collect.collectors import Describing, entry_schema, usable
 from kubothek.table.skipping.entries import EntrySchema, definitions_tag
 from kubothek.table.skipping.indexes import check
@@ -36,7 +36,7 @@ MANY_PARTS: Final = 4
 
 Files = Sequence[tuple[str, Mapping[str, Any]]]
 """Keys of data files, each with the values of its partition columns."""
-Builder = Callable[[Described, Store, Files, Told], tuple[Part, ...]]
+Builder = Callable[[Described, Store, Files, ReportProgress], tuple[Part, ...]]
 """Describes files, in this process or with Spark."""
 
 
@@ -64,7 +64,7 @@ def reskip(
     rebuild: bool = False,
     build: Builder = describe_files,
     by: str = "",
-    told: Told = lambda done, total: None,
+    report: ReportProgress = lambda done, total: None,
 ) -> Reskipped:
     """Give the table exactly the ``wanted`` skipping indices (None: its present ones), and each file its entry.
 
@@ -79,7 +79,7 @@ def reskip(
     snapshot = started.snapshot
     if not snapshot.exists:
         raise DatasetNotFound(f"there is no dataset {log.uuid!r} in {store.url}: nothing to describe")
-    return _Reskipping(store, log, started, snapshot, by).run(wanted, build, told, rebuild=rebuild)
+    return _Reskipping(store, log, started, snapshot, by).run(wanted, build, report, rebuild=rebuild)
 
 
 class _Reskipping:
@@ -93,7 +93,7 @@ class _Reskipping:
         self._schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
         self._by = by
 
-    def run(self, wanted: SkippingState | None, build: Builder, told: Told, *, rebuild: bool) -> Reskipped:
+    def run(self, wanted: SkippingState | None, build: Builder, report: ReportProgress, *, rebuild: bool) -> Reskipped:
         before = self._head.skipping
         definitions = replace(before if wanted is None else wanted, parts=(), without=0)
         require_footer_key(definitions)
@@ -104,7 +104,7 @@ class _Reskipping:
         missing = [key for key in self._head.files().values() if key not in described] if entries.definitions else []
         made: tuple[Part, ...] = ()
         if missing:
-            made = build(self._described(definitions), self._store, self._with_partitions(missing), told)
+            made = build(self._described(definitions), self._store, self._with_partitions(missing), report)
         without = len(missing) - sum(part.rows for part in made)
         changed = definitions != replace(before, parts=(), without=0)
         gone = frozenset(key for part in before.parts if part not in present for key in part.keys)

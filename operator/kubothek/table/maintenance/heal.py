@@ -32,7 +32,7 @@ from kubothek.table.log.model.record import Distance
 from kubothek.table.log.records import chain
 from kubothek.table.log.update_indexes import reindex
 from kubothek.table.log.update_skipping import reskip, resume_xskipper, undescribed
-from kubothek.table.maintenance.lost_files import look_thoroughly
+from kubothek.table.maintenance.lost_files import find_lost_files
 from kubothek.table.maintenance.sizes import whole_records
 from kubothek.words import count
 
@@ -78,7 +78,7 @@ def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
     seen = log.settled()
     assert seen is not None, "it was there"
     repaired += _heal_history(log, seen)
-    damage = look_thoroughly(store, log, log.snapshot())
+    damage = find_lost_files(store, log, log.snapshot())
     if damage is not None:
         return Healed(tuple(repaired), str(damage))
     return Healed((*repaired, *_heal_indices(store, log, seen.head, by), *_heal_skipping(store, log, by)))

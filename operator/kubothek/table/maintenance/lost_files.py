@@ -62,7 +62,7 @@ class Lost:
         )
 
 
-def look_thoroughly(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
+def find_lost_files(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
     """Return which data files of this snapshot, the current one, are gone; None if none is. Updates the note.
 
     Costs one listing of the table; if a file is gone, also a check of the files that older versions need.
@@ -76,18 +76,18 @@ def look_thoroughly(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost |
     return found
 
 
-def glance(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
-    """Check as :func:`look_thoroughly` does, but only a few random files as long as none of them is missing."""
+def sample_lost_files(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
+    """Check as :func:`find_lost_files` does, but only a few random files as long as none of them is missing."""
     noted = _noted(store, log.uuid)
     if noted is not None:
         known = noted.files[:_LEAST_SAMPLE]
         same = noted.version == snapshot.version and len(absent(store, "", known)) == len(known)
-        return noted if same else look_thoroughly(store, log, snapshot)
+        return noted if same else find_lost_files(store, log, snapshot)
     files = list(snapshot.head.files().values())
     size = min(len(files), max(_LEAST_SAMPLE, min(_LARGEST_SAMPLE, len(files) // _SAMPLED)))
     if not absent(store, "", random.sample(files, size)):
         return None
-    return look_thoroughly(store, log, snapshot)
+    return find_lost_files(store, log, snapshot)
 
 
 def _noted(store: Store, uuid: str) -> Lost | None:

@@ -73,8 +73,8 @@ Compactor = Callable[[Compacting, Sequence[Bundle]], Rewritten]
 """Rewrites bundles, in this process or with Spark."""
 
 
-def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, total: None) -> Compactor:
-    """Return a compactor in this process, one thread a core; ``told`` gets the files done, and all files."""
+def rewrite_here(store: Store, report: Callable[[int, int], None] = lambda done, total: None) -> Compactor:
+    """Return a compactor in this process, one thread a core; ``report`` gets the files done, and all files."""
 
     def run(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         cores = os.cpu_count() or 1
@@ -89,7 +89,7 @@ def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, t
                 ):
                     done.append(result)
                     files += sum(len(bundle.files) for bundle in part)
-                    told(files, total)
+                    report(files, total)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise

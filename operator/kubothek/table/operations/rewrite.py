@@ -68,11 +68,11 @@ Rewriter = Callable[[Rewrite, Sequence[PlannedFile]], Rewritten]
 """Rewrites files, in this process or with Spark."""
 
 
-def rewrite_here(store: Store, told: Callable[[int, int, int], None] = lambda done, total, rows: None) -> Rewriter:
-    """Return a rewriter in this process; ``told`` gets files done, files in all, and matching rows so far."""
+def rewrite_here(store: Store, report: Callable[[int, int, int], None] = lambda done, total, rows: None) -> Rewriter:
+    """Return a rewriter in this process; ``report`` gets files done, files in all, and matching rows so far."""
 
     def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
-        return rewrite_files(rewrite, store, files, lambda done, rows: told(done, len(files), rows))
+        return rewrite_files(rewrite, store, files, lambda done, rows: report(done, len(files), rows))
 
     return run
 
@@ -81,7 +81,7 @@ def rewrite_files(
     rewrite: Rewrite,
     store: Store,
     files: Sequence[PlannedFile],
-    told: Callable[[int, int], None] = lambda done, rows: None,
+    report: Callable[[int, int], None] = lambda done, rows: None,
 ) -> Rewritten:
     """Rewrite those files that hold matches, one by one, in bounded memory.
 
@@ -100,7 +100,7 @@ def rewrite_files(
                 if rewrite.values is not None or hits < rows:
                     for batch in _stream(rewrite, store, file):
                         writer.write(batch)
-            told(done + 1, matched)
+            report(done + 1, matched)
         added = tuple(writer.finish())
     result = Rewritten(tuple(removed), added, matched, kept, gatherer.finish())
     require_all_rows(rewrite, result)

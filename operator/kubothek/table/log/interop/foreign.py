@@ -25,7 +25,7 @@ from kubothek.table.log.prepare.indexing import index_delta, index_metadata, ind
 from kubothek.table.log.records import chain, parallel, records_from
 
 FOREIGN: Final = "foreign writer"
-_LOOK_BACK: Final = 100
+_MAX_LISTED: Final = 100
 _ADOPTED: Final = "external"
 
 
@@ -49,7 +49,7 @@ def _newest_known(journal: Journal, foreign: Head) -> Record | None:
     known = rebuild(journal, newest) if newest else None
     if known and not any(known.holds(label, key) for label, key in foreign.files().items()):
         return newest
-    for other in listed[:_LOOK_BACK]:
+    for other in listed[:_MAX_LISTED]:
         record = journal.record(other.key)
         if _shows(foreign, record.delta, certainly=other.key not in marked):
             return record

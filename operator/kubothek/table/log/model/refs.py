@@ -16,7 +16,7 @@ from kubothek.storage import Store
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.record import Record
 
-_LOOK_BACK: Final = 100
+_MAX_COMMITS: Final = 100
 """Number of commits to search; a ref that lags by more is checked block by block."""
 
 
@@ -53,5 +53,5 @@ def advance_ref(store: Store, uuid: str, record: Record, before: Iterable[Record
 
 def was_left(block: str, before: Iterable[Record]) -> bool:
     """Return whether one of the first of these commits left the chain at this block, or wrote it on the way."""
-    moves = (record.ledger for record in islice(before, _LOOK_BACK) if record.ledger is not None)
+    moves = (record.ledger for record in islice(before, _MAX_COMMITS) if record.ledger is not None)
     return any(block == move.head or block in move.blocks for move in moves)

@@ -20,7 +20,7 @@ from kubothek.table.log.multi.publish import Step, Title, publish
 from kubothek.table.log.multi.settle import adopted, settled_cube
 from kubothek.table.log.multi.snapshots import is_at, present
 from kubothek.table.log.multi.spec import memberships
-from kubothek.table.log.settle import CommitBackoff, DatasetHeadTarget, Look, Way, settled
+from kubothek.table.log.settle import CommitBackoff, DatasetHeadTarget, ReadHead, Way, settled
 
 
 def way_of(journal: Journal, open_member: Open) -> Way:
@@ -63,15 +63,15 @@ class CubeHeadTarget:
         return None
 
     def settled(
-        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+        self, patience: CommitBackoff, first_read: ReadHead | None = None, *, adopts: bool = True
     ) -> Observed | None:
         """Return the head with nothing left to settle in the cube and here; see :func:`.settle.settled_cube`.
 
         A foreign head of a member is always adopted: the cube's rules must hold for what its writer did.
         """
         self._patience = patience
-        if first_look is not None:
-            first_look()
+        if first_read is not None:
+            first_read()
         while True:
             self._place = place = self._find()
             if place is None:

@@ -140,7 +140,7 @@ def _require_whole(
     if not members:
         return  # the cube is deleted
 
-    def look(name: str) -> Member:
+    def member_of(name: str) -> Member:
         journal, planned = cube.member(name), ready.get(name)
         if planned is None:
             return Member(name, spec, at_version(journal, members[name]))
@@ -149,4 +149,4 @@ def _require_whole(
         return Member(name, spec, Snapshot(after, schema, record.version, None, record.totals, record.time))
 
     names = list(members)
-    check(spec, dict(zip(names, parallel(look, names), strict=True)))
+    check(spec, dict(zip(names, parallel(member_of, names), strict=True)))

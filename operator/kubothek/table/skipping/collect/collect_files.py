@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from kubothek.errors import ObjectNotFound
 from kubothek.storage import Store
 from kubothek.table.skipping.collect.collectors import Describing, EntryWriter, entry_schema
-from kubothek.table.skipping.collect.footers import Footers, Leaf, told_by_footers
+from kubothek.table.skipping.collect.footers import Footers, Leaf, leaves_of
 from kubothek.table.skipping.columns import path_of
 from kubothek.table.skipping.entries import Describer, EntrySchema
 from kubothek.table.skipping.model import Part
 from kubothek.table.untrusted_parquet import open_parquet_file
 
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Progress callback with the number of files done, and of all files."""
 
 _BATCH_ROWS: Final = 1 << 16
@@ -42,7 +42,7 @@ def describe_files(
     described: Described,
     store: Store,
     files: Sequence[tuple[str, Mapping[str, Any]]],
-    told: Told = lambda done, total: None,
+    report: ReportProgress = lambda done, total: None,
 ) -> tuple[Part, ...]:
     """Store entries of these files, given as keys and the values of their partition columns.
 
@@ -61,7 +61,7 @@ def describe_files(
             for done, ((key, partition), found) in enumerate(zip(some, pool.map(one, some), strict=True), start + 1):
                 if found is not None:
                     writer.add(key, partition, found)
-                told(done, len(files))
+                report(done, len(files))
             if writer.is_full:
                 writer.flush()
     return writer.finish()
@@ -87,11 +87,11 @@ def _describe(
 
 def _of_file(file: pq.ParquetFile, entries: EntrySchema, described: Described) -> Sequence[pa.Array[Any] | None] | None:
     found = file.schema_arrow
-    leaves = told_by_footers(entries.definitions, described.schema)
+    leaves = leaves_of(entries.definitions, described.schema)
     # Other types order their statistics differently; footers do not reveal NaN; and old files lack columns.
     leaves = {name: leaf for name, leaf in leaves.items() if leaf.name in found.names and _is_as_ours(file, leaf)}
-    told = Footers(leaves).read(file.metadata)
-    others = [each for each in entries.definitions if each.column not in told]
+    from_footers = Footers(leaves).read(file.metadata)
+    others = [each for each in entries.definitions if each.column not in from_footers]
     describer = Describer(entries, others, fpp=described.describing.fpp())
     if others:
         tops = {path_of(described.schema, column)[0] for each in others for column in each.columns}
@@ -103,7 +103,7 @@ def _of_file(file: pq.ParquetFile, entries: EntrySchema, described: Described) -
     gathered = describer.finish()
     if gathered is None:
         return None
-    return [told.get(each.column, entry) for each, entry in zip(entries.definitions, gathered, strict=True)]
+    return [from_footers.get(each.column, entry) for each, entry in zip(entries.definitions, gathered, strict=True)]
 
 
 def _is_as_ours(file: pq.ParquetFile, leaf: Leaf) -> bool:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from kubothek.errors import SkippingInvalid
 from kubothek.storage import Store
-from kubothek.table.skipping.collect.footers import Footers, told_by_footers
+from kubothek.table.skipping.collect.footers import Footers, leaves_of
 from kubothek.table.skipping.columns import path_of
 from kubothek.table.skipping.entries import Describer, EntrySchema, definitions_tag, fields
 from kubothek.table.skipping.files.writing import modified, write
@@ -162,11 +162,11 @@ class SkippingCollector:
         self._entries = entry_schema(describing.definitions, schema, partition_keys)
         self._describing = describing
         self._files = 0
-        self._from_footers = told_by_footers(self._entries.definitions, schema)
-        self._texts = told_by_dictionaries(self._entries.definitions, schema)
+        self._from_footers = leaves_of(self._entries.definitions, schema)
+        self._texts = dictionary_definitions(self._entries.definitions, schema)
         self._from_dictionaries = [each for some in self._texts.values() for each in some]
-        told = {*self._from_footers, *(each.column for each in self._from_dictionaries)}
-        self._others = [each for each in self._entries.definitions if each.column not in told]
+        covered = {*self._from_footers, *(each.column for each in self._from_dictionaries)}
+        self._others = [each for each in self._entries.definitions if each.column not in covered]
         self._open: dict[str, _File] = {}
         self._aside = Aside()
         self._written = EntryWriter(store, uuid, table, self._entries, describing)
@@ -190,9 +190,11 @@ class SkippingCollector:
         if not is_small:
             file.large.append(file.groups)
         file.groups += 1
-        self._aside.run(partial(self._look, file, batches, is_small=is_small), sum(batch.nbytes for batch in batches))
+        self._aside.run(
+            partial(self._collect, file, batches, is_small=is_small), sum(batch.nbytes for batch in batches)
+        )
 
-    def _look(self, file: _File, batches: Sequence[pa.RecordBatch], *, is_small: bool) -> None:
+    def _collect(self, file: _File, batches: Sequence[pa.RecordBatch], *, is_small: bool) -> None:
         for batch in batches:
             if self._others:
                 file.rows.update(batch)
@@ -213,11 +215,11 @@ class SkippingCollector:
         if self._texts and file.large:
             for name, values in distinct_texts(content, footer, list(self._texts), file.large):
                 file.texts.update(pa.table({name: values}))
-        rows, texts, told = file.rows.finish(), file.texts.finish(), file.footers.finish(footer)
-        if rows is None or texts is None or told is None:
+        rows, texts, from_footers = file.rows.finish(), file.texts.finish(), file.footers.finish(footer)
+        if rows is None or texts is None or from_footers is None:
             return  # a file that cannot be fully described has no entry (verified with Xskipper 1.7)
         found = zip(self._entries.definitions, rows, texts, strict=True)
-        entry = [told.get(definition.column, row if text is None else text) for definition, row, text in found]
+        entry = [from_footers.get(definition.column, row if text is None else text) for definition, row, text in found]
         self._written.add(key, partition, entry)
 
     def add(self, parts: Sequence[Part]) -> None:
@@ -258,7 +260,9 @@ _LENGTH_BYTES: Final = 4
 """Bytes of each value in a dictionary page in addition to its text."""
 
 
-def told_by_dictionaries(definitions: Sequence[IndexDefinition], schema: pa.Schema) -> dict[str, list[IndexDefinition]]:
+def dictionary_definitions(
+    definitions: Sequence[IndexDefinition], schema: pa.Schema
+) -> dict[str, list[IndexDefinition]]:
     """Return by column the indices that dictionaries of files of this stored schema can describe."""
     found: dict[str, list[IndexDefinition]] = {}
     for definition in definitions:

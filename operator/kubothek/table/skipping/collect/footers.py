@@ -44,7 +44,7 @@ class Leaf:
     type: Any
 
 
-def told_by_footers(definitions: Sequence[IndexDefinition], schema: pa.Schema) -> dict[str, Leaf]:
+def leaves_of(definitions: Sequence[IndexDefinition], schema: pa.Schema) -> dict[str, Leaf]:
     """Return the columns that footers of files of this stored schema describe, by the name of the entry column."""
     found = {}
     for definition in definitions:

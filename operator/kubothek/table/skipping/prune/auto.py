@@ -101,16 +101,16 @@ def _kinds(column: ColumnProfile, how: Collection[str]) -> Iterable[str]:
     types = pa.types
     is_text = types.is_string(column.type) or types.is_large_string(column.type)
     alone, clustered = column.files < 2, column.range_share <= _HALF
-    told_apart = column.value_share <= _HALF
+    is_selective = column.value_share <= _HALF
     wanted = RANGE in how or (not is_text if alone else clustered)
     if wanted and _is_ordered(column.type, is_text=is_text) and (not is_text or column.width <= _SHORT_BYTES):
         yield "MinMax"
     few = column.values <= (RATHER_FEW_VALUES if EQUAL in how else FEW_VALUES)
-    if few and not alone and (told_apart or EQUAL in how) and column.width <= _SHORT_BYTES:
+    if few and not alone and (is_selective or EQUAL in how) and column.width <= _SHORT_BYTES:
         yield "ValueList"
     hashed = is_text or types.is_integer(column.type)
     sharp = clustered and column.range_share <= _SHARP and not alone
-    if EQUAL in how and not few and hashed and not sharp and (told_apart or alone):
+    if EQUAL in how and not few and hashed and not sharp and (is_selective or alone):
         yield "BloomFilter"
     if is_text and PREFIX in how and (alone or not clustered):
         yield "Prefix"
