@@ -81,20 +81,20 @@ class OneStore:
 
 
 @dataclass(frozen=True)
-class Places:
+class RemoteLookup:
     """Datasets that the caller finds and authorises by name."""
 
     def opened(self, ask: Ask) -> Opened:
         """Return the arguments, which ask the caller's :class:`Finder`."""
-        places: dict[str, Store] = {}
+        stores: dict[str, Store] = {}
 
         def find(name: str, version: Version | None) -> Snapshot:
             dataset, slash, table = name.partition("/")
-            places[name], uuid = ask({"dataset": dataset})
-            return Lake(places[name]).look()(f"{uuid}{slash}{table}", version)
+            stores[name], uuid = ask({"dataset": dataset})
+            return Lake(stores[name]).look()(f"{uuid}{slash}{table}", version)
 
         return Opened(
-            places.__getitem__,
+            stores.__getitem__,
             find,
             partial(ask, {_NAMES: None}),
             plain=False,
@@ -109,7 +109,7 @@ def expect(store: Store) -> None:
 
 
 class Finder(Protocol):
-    """The caller's side of :class:`Places`. Each method may raise a LakeError."""
+    """The caller's side of :class:`RemoteLookup`. Each method may raise a LakeError."""
 
     def begin(self, tables: int, /) -> None:
         """Handle the number of datasets that the statement names."""
@@ -219,7 +219,7 @@ def _rows(ask: Ask, source: Source, statement: str, memory: str) -> Iterator[byt
 
 
 def _shaped(ask: Ask, statement: str, memory: str, shape: Shape, lines: bool) -> Iterator[bytes]:
-    query = _prepared(Places().opened(ask), statement, memory)
+    query = _prepared(RemoteLookup().opened(ask), statement, memory)
     yield _head(query)
     yield from shape(query.lines() if lines else query.rows())
 

@@ -11,15 +11,15 @@ from kubothek.api.jobs import AnyJob, DatasetRef, IndexJob, InspectJob, StoreRef
 from kubothek.api.meta import Resource
 from kubothek.cluster import names
 from kubothek.cluster.api import Api
-from kubothek.cluster.cache.job_slots import Places
+from kubothek.cluster.cache.job_slots import JobSlots
 from kubothek.cluster.queue import Key
-from kubothek.controller.context import AwaitPlace, Context, LaunchJob, Limits, Outcome, Place
+from kubothek.controller.context import AwaitSlot, Context, JobSlot, LaunchJob, Limits, Outcome
 from kubothek.controller.references import launch_job
 from kubothek.controller.scheduling.launching import held_back
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.harness import Kubelet, bench, manifest, ready_status, resource_path
 
-PLACE = Place("ns", "lake", maintenance=True)
+SLOT = JobSlot("ns", "lake", maintenance=True)
 DATASET = DatasetRef.model_validate({"uuid": "d", "claim": {"owner": "o", "incarnation": "i"}})
 
 
@@ -42,181 +42,181 @@ def launch(name: str, verb: type[IndexJob | InspectJob] = IndexJob) -> LaunchJob
     return launch_job(job(name, verb), owner, None)
 
 
-def user(namespace: str, store: str = "lake") -> Place:
-    return Place(namespace, store, maintenance=False)
+def user(namespace: str, store: str = "lake") -> JobSlot:
+    return JobSlot(namespace, store, maintenance=False)
 
 
-def run(places: Places, namespace: str, name: str, store: str = "lake") -> None:
+def run(slots: JobSlots, namespace: str, name: str, store: str = "lake") -> None:
     labels = {names.VERB: "commit", names.STORE: store}
     meta = {"namespace": namespace, "name": name, "labels": labels}
-    places.follow({"metadata": meta, "status": {"phase": "Running"}})
+    slots.follow({"metadata": meta, "status": {"phase": "Running"}})
 
 
-def wait(places: Places, waiting: Key, place: Place) -> None:
-    with places.decided(waiting, (AwaitPlace(place),)):
+def wait(slots: JobSlots, waiting: Key, slot: JobSlot) -> None:
+    with slots.decided(waiting, (AwaitSlot(slot),)):
         pass
 
 
 @pytest.fixture
-def places() -> Places:
-    return Places(Limits())
+def slots() -> JobSlots:
+    return JobSlots(Limits())
 
 
-def test_a_pod_holds_its_place_until_it_has_ended_or_is_gone(places: Places) -> None:
+def test_a_pod_holds_its_place_until_it_has_ended_or_is_gone(slots: JobSlots) -> None:
     for phase in ("Pending", "Running", "Unknown"):
-        places.follow(pod("a-1", phase))
-        assert places.load.taken == {PLACE: 1}
-    places.follow(pod("b-1", "Running"))
-    assert places.load.taken == {PLACE: 2}
-    places.follow(pod("a-1", "Succeeded"))
-    assert places.load.taken == {PLACE: 1}
-    places.release("ns", "b-1")
-    places.release("ns", "b-1")
-    assert places.load.taken == {}
+        slots.follow(pod("a-1", phase))
+        assert slots.load.held == {SLOT: 1}
+    slots.follow(pod("b-1", "Running"))
+    assert slots.load.held == {SLOT: 2}
+    slots.follow(pod("a-1", "Succeeded"))
+    assert slots.load.held == {SLOT: 1}
+    slots.release("ns", "b-1")
+    slots.release("ns", "b-1")
+    assert slots.load.held == {}
 
 
-def test_inspections_and_pods_of_others_hold_none(places: Places) -> None:
-    places.follow(pod("lake-inspect-1", verb="inspect"))
-    places.follow({"metadata": {"namespace": "ns", "name": "stranger"}})
-    assert places.load.taken == {}
+def test_inspections_and_pods_of_others_hold_none(slots: JobSlots) -> None:
+    slots.follow(pod("lake-inspect-1", verb="inspect"))
+    slots.follow({"metadata": {"namespace": "ns", "name": "stranger"}})
+    assert slots.load.held == {}
 
 
-def test_a_place_is_held_from_the_decision_on(places: Places) -> None:
-    with places.decided(key("d"), (launch("a-1"), launch("lake-inspect-1", InspectJob))):
-        assert places.load.taken == {PLACE: 1}
-        places.follow(pod("a-1"))
-        assert places.load.taken == {PLACE: 1}, "the pod and the decision are one"
-    assert places.load.taken == {PLACE: 1}
+def test_a_place_is_held_from_the_decision_on(slots: JobSlots) -> None:
+    with slots.decided(key("d"), (launch("a-1"), launch("lake-inspect-1", InspectJob))):
+        assert slots.load.held == {SLOT: 1}
+        slots.follow(pod("a-1"))
+        assert slots.load.held == {SLOT: 1}, "the pod and the decision are one"
+    assert slots.load.held == {SLOT: 1}
 
 
-def test_a_launch_that_came_to_no_pod_gives_its_place_back(places: Places) -> None:
-    with places.decided(key("waiting"), (AwaitPlace(PLACE),)):
+def test_a_launch_that_came_to_no_pod_gives_its_place_back(slots: JobSlots) -> None:
+    with slots.decided(key("waiting"), (AwaitSlot(SLOT),)):
         pass
-    with pytest.raises(OSError), places.decided(key("d"), (launch("a-1"),)):
+    with pytest.raises(OSError), slots.decided(key("d"), (launch("a-1"),)):
         raise OSError
-    assert places.load.taken == {}
-    assert list(places.woken()) == [key("waiting")], "it may go on"
+    assert slots.load.held == {}
+    assert list(slots.woken()) == [key("waiting")], "it may go on"
 
 
-def test_a_pod_that_ended_while_it_was_made_holds_nothing(places: Places) -> None:
-    with places.decided(key("d"), (launch("a-1"),)):
-        places.follow(pod("a-1"))
-        places.follow(pod("a-1", "Failed"))
-    assert places.load.taken == {}
+def test_a_pod_that_ended_while_it_was_made_holds_nothing(slots: JobSlots) -> None:
+    with slots.decided(key("d"), (launch("a-1"),)):
+        slots.follow(pod("a-1"))
+        slots.follow(pod("a-1", "Failed"))
+    assert slots.load.held == {}
 
 
-def test_launching_once_more_what_runs_takes_no_second_place(places: Places) -> None:
-    places.follow(pod("a-1", "Running"))
-    with places.decided(key("d"), (launch("a-1"),)):
-        assert places.load.taken == {PLACE: 1}
-    assert places.load.taken == {PLACE: 1}
+def test_launching_once_more_what_runs_takes_no_second_place(slots: JobSlots) -> None:
+    slots.follow(pod("a-1", "Running"))
+    with slots.decided(key("d"), (launch("a-1"),)):
+        assert slots.load.held == {SLOT: 1}
+    assert slots.load.held == {SLOT: 1}
 
 
-def test_who_waits_is_counted_until_it_starts_or_goes(places: Places) -> None:
+def test_who_waits_is_counted_until_it_starts_or_goes(slots: JobSlots) -> None:
     for name in ("c", "d"):
-        with places.decided(key(name), (AwaitPlace(PLACE),)):
-            assert places.load.wanted[PLACE]
-    assert places.load.wanted == {PLACE: 2}
-    with places.decided(key("c"), (launch("c-1"),)):
-        assert places.load.wanted == {PLACE: 1}
-    places.withdraw(key("d"))
-    assert places.load.wanted == {}
+        with slots.decided(key(name), (AwaitSlot(SLOT),)):
+            assert slots.load.wanted[SLOT]
+    assert slots.load.wanted == {SLOT: 2}
+    with slots.decided(key("c"), (launch("c-1"),)):
+        assert slots.load.wanted == {SLOT: 1}
+    slots.withdraw(key("d"))
+    assert slots.load.wanted == {}
 
 
 def test_free_places_are_offered_in_turn_by_namespace_to_as_many_as_may_have_them() -> None:
-    places = Places(Limits(jobs=4))
+    slots = JobSlots(Limits(jobs=4))
     for number in range(4):
-        run(places, "ns", f"a-{number}")
+        run(slots, "ns", f"a-{number}")
     near, far = [key(f"d{number}") for number in range(20)], key("far", "away")
     for one in near:
-        wait(places, one, user("ns"))
-    wait(places, far, user("away"))
-    assert list(places.woken()) == [], "nothing is free"
-    places.release("ns", "a-0")
-    assert list(places.woken()) == [far], "one place, and who holds least comes first"
-    places.release("ns", "a-1")
-    assert list(places.woken()) == [], "until it has decided"
-    run(places, "away", "far-1")
-    with places.decided(far, ()):
+        wait(slots, one, user("ns"))
+    wait(slots, far, user("away"))
+    assert list(slots.woken()) == [], "nothing is free"
+    slots.release("ns", "a-0")
+    assert list(slots.woken()) == [far], "one place, and who holds least comes first"
+    slots.release("ns", "a-1")
+    assert list(slots.woken()) == [], "until it has decided"
+    run(slots, "away", "far-1")
+    with slots.decided(far, ()):
         pass
-    assert list(places.woken()) == [near[0]]
-    places.answered(near[0])  # its round was over before it decided
-    assert list(places.woken()) == [near[1]], "the next one, however many there are"
-    with places.decided(near[1], (launch("d1-1"),)):
-        places.follow(pod("d1-1", verb="commit"))
-    assert list(places.woken()) == [], "all is taken"
+    assert list(slots.woken()) == [near[0]]
+    slots.answered(near[0])  # its round was over before it decided
+    assert list(slots.woken()) == [near[1]], "the next one, however many there are"
+    with slots.decided(near[1], (launch("d1-1"),)):
+        slots.follow(pod("d1-1", verb="commit"))
+    assert list(slots.woken()) == [], "all is taken"
 
 
 def test_of_many_namespaces_that_hold_as_little_each_has_its_turn_before_one_has_its_second() -> None:
-    places, got = Places(Limits(jobs=1)), []
-    run(places, "ns", "last")
+    slots, got = JobSlots(Limits(jobs=1)), []
+    run(slots, "ns", "last")
     for number in range(3):
         for namespace in "abc":
-            wait(places, key(f"{namespace}{number}", namespace), user(namespace))
-    wait(places, key("lone", "z"), user("z"))
+            wait(slots, key(f"{namespace}{number}", namespace), user(namespace))
+    wait(slots, key("lone", "z"), user("z"))
     running = "ns", "last"
     for _ in range(10):
-        places.release(*running)
-        (following,) = places.woken()
+        slots.release(*running)
+        (following,) = slots.woken()
         got.append(following.name)
         running = following.namespace, f"{following.name}-1"
-        run(places, *running)
-        with places.decided(following, ()):
+        run(slots, *running)
+        with slots.decided(following, ()):
             pass
     assert got == ["a0", "b0", "c0", "lone", "a1", "b1", "c1", "a2", "b2", "c2"]
 
 
 def test_a_launch_takes_nothing_from_those_whom_another_limit_holds_back() -> None:
-    places = Places(Limits(jobs_per_namespace=1))
+    slots = JobSlots(Limits(jobs_per_namespace=1))
     for namespace in "az":
-        run(places, namespace, f"{namespace}-1")
-        wait(places, key("k", namespace), user(namespace))
-    places.release("z", "z-1")
-    assert list(places.woken()) == [key("k", "z")]
-    places.release("a", "a-1")  # while that one thinks about it
+        run(slots, namespace, f"{namespace}-1")
+        wait(slots, key("k", namespace), user(namespace))
+    slots.release("z", "z-1")
+    assert list(slots.woken()) == [key("k", "z")]
+    slots.release("a", "a-1")  # while that one thinks about it
     for namespace in "bz":
-        run(places, namespace, f"{namespace}-2")
-    places.answered(key("k", "z"))
-    assert list(places.woken()) == [key("k", "a")]
+        run(slots, namespace, f"{namespace}-2")
+    slots.answered(key("k", "z"))
+    assert list(slots.woken()) == [key("k", "a")]
 
 
 def test_who_waits_for_a_store_that_is_free_is_found_behind_many_that_wait_for_another() -> None:
-    places = Places(Limits(jobs_per_store=1))
+    slots = JobSlots(Limits(jobs_per_store=1))
     for store in ("busy", "lake"):
-        run(places, "ns", f"{store}-1", store)
+        run(slots, "ns", f"{store}-1", store)
     for number in range(20):
-        wait(places, key(f"d{number}"), user("ns", "busy"))
-    wait(places, key("last"), user("ns"))
-    places.release("ns", "lake-1")
-    assert list(places.woken()) == [key("last")]
+        wait(slots, key(f"d{number}"), user("ns", "busy"))
+    wait(slots, key("last"), user("ns"))
+    slots.release("ns", "lake-1")
+    assert list(slots.woken()) == [key("last")]
 
 
 def test_launches_that_give_another_namespace_its_turn_wake_it() -> None:
-    places, far = Places(Limits(jobs=7)), [key(f"far{number}", "away") for number in range(5)]
+    slots, far = JobSlots(Limits(jobs=7)), [key(f"far{number}", "away") for number in range(5)]
     for number in range(3):
-        run(places, "ns", f"a-{number}")
-    wait(places, key("near"), user("ns"))
+        run(slots, "ns", f"a-{number}")
+    wait(slots, key("near"), user("ns"))
     for one in far:
-        wait(places, one, user("away"))
-    assert list(places.woken()) == far[:4], "those who have less than their share want all that is free"
+        wait(slots, one, user("away"))
+    assert list(slots.woken()) == far[:4], "those who have less than their share want all that is free"
     for one in far[:3]:
-        run(places, "away", f"{one.name}-1")
-        with places.decided(one, ()):
+        run(slots, "away", f"{one.name}-1")
+        with slots.decided(one, ()):
             pass
-    places.answered(far[3])
-    assert list(places.woken()) == [key("near")], "now both have their share, and one place is left"
+    slots.answered(far[3])
+    assert list(slots.woken()) == [key("near")], "now both have their share, and one place is left"
 
 
 def test_nothing_is_kept_free_for_one_whose_round_failed() -> None:
-    places = Places(Limits(jobs=2))
+    slots = JobSlots(Limits(jobs=2))
     for number in range(2):
-        run(places, "ns", f"a-{number}")
-    wait(places, key("near"), user("ns"))
-    wait(places, key("far", "away"), user("away"))
-    places.release("ns", "a-0")
-    assert list(places.woken()) == [key("far", "away")]
-    places.withdraw(key("far", "away"))
-    assert list(places.woken()) == [key("near")]
+        run(slots, "ns", f"a-{number}")
+    wait(slots, key("near"), user("ns"))
+    wait(slots, key("far", "away"), user("away"))
+    slots.release("ns", "a-0")
+    assert list(slots.woken()) == [key("far", "away")]
+    slots.withdraw(key("far", "away"))
+    assert list(slots.woken()) == [key("near")]
 
 
 # --- in the control loop ---------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def indexing(started: list[int]) -> Callable[[Resource, Context], Outcome]:
         held = held_back(action, context)
         if held is not None:
             return Outcome(status, (held[1],))
-        started.append(sum(context.load.taken.values()))
+        started.append(sum(context.load.held.values()))
         return Outcome(status, (action,))
 
     return reconcile

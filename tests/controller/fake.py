@@ -22,18 +22,18 @@ from kubothek.api.meta import FINALIZER, Resource
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.sizes import Sizes
 from kubothek.controller.context import (
-    AwaitPlace,
+    AwaitSlot,
     CancelJob,
     DeleteRun,
     Event,
     FailureClass,
     JobPhase,
+    JobSlot,
     JobView,
     LaunchJob,
     Load,
     MakeIdentity,
     Outcome,
-    Place,
     PutDataset,
     SetFinalizer,
     Settings,
@@ -80,7 +80,7 @@ class Fake:
         self.unreadable: dict[str, tuple[str, ...]] = {}
         """Names of invalid resources, by kind."""
         self.launches: list[LaunchJob] = []
-        self.awaited: list[Place] = []
+        self.awaited: list[JobSlot] = []
         self.drivers: dict[str, WarmDriver] | None = None
         """Those that wait for jobs; None where there are none."""
         self.asked: dict[str, list[datetime]] = {}
@@ -250,8 +250,8 @@ class Fake:
             case CancelJob(_, job_):
                 self.cancelled.append(job_)
                 self.jobs.pop(job_, None)
-            case AwaitPlace(place):
-                self.awaited.append(place)
+            case AwaitSlot(slot):
+                self.awaited.append(slot)
             case PutDataset(put):
                 self._put(put)
             case MakeIdentity(secret):

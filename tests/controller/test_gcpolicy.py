@@ -14,7 +14,7 @@ from kubothek.api.conditions import conditions_of, ready
 from kubothek.api.dataset import Dataset, DatasetStatus, TagStatus
 from kubothek.api.gcpolicy import DatasetSelector, GCPolicy, Round
 from kubothek.api.jobs import CollectJob, CollectOutcome, KindCount, StoreState
-from kubothek.controller.context import Event, FailureClass, JobPhase, Limits, Load, Place
+from kubothek.controller.context import Event, FailureClass, JobPhase, JobSlot, Limits, Load
 from kubothek.controller.kinds import gcpolicy
 from kubothek.controller.kinds.targets import JOB_LIMIT, matcher
 from tests.controller.fake import START, STORE_SPEC, Fake, with_store
@@ -668,7 +668,7 @@ def test_a_missing_engine_is_told() -> None:
 def test_a_policy_that_waits_for_a_place_is_ready() -> None:
     context = context_with("flights")
     context.settings = replace(context.settings, limits=Limits(jobs=1))
-    context.load = Load(taken={Place("team", "lake", maintenance=False): 1})
+    context.load = Load(held={JobSlot("team", "lake", maintenance=False): 1})
     slot_comes(context)
     assert launched(context) == []
     assert context.condition("GCPolicy", "nightly") == ("True", "Collecting")

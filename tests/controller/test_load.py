@@ -11,42 +11,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubothek.api.jobs import HealthState
-from kubothek.controller.context import AwaitPlace, JobPhase, Limits, Load, Place
-from kubothek.controller.scheduling.concurrency import admit, place_of
+from kubothek.controller.context import AwaitSlot, JobPhase, JobSlot, Limits, Load
+from kubothek.controller.scheduling.concurrency import admit, job_slot_of
 from tests.controller.fake import COMMIT_SPEC, Fake, committed, seen, with_dataset, with_running_commit
 
-A, B, C = (Place(name, "lake", maintenance=False) for name in "abc")
-TIDY_A, TIDY_B = (Place(name, "lake", maintenance=True) for name in "ab")
+A, B, C = (JobSlot(name, "lake", maintenance=False) for name in "abc")
+TIDY_A, TIDY_B = (JobSlot(name, "lake", maintenance=True) for name in "ab")
 KEY = ("Commit", "january")
 
 
-def may_start(place: Place, limits: Limits, taken: tuple[Place, ...] = (), wanted: tuple[Place, ...] = ()) -> bool:
-    return admit(place, limits, Load(Counter(taken), Counter(wanted))) is None
+def may_start(slot: JobSlot, limits: Limits, held: tuple[JobSlot, ...] = (), wanted: tuple[JobSlot, ...] = ()) -> bool:
+    return admit(slot, limits, Load(Counter(held), Counter(wanted))) is None
 
 
 # --- each limit ------------------------------------------------------------------------------------------------------
 
 
 def test_without_limits_everything_starts() -> None:
-    assert may_start(A, Limits(), taken=(A,) * 1000)
-    assert may_start(TIDY_A, Limits(), taken=(A,) * 1000, wanted=(A,) * 1000)
+    assert may_start(A, Limits(), held=(A,) * 1000)
+    assert may_start(TIDY_A, Limits(), held=(A,) * 1000, wanted=(A,) * 1000)
 
 
 @pytest.mark.parametrize(
     ("limits", "inside", "outside"),
     [
         (Limits(jobs=2), B, None),
-        (Limits(jobs_per_namespace=2), Place("a", "other", maintenance=False), B),
-        (Limits(jobs_per_store=2), A, Place("a", "other", maintenance=False)),
+        (Limits(jobs_per_namespace=2), JobSlot("a", "other", maintenance=False), B),
+        (Limits(jobs_per_store=2), A, JobSlot("a", "other", maintenance=False)),
         (Limits(jobs_per_store=2), A, B),
     ],
 )
 def test_a_limit_holds_back_what_it_is_about_and_nothing_else(
-    limits: Limits, inside: Place, outside: Place | None
+    limits: Limits, inside: JobSlot, outside: JobSlot | None
 ) -> None:
-    assert may_start(inside, limits, taken=(A,))
-    assert not may_start(inside, limits, taken=(A, A))
-    assert outside is None or may_start(outside, limits, taken=(A, A))
+    assert may_start(inside, limits, held=(A,))
+    assert not may_start(inside, limits, held=(A, A))
+    assert outside is None or may_start(outside, limits, held=(A, A))
 
 
 def test_the_message_says_which_limit_it_is() -> None:
@@ -65,7 +65,7 @@ def test_the_message_says_which_limit_it_is() -> None:
 
 @pytest.mark.parametrize("verb", ["inspect", "delete", "restore", "tag"])
 def test_jobs_that_touch_a_few_objects_take_no_place(verb: str) -> None:
-    assert place_of(verb, "a", "lake") is None
+    assert job_slot_of(verb, "a", "lake") is None
 
 
 # --- maintenance -----------------------------------------------------------------------------------------------------
@@ -73,9 +73,9 @@ def test_jobs_that_touch_a_few_objects_take_no_place(verb: str) -> None:
 
 @pytest.mark.parametrize("limits", [Limits(jobs=3), Limits(jobs_per_namespace=3), Limits(jobs_per_store=3)])
 def test_maintenance_leaves_one_place(limits: Limits) -> None:
-    assert may_start(TIDY_A, limits, taken=(TIDY_A,))
-    assert not may_start(TIDY_A, limits, taken=(TIDY_A, TIDY_A))
-    assert may_start(A, limits, taken=(TIDY_A, TIDY_A))
+    assert may_start(TIDY_A, limits, held=(TIDY_A,))
+    assert not may_start(TIDY_A, limits, held=(TIDY_A, TIDY_A))
+    assert may_start(A, limits, held=(TIDY_A, TIDY_A))
 
 
 def test_maintenance_takes_the_only_place_when_nobody_else_wants_it() -> None:
@@ -85,115 +85,115 @@ def test_maintenance_takes_the_only_place_when_nobody_else_wants_it() -> None:
 
 
 def test_maintenance_takes_no_place_that_user_work_waits_for_and_may_have() -> None:
-    assert not may_start(TIDY_A, Limits(jobs=4), taken=(A, A), wanted=(B, B))
-    assert may_start(TIDY_A, Limits(jobs=4), taken=(A, A), wanted=(B,)), "there is room for both"
+    assert not may_start(TIDY_A, Limits(jobs=4), held=(A, A), wanted=(B, B))
+    assert may_start(TIDY_A, Limits(jobs=4), held=(A, A), wanted=(B,)), "there is room for both"
     held_back = Limits(jobs=4, jobs_per_namespace=1)
-    assert may_start(TIDY_B, held_back, taken=(A,), wanted=(A, A, A)), "no place is any use to those that wait"
+    assert may_start(TIDY_B, held_back, held=(A,), wanted=(A, A, A)), "no place is any use to those that wait"
 
 
 # --- fairness --------------------------------------------------------------------------------------------------------
 
 
 def test_a_namespace_alone_may_have_everything() -> None:
-    assert may_start(A, Limits(jobs=4), taken=(A, A, A), wanted=(A, A))
+    assert may_start(A, Limits(jobs=4), held=(A, A, A), wanted=(A, A))
 
 
 def test_places_that_become_free_go_to_those_that_have_fewer() -> None:
     limits = Limits(jobs=4)
-    assert not may_start(A, limits, taken=(A, A, A), wanted=(A, B))
-    assert may_start(B, limits, taken=(A, A, A), wanted=(A, B))
-    assert not may_start(A, limits, taken=(A, A, B), wanted=(A, B))
-    assert may_start(A, limits, taken=(A, B, B), wanted=(A, B))
+    assert not may_start(A, limits, held=(A, A, A), wanted=(A, B))
+    assert may_start(B, limits, held=(A, A, A), wanted=(A, B))
+    assert not may_start(A, limits, held=(A, A, B), wanted=(A, B))
+    assert may_start(A, limits, held=(A, B, B), wanted=(A, B))
 
 
 def test_each_of_many_namespaces_gets_at_least_one_place() -> None:
     limits = Limits(jobs=2)
-    assert may_start(C, limits, taken=(A,), wanted=(A, B, C))
-    assert not may_start(A, limits, taken=(A,), wanted=(A, B, C))
+    assert may_start(C, limits, held=(A,), wanted=(A, B, C))
+    assert not may_start(A, limits, held=(A,), wanted=(A, B, C))
 
 
 def test_what_is_left_over_goes_to_whoever_wants_it() -> None:
-    assert may_start(A, Limits(jobs=5), taken=(A, A, B, B), wanted=(A, B)), "five by two is two and one over"
+    assert may_start(A, Limits(jobs=5), held=(A, A, B, B), wanted=(A, B)), "five by two is two and one over"
 
 
 def test_nobody_is_fair_to_one_who_cannot_start() -> None:
     limits = Limits(jobs=4, jobs_per_store=1)
-    elsewhere = Place("a", "other", maintenance=False)
-    assert may_start(elsewhere, limits, taken=(A, Place("a", "third", maintenance=False), B), wanted=(B, elsewhere))
+    elsewhere = JobSlot("a", "other", maintenance=False)
+    assert may_start(elsewhere, limits, held=(A, JobSlot("a", "third", maintenance=False), B), wanted=(B, elsewhere))
 
 
 def test_user_work_does_not_wait_for_the_maintenance_of_others() -> None:
-    assert may_start(A, Limits(jobs=4), taken=(A, A, A), wanted=(TIDY_B,))
+    assert may_start(A, Limits(jobs=4), held=(A, A, A), wanted=(TIDY_B,))
 
 
 # --- any history -----------------------------------------------------------------------------------------------------
 
-places = st.builds(Place, st.sampled_from("abc"), st.sampled_from(["lake", "pond"]), st.booleans())
+places = st.builds(JobSlot, st.sampled_from("abc"), st.sampled_from(["lake", "pond"]), st.booleans())
 few = st.integers(0, 4)
 
 
-def scopes(place: Place, limits: Limits) -> list[tuple[int, tuple[str, ...]]]:
+def scopes(slot: JobSlot, limits: Limits) -> list[tuple[int, tuple[str, ...]]]:
     named = (
         (limits.jobs, ()),
-        (limits.jobs_per_namespace, (place.namespace,)),
-        (limits.jobs_per_store, (place.namespace, place.store)),
+        (limits.jobs_per_namespace, (slot.namespace,)),
+        (limits.jobs_per_store, (slot.namespace, slot.store)),
     )
     return [(limit, scope) for limit, scope in named if limit]
 
 
-def within(scope: tuple[str, ...], taken: list[Place]) -> list[Place]:
-    return [place for place in taken if (place.namespace, place.store)[: len(scope)] == scope]
+def within(scope: tuple[str, ...], held: list[JobSlot]) -> list[JobSlot]:
+    return [slot for slot in held if (slot.namespace, slot.store)[: len(scope)] == scope]
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.builds(Limits, few, few, few), st.lists(places | st.integers(0, 20), max_size=30), st.randoms())
 def test_limits_hold_and_a_free_place_is_taken_whatever_comes_in_which_order(
-    limits: Limits, history: list[Place | int], chance: Random
+    limits: Limits, history: list[JobSlot | int], chance: Random
 ) -> None:
     """A place is wanted, or a job (by its number) ends; then all that wait ask again, in any order, to a fixpoint."""
-    taken: list[Place] = []
-    wanted: list[Place] = []
+    held: list[JobSlot] = []
+    wanted: list[JobSlot] = []
     for event in history:
-        if isinstance(event, Place):
+        if isinstance(event, JobSlot):
             wanted.append(event)
-        elif taken:
-            taken.pop(event % len(taken))
+        elif held:
+            held.pop(event % len(held))
         moved = True
         while moved:
             moved = False
             chance.shuffle(wanted)
-            for place in list(wanted):
-                if may_start(place, limits, tuple(taken), tuple(wanted)):
-                    wanted.remove(place)
-                    taken.append(place)
+            for slot in list(wanted):
+                if may_start(slot, limits, tuple(held), tuple(wanted)):
+                    wanted.remove(slot)
+                    held.append(slot)
                     moved = True
-        for place in taken:
-            for limit, scope in scopes(place, limits):
-                here = within(scope, taken)
+        for slot in held:
+            for limit, scope in scopes(slot, limits):
+                here = within(scope, held)
                 assert len(here) <= limit
                 assert sum(other.maintenance for other in here) <= max(1, limit - 1)
-        for place in wanted:
-            free = all(len(within(scope, taken)) < limit for limit, scope in scopes(place, limits))
-            assert place.maintenance or not free, "user work waits beside a free place"
-        if not any(not place.maintenance for place in wanted):
-            for place in wanted:
+        for slot in wanted:
+            free = all(len(within(scope, held)) < limit for limit, scope in scopes(slot, limits))
+            assert slot.maintenance or not free, "user work waits beside a free place"
+        if not any(not slot.maintenance for slot in wanted):
+            for slot in wanted:
                 full = (
-                    len(here := within(scope, taken)) >= limit
+                    len(here := within(scope, held)) >= limit
                     or sum(other.maintenance for other in here) >= max(1, limit - 1)
-                    for limit, scope in scopes(place, limits)
+                    for limit, scope in scopes(slot, limits)
                 )
                 assert any(full), "maintenance waits though nobody else wants the place"
 
 
 def test_two_namespaces_with_long_queues_end_up_with_half_each() -> None:
-    limits, taken, wanted = Limits(jobs=4), [A, A, A, A], [A] * 50 + [B] * 50
+    limits, held, wanted = Limits(jobs=4), [A, A, A, A], [A] * 50 + [B] * 50
     for _ in range(10):
-        taken.pop(0)
-        for place in (A, B):  # the one that has more asks first
-            if may_start(place, limits, tuple(taken), tuple(wanted)):
-                wanted.remove(place)
-                taken.append(place)
-    assert Counter(taken) == {A: 2, B: 2}
+        held.pop(0)
+        for slot in (A, B):  # the one that has more asks first
+            if may_start(slot, limits, tuple(held), tuple(wanted)):
+                wanted.remove(slot)
+                held.append(slot)
+    assert Counter(held) == {A: 2, B: 2}
 
 
 # --- what becomes of it in reconcilers -------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def context() -> Fake:
     return Fake(limits=Limits(jobs=2))
 
 
-OTHERS = Place("other", "lake", maintenance=False)
+OTHERS = JobSlot("other", "lake", maintenance=False)
 FULL = Load({OTHERS: 2})
 
 
@@ -215,7 +215,7 @@ def test_a_commit_waits_for_a_place_and_starts_when_there_is_one(context: Fake) 
     outcome = context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "ConcurrencyLimit")
     assert context.kstatus(*KEY) == "InProgress"
-    assert outcome.actions == (AwaitPlace(Place("team", "lake", maintenance=False)),)
+    assert outcome.actions == (AwaitSlot(JobSlot("team", "lake", maintenance=False)),)
     assert outcome.requeue_after is not None
     assert context.commit().status.start_time is None
     context.load = Load({OTHERS: 1})
@@ -265,7 +265,7 @@ def test_maintenance_waits_and_gives_way_to_a_commit_that_comes_meanwhile(contex
     context.load = FULL
     health = HealthState(version=3, worst_partition_small_files=9)
     with_dataset(context, seen(3, health=health), maintenance={"compaction": {}})
-    assert context.awaited[-1] == Place("team", "lake", maintenance=True)
+    assert context.awaited[-1] == JobSlot("team", "lake", maintenance=True)
     assert context.condition("Dataset", "flights") == ("True", "Succeeded")
     with_waiting = COMMIT_SPEC | {"id": "x"}
     context.create(*KEY, with_waiting)

@@ -24,7 +24,7 @@ from kubothek.api.jobs import (
     StoreState,
     TagJob,
 )
-from kubothek.controller.context import FailureClass, JobPhase, Limits, Load, Place
+from kubothek.controller.context import FailureClass, JobPhase, JobSlot, Limits, Load
 from kubothek.controller.reconcilers import RECONCILERS
 from tests.controller.fake import COMMIT_SPEC, Fake, committed, seen, with_dataset, with_running_commit
 
@@ -67,7 +67,7 @@ class Upkeep(RuleBasedStateMachine):
 
     @rule(taken=st.sampled_from([0, 0, 1, 2]))
     def others_take_places(self, taken: int) -> None:
-        self.context.load = Load({Place("other", "pond", maintenance=False): taken})
+        self.context.load = Load({JobSlot("other", "pond", maintenance=False): taken})
 
     # --- what the operator does ---
 

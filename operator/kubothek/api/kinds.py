@@ -120,10 +120,10 @@ _FORMS: Final = {
 
 def _problems(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> Iterator[Problem]:
     """Yield a problem for each error, except that a list is too short only because its items are invalid."""
-    places = [details["loc"] for details in errors]
+    paths = [details["loc"] for details in errors]
     for details in errors:
-        place = details["loc"]
-        inner = any(len(other) > len(place) and other[: len(place)] == place for other in places)
+        path = details["loc"]
+        inner = any(len(other) > len(path) and other[: len(path)] == path for other in paths)
         if details["type"] != "too_short" or not inner:
             yield _problem(model, details)
 

@@ -85,7 +85,7 @@ class Controller:
                 log.exception("%s: internal error, will be tried again", key)
             finally:
                 self.queue.done(key, failed=failed, after=after)
-                (self.state.places.withdraw if failed else self.state.places.answered)(key)
+                (self.state.job_slots.withdraw if failed else self.state.job_slots.answered)(key)
                 self.observer.wake_waiting()
 
     def context(self) -> ClusterContext:
@@ -104,7 +104,7 @@ class Controller:
             decided = invalid.reconcile(obj, resource, context.now)
         else:
             decided = self._reconcilers[key.kind](resource, context)
-        with self.state.places.decided(key, decided.actions):
+        with self.state.job_slots.decided(key, decided.actions):
             # The decision alone may let others proceed, long before its actions are done. A launch that fails may do
             # so too: `work` wakes them at the end.
             self.observer.wake_waiting()

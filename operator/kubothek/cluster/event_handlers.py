@@ -80,7 +80,7 @@ class Observer:
         if found:
             self._state.forget_owner(uid)
             self._queue.forget(Key(kind, namespace, name))
-            self._state.places.withdraw(Key(kind, namespace, name))
+            self._state.job_slots.withdraw(Key(kind, namespace, name))
             self.wake_dependants(kind, obj, None)
             self.wake_waiting()
         return found
@@ -132,7 +132,7 @@ class Observer:
 
     def wake_waiting(self) -> None:
         """Queue the resources for which a job slot may be free."""
-        for key in self._state.places.woken():
+        for key in self._state.job_slots.woken():
             self._queue.add(key)
 
 

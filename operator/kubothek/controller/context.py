@@ -120,7 +120,7 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobSlot:
     """Concurrency slot that a job occupies: see :mod:`kubothek.controller.scheduling.concurrency`."""
 
     namespace: str
@@ -132,8 +132,8 @@ class Place:
 class Load:
     """Number of jobs that hold each slot, and of jobs that wait for one."""
 
-    taken: Mapping[Place, int] = field(default_factory=dict)
-    wanted: Mapping[Place, int] = field(default_factory=dict)
+    held: Mapping[JobSlot, int] = field(default_factory=dict)
+    wanted: Mapping[JobSlot, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +204,10 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitPlace:
+class AwaitSlot:
     """Action: wait for this slot, and reconcile again when one is free. Must be repeated in each reconciliation."""
 
-    place: Place
+    slot: JobSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class DeleteRun:
 
 
 Action = (
-    LaunchJob | StartDriver | StopDriver | CancelJob | AwaitPlace | PutDataset | MakeIdentity | SetFinalizer | DeleteRun
+    LaunchJob | StartDriver | StopDriver | CancelJob | AwaitSlot | PutDataset | MakeIdentity | SetFinalizer | DeleteRun
 )
 
 

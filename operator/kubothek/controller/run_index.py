@@ -47,23 +47,23 @@ class RunIndex:
         """Sorted by creation, then name: the order in which they run."""
         self._ended: dict[tuple[str, str, str, str], list[tuple[datetime, str]]] = {}
         """Sorted by completion."""
-        self._places: dict[tuple[str, str, str], _Place] = {}
+        self._locations: dict[tuple[str, str, str], _Place] = {}
 
     def put(self, kind: str, namespace: str, name: str, change: Change | None) -> None:
         """Add or update a run; None removes it: it was deleted, or changes nothing."""
         place = None if change is None else _place(kind, namespace, name, change)
-        known = self._places.get((kind, namespace, name))
+        known = self._locations.get((kind, namespace, name))
         if place == known:
             return
         if known is not None:
-            del self._places[kind, namespace, name]
+            del self._locations[kind, namespace, name]
             lists = self._ended if known.ended else self._open
             there = lists[known.queue]
             del there[bisect_left(there, known.entry)]
             if not there:
                 del lists[known.queue]
         if place is not None:
-            self._places[kind, namespace, name] = place
+            self._locations[kind, namespace, name] = place
             insort((self._ended if place.ended else self._open).setdefault(place.queue, []), place.entry)
 
     def unfinished(self, kind: str, namespace: str, subject: tuple[str, str]) -> Iterator[str]:

@@ -25,8 +25,8 @@ class Workers:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._places = asyncio.Semaphore(limits.working)
-        self._places_each = max(1, limits.working // 2)
+        self._slots = asyncio.Semaphore(limits.working)
+        self._slots_each = max(1, limits.working // 2)
         self._shares: dict[str, asyncio.Semaphore] = {}
         self._room = limits.working * (1 + _WAITING)
         self._admitted: Counter[str] = Counter()
@@ -46,10 +46,10 @@ class Workers:
             raise refused(web.HTTPTooManyRequests, "TooMuchWork", message)
         if self._admitted.total() >= self._room:
             raise refused(web.HTTPServiceUnavailable, "Busy", "too much work is waiting; retry after 2 s")
-        share = self._shares.setdefault(client, asyncio.Semaphore(self._places_each))
+        share = self._shares.setdefault(client, asyncio.Semaphore(self._slots_each))
         self._admitted[client] += 1
         try:
-            async with share, self._places:
+            async with share, self._slots:
                 yield
         finally:
             self._admitted[client] -= 1

@@ -40,11 +40,11 @@ class Finding:
 
     def __str__(self) -> str:
         """Return one line."""
-        places = (
+        parts = (
             f"block {self.number}" if self.number is not None else "",
             self.object or "",
             f"column {self.column!r}" if self.column is not None else "",
             f"offset {self.row}" if self.row is not None else "",
         )
-        where = ", ".join(place for place in places if place)
+        where = ", ".join(part for part in parts if part)
         return f"{self.code}: {where}: {self.message}" if where else f"{self.code}: {self.message}"

@@ -294,7 +294,7 @@ def test_all_rows_come_out_once_and_in_order(found: list[tuple[Any, ...]], step:
     assert sorted(numbers) == list(range(len(found)))
     if curve:
         places = Curve.through(columns(order.by), len(found), order.by)
-        seen: list[Any] = [place for batch in sorted_ for place in places.places(batch).to_pylist()]
+        seen: list[Any] = [place for batch in sorted_ for place in places.positions(batch).to_pylist()]
         assert seen == sorted(seen)
     elif given_:
         whole = pa.Table.from_batches(given_).sort_by([(name, "ascending") for name in "isf"])
@@ -304,7 +304,7 @@ def test_all_rows_come_out_once_and_in_order(found: list[tuple[Any, ...]], step:
 @given(st.lists(st.one_of(st.none(), st.floats()), min_size=1, max_size=60))
 def test_a_curve_through_one_column_is_its_order_with_nulls_first(values: list[float | None]) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(values, pa.float64())], names=["f"])
-    places: list[Any] = Curve.through([batch], len(values), ["f"]).places(batch).to_pylist()
+    places: list[Any] = Curve.through([batch], len(values), ["f"]).positions(batch).to_pylist()
     by_place = [values[n] for n in sorted(range(len(values)), key=lambda n: (places[n], n))]
     expected = sorted(values, key=lambda v: (v is not None, v != v, v if v is not None and v == v else 0))
     assert [repr(v) for v in by_place] == [repr(v) for v in expected]
@@ -314,7 +314,7 @@ def test_a_curve_through_one_column_is_its_order_with_nulls_first(values: list[f
 def test_a_column_of_few_values_counts_as_much_as_one_of_many() -> None:
     flag, number = np.arange(4096) % 2 == 1, np.arange(4096) // 2
     batch = pa.RecordBatch.from_arrays([pa.array(number), pa.array(flag)], names=["n", "b"])
-    places = Curve.through([batch], 4096, ["n", "b"]).places(batch).to_numpy()
+    places = Curve.through([batch], 4096, ["n", "b"]).positions(batch).to_numpy()
     halves = np.argsort(places, kind="stable").reshape(4, -1)
     for part in halves:
         assert not 0.02 < flag[part].mean() < 0.98
@@ -327,6 +327,6 @@ def test_a_sample_is_enough_for_the_ranks(monkeypatch: pytest.MonkeyPatch) -> No
     pieces = pa.table({"v": pa.array(values)}).to_batches(max_chunksize=777)
     curve = Curve.through(pieces, len(values), ["v"])
     assert len(curve.cuts["v"]) <= 512
-    order = np.argsort(np.concatenate([curve.places(piece).to_numpy() for piece in pieces]), kind="stable")
+    order = np.argsort(np.concatenate([curve.positions(piece).to_numpy() for piece in pieces]), kind="stable")
     displaced = np.abs(np.argsort(np.argsort(values)) - np.argsort(order))
     assert displaced.max() < 400

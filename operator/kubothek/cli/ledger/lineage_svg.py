@@ -32,11 +32,11 @@ def svg(graph: Graph) -> str:
     """Return the picture. Arrows go from input to derivative, and are dashed if the derivative lags behind."""
     columns = _ordered(_columns(graph), graph)
     tallest = max(map(len, columns), default=1)
-    places: dict[str, Place] = {}
+    positions: dict[str, Place] = {}
     for number, column in enumerate(columns):
         above = (tallest - len(column)) * (_HEIGHT + _DOWN) / 2
         for row, name in enumerate(column):
-            places[name] = (_MARGIN + number * (_WIDTH + _ACROSS), _MARGIN + above + row * (_HEIGHT + _DOWN))
+            positions[name] = (_MARGIN + number * (_WIDTH + _ACROSS), _MARGIN + above + row * (_HEIGHT + _DOWN))
     width = 2 * _MARGIN + len(columns) * _WIDTH + (len(columns) - 1) * _ACROSS
     height = 2 * _MARGIN + tallest * _HEIGHT + (tallest - 1) * _DOWN
     lines = [
@@ -44,8 +44,8 @@ def svg(graph: Graph) -> str:
         f"<style>{_STYLE}</style>",
         '<defs><marker id="end" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" style="fill:#446;stroke:none"/></marker></defs>',
-        *(_arrow(edge, places) for edge in graph.edges),
-        *(_box(node, places[node.id], asked=node.id == graph.of) for node in graph.nodes),
+        *(_arrow(edge, positions) for edge in graph.edges),
+        *(_box(node, positions[node.id], asked=node.id == graph.of) for node in graph.nodes),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -79,8 +79,8 @@ def _middle(name: str, others: Sequence[str], rows: Mapping[str, int]) -> tuple[
     return (sum(rows[other] for other in others) / len(others) if others else rows[name], name)
 
 
-def _arrow(edge: Edge, places: Mapping[str, Place]) -> str:
-    (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+def _arrow(edge: Edge, positions: Mapping[str, Place]) -> str:
+    (x1, y1), (x2, y2) = positions[edge.source], positions[edge.target]
     x1, y1, y2 = x1 + _WIDTH, y1 + _HEIGHT / 2, y2 + _HEIGHT / 2
     bend = max(30.0, (x2 - x1) / 2)
     title = "nothing consumed" if edge.block is None else f"up to block {edge.block}, offset {edge.offset}"
@@ -91,8 +91,8 @@ def _arrow(edge: Edge, places: Mapping[str, Place]) -> str:
     )
 
 
-def _box(node: Node, place: Place, *, asked: bool) -> str:
-    x, y = place
+def _box(node: Node, position: Place, *, asked: bool) -> str:
+    x, y = position
     marks = {"root": _is_root(node), "asked": asked, "absent": node.uuid is None}
     kinds = [name for name, holds in marks.items() if holds]
     name = node.name if len(node.name) <= _NAME else f"{node.name[: _NAME - 1]}…"

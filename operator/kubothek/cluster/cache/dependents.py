@@ -202,8 +202,8 @@ def _read_by(state: ClusterState, namespace: str, query: Object) -> Iterator[Key
 def _plain_files(state: ClusterState, namespace: str, store: str) -> Iterator[Key]:
     """Yield the SkippingIndexes whose files or metadata are in this store."""
     for index in state.resources["SkippingIndex"].objects(namespace):
-        places = (index["spec"]["location"], index["spec"].get("metadata"))
-        if any(place is not None and place["storeRef"]["name"] == store for place in places):
+        locations = (index["spec"]["location"], index["spec"].get("metadata"))
+        if any(location is not None and location["storeRef"]["name"] == store for location in locations):
             yield Key("SkippingIndex", namespace, index["metadata"]["name"])
 
 
@@ -244,10 +244,10 @@ def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[
 def _stores_named(commit: Object) -> Iterator[str]:
     """Yield the ObjectStores that a Commit's spec names, of its sources and of the target of a copy."""
     cube = commit.get("cube") or {}
-    places = (commit.get("source"), cube.get("to"), *(rows["source"] for rows in cube.get("datasets") or ()))
-    for place in places:
-        if place is not None and "storeRef" in place:
-            yield str(place["storeRef"]["name"])
+    locations = (commit.get("source"), cube.get("to"), *(rows["source"] for rows in cube.get("datasets") or ()))
+    for location in locations:
+        if location is not None and "storeRef" in location:
+            yield str(location["storeRef"]["name"])
 
 
 def _stores_of(dataset: Object) -> Iterator[Object]:

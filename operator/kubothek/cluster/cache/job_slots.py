@@ -1,6 +1,6 @@
 """Job slots: which jobs hold one under the operator's concurrency limits, and which resources wait for one.
 
-A job holds its slot (:class:`~kubothek.controller.context.Place`) from the decision to launch it, so that no two
+A job holds its slot (:class:`~kubothek.controller.context.JobSlot`) from the decision to launch it, so that no two
 workers assign the same slot, until its pod ends. After a restart slots are counted again from the pods, and resources
 that wait request theirs again.
 
@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from kubothek.cluster import names
 from kubothek.cluster.queue import Key
-from kubothek.controller.context import ENDED, Action, AwaitPlace, LaunchJob, Limits, Load, Place
-from kubothek.controller.scheduling.concurrency import admitted, place_of, spare
+from kubothek.controller.context import ENDED, Action, AwaitSlot, JobSlot, LaunchJob, Limits, Load
+from kubothek.controller.scheduling.concurrency import admitted, job_slot_of, spare
 
 _AT_ONCE = 4
 """Resources woken together, if there are as many free slots. Their decisions show whether to wake more."""
@@ -28,19 +28,19 @@ _AT_ONCE = 4
 T = TypeVar("T")
 
 
-class Places:
+class JobSlots:
     """The slots that are held and waited for. Belongs to one event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._held: dict[tuple[str, str], Place] = {}
+        self._held: dict[tuple[str, str], JobSlot] = {}
         """Held slots by namespace and job."""
         self._pods: set[tuple[str, str]] = set()
         """Keys of ``_held`` whose pod was observed."""
-        self._waiting: dict[str, dict[Key, tuple[Place, ...]]] = {}
+        self._waiting: dict[str, dict[Key, tuple[JobSlot, ...]]] = {}
         """Waiting resources in order of arrival, by namespace; first the namespace that got a slot longest ago."""
-        self._taken: Counter[Place] = Counter()
-        self._wanted: Counter[Place] = Counter()
+        self._held_count: Counter[JobSlot] = Counter()
+        self._wanted: Counter[JobSlot] = Counter()
         self._held_by: Counter[str] = Counter()
         """Number of held slots by namespace."""
         self._open = False
@@ -53,26 +53,26 @@ class Places:
     @property
     def load(self) -> Load:
         """The slots that are held and waited for, as a live view."""
-        return Load(self._taken, self._wanted)
+        return Load(self._held_count, self._wanted)
 
     def follow(self, pod: dict[str, Any]) -> None:
         """Update the slots from a state of a driver pod."""
         meta = pod["metadata"]
         labels, job = meta.get("labels") or {}, (meta["namespace"], names.job_of(pod))
-        place = place_of(labels.get(names.VERB, ""), meta["namespace"], labels.get(names.STORE, ""))
-        if place is None or (pod.get("status") or {}).get("phase") in ENDED:
+        slot = job_slot_of(labels.get(names.VERB, ""), meta["namespace"], labels.get(names.STORE, ""))
+        if slot is None or (pod.get("status") or {}).get("phase") in ENDED:
             self.release(*job)
             return
         self._pods.add(job)
-        self._hold(job, place)
+        self._hold(job, slot)
 
     def release(self, namespace: str, job: str) -> None:
         """Release the slot of a job that has ended, or whose pod is gone."""
         self._pods.discard((namespace, job))
-        place = self._held.pop((namespace, job), None)
-        if place is not None:
-            _subtract(self._taken, place)
-            _subtract(self._held_by, place.namespace)
+        slot = self._held.pop((namespace, job), None)
+        if slot is not None:
+            _subtract(self._held_count, slot)
+            _subtract(self._held_by, slot.namespace)
             self._ask_again()
 
     @contextmanager
@@ -82,11 +82,11 @@ class Places:
         for action in actions:
             if not isinstance(action, LaunchJob):
                 continue
-            job, place = action.job, place_of(action.job.verb, key.namespace, action.job.store.name)
-            if place is not None and (key.namespace, job.job) not in self._held:
+            job, slot = action.job, job_slot_of(action.job.verb, key.namespace, action.job.store.name)
+            if slot is not None and (key.namespace, job.job) not in self._held:
                 launched.append((key.namespace, job.job))
-                self._hold(launched[-1], place)
-        awaited = tuple(action.place for action in actions if isinstance(action, AwaitPlace))
+                self._hold(launched[-1], slot)
+        awaited = tuple(action.slot for action in actions if isinstance(action, AwaitSlot))
         self._wait(key, awaited)
         try:
             yield
@@ -119,17 +119,17 @@ class Places:
         yield from following
 
     def _following(self) -> Iterator[Key]:
-        places = admitted(self._limits, self.load)
-        admissible = {place.namespace for place in places}
+        slots = admitted(self._limits, self.load)
+        admissible = {slot.namespace for slot in slots}
         waiting = (namespace for namespace in self._waiting if namespace in admissible)
         order = sorted(waiting, key=lambda namespace: self._held_by[namespace])
-        heads = [list(islice(self._in(namespace, places), _AT_ONCE)) for namespace in order]
+        heads = [list(islice(self._in(namespace, slots), _AT_ONCE)) for namespace in order]
         for turn in zip_longest(*heads):
             yield from (key for key in turn if key is not None)
 
-    def _in(self, namespace: str, places: set[Place]) -> Iterator[Key]:
+    def _in(self, namespace: str, slots: set[JobSlot]) -> Iterator[Key]:
         for key, wanted in self._waiting[namespace].items():
-            if key not in self._asked and not places.isdisjoint(wanted):
+            if key not in self._asked and not slots.isdisjoint(wanted):
                 yield key
 
     def _ask_again(self) -> None:
@@ -137,26 +137,26 @@ class Places:
         self._open = True
         self._asked &= self._deciding
 
-    def _hold(self, job: tuple[str, str], place: Place) -> None:
+    def _hold(self, job: tuple[str, str], slot: JobSlot) -> None:
         if job not in self._held:
-            self._held[job] = place
-            self._taken[place] += 1
-            self._held_by[place.namespace] += 1
-            if waiting := self._waiting.pop(place.namespace, None):
-                self._waiting[place.namespace] = waiting
+            self._held[job] = slot
+            self._held_count[slot] += 1
+            self._held_by[slot.namespace] += 1
+            if waiting := self._waiting.pop(slot.namespace, None):
+                self._waiting[slot.namespace] = waiting
             self._ask_again()
 
-    def _wait(self, key: Key, places: tuple[Place, ...]) -> None:
+    def _wait(self, key: Key, slots: tuple[JobSlot, ...]) -> None:
         self._deciding.discard(key)
         waiting = self._waiting.get(key.namespace, {})
         before = waiting.get(key, ())
-        if places == before:
+        if slots == before:
             return
-        for place in before:
-            _subtract(self._wanted, place)
-        self._wanted.update(places)
-        if places:
-            self._waiting.setdefault(key.namespace, waiting)[key] = places
+        for slot in before:
+            _subtract(self._wanted, slot)
+        self._wanted.update(slots)
+        if slots:
+            self._waiting.setdefault(key.namespace, waiting)[key] = slots
         else:
             del waiting[key]
             if not waiting:

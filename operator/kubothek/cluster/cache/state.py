@@ -16,7 +16,7 @@ from kubothek.api.sizes import Sizes
 from kubothek.cluster import names
 from kubothek.cluster.cache import runs
 from kubothek.cluster.cache.derivatives import follow
-from kubothek.cluster.cache.job_slots import Places
+from kubothek.cluster.cache.job_slots import JobSlots
 from kubothek.cluster.cache.objects import Cache, Object, trimmed_pod
 from kubothek.cluster.cache.warm_pools import Pools
 from kubothek.cluster.pod_status import outcome
@@ -59,7 +59,7 @@ class ClusterState:
         """The model of a pod is the outcome of its job, None until the job has ended."""
         self.bounds: dict[str, Cache[tuple[Bound, ...]]] = {kind: Cache(partial(bounds_of, kind)) for kind in BOUNDING}
         """The limits that namespaces set for pods (quotas, limit ranges), by kind."""
-        self.places = Places(limits)
+        self.job_slots = JobSlots(limits)
         self.pools = Pools()
         self._given: dict[tuple[str, str], str] = {}
         """The pods of jobs that warm drivers took, by namespace and job."""
@@ -87,7 +87,7 @@ class ClusterState:
         self.pools.follow(pod)
         if names.waits(pod):
             return True
-        self.places.follow(pod)
+        self.job_slots.follow(pod)
         owner = names.controller_of(pod)
         if owner is not None:
             namespace, name, job = pod["metadata"]["namespace"], pod["metadata"]["name"], names.job_of(pod)
@@ -111,7 +111,7 @@ class ClusterState:
             self.pools.drop(namespace, name)
             return pod
         name = names.job_of(pod)
-        self.places.release(namespace, name)
+        self.job_slots.release(namespace, name)
         self._given.pop((namespace, name), None)
         trace = self._traces.get((namespace, name))
         owner = names.controller_of(pod)
@@ -200,7 +200,7 @@ class ClusterContext:
 
     @property
     def load(self) -> Load:
-        return self.state.places.load
+        return self.state.job_slots.load
 
     @property
     def dependency_graph(self) -> DependencyGraph:

@@ -96,11 +96,11 @@ def _jobs(state: ClusterState) -> Iterator[Metric]:
     for where, count in waiting.items():
         drivers.add_metric(where, count)
     yield drivers
-    load = state.places.load
-    places = GaugeMetricFamily("kubothek_job_places", "Places of jobs that are held, or waited for.", labels=["state"])
-    places.add_metric(["held"], sum(load.taken.values()))
-    places.add_metric(["wanted"], sum(load.wanted.values()))
-    yield places
+    load = state.job_slots.load
+    slots = GaugeMetricFamily("kubothek_job_places", "Places of jobs that are held, or waited for.", labels=["state"])
+    slots.add_metric(["held"], sum(load.held.values()))
+    slots.add_metric(["wanted"], sum(load.wanted.values()))
+    yield slots
 
 
 def _by_name(state: ClusterState, limit: int) -> Iterator[Metric]:

@@ -8,10 +8,10 @@ from datetime import timedelta
 from kubothek.api.conditions import State, stalled, waiting
 from kubothek.api.engine import Engine
 from kubothek.api.meta import Resource
-from kubothek.controller.context import AwaitPlace, Context, JobPhase, LaunchJob
+from kubothek.controller.context import AwaitSlot, Context, JobPhase, LaunchJob
 from kubothek.controller.references import Blocked
 from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, Active
-from kubothek.controller.scheduling.concurrency import admit, place_of
+from kubothek.controller.scheduling.concurrency import admit, job_slot_of
 
 REFUSALS = {
     # reason: (whether only a user can resolve it, when to try again)
@@ -30,20 +30,20 @@ _ANY_REFUSAL = (False, timedelta(seconds=30))
 def suspended(launch: LaunchJob) -> State | None:
     """Return the state while the launch's Engine is suspended, or None. An edit of the Engine wakes its users."""
     engine, job = launch.engine, launch.job
-    takes_place = place_of(job.verb, launch.owner.namespace, job.store.name) is not None
-    if not isinstance(engine, Engine) or not engine.spec.suspend or not takes_place:
+    takes_slot = job_slot_of(job.verb, launch.owner.namespace, job.store.name) is not None
+    if not isinstance(engine, Engine) or not engine.spec.suspend or not takes_slot:
         return None
     message = f"nothing is started on Engine {engine.name!r} while its spec.suspend is true"
     return waiting("DependencyNotReady", message)
 
 
-def held_back(launch: LaunchJob, context: Context) -> tuple[Blocked, AwaitPlace] | None:
+def held_back(launch: LaunchJob, context: Context) -> tuple[Blocked, AwaitSlot] | None:
     """Return what a launch waits for, and the action to wait, if the operator's limits hold it back; otherwise None."""
-    place = place_of(launch.job.verb, launch.owner.namespace, launch.job.store.name)
-    blocked = admit(place, context.settings.limits, context.load) if place is not None else None
-    if place is None or blocked is None:
+    slot = job_slot_of(launch.job.verb, launch.owner.namespace, launch.job.store.name)
+    blocked = admit(slot, context.settings.limits, context.load) if slot is not None else None
+    if slot is None or blocked is None:
         return None
-    return blocked, AwaitPlace(place)
+    return blocked, AwaitSlot(slot)
 
 
 def refused(name: str, owner: Resource, context: Context) -> Blocked | None:

@@ -135,7 +135,7 @@ def _verdict(kind: str, end: GivenUp, setback: Setback | None) -> State:
 # Links to logs: the operator's URL template, with the placeholders filled in for the job.
 
 
-PLACES = ("{namespace}", "{pod}", "{start}", "{end}")
+PLACEHOLDERS = ("{namespace}", "{pod}", "{start}", "{end}")
 """Placeholders of the template. Times are milliseconds since 1970, and the end is ``now`` while the job runs, as
 Grafana reads them."""
 
@@ -145,8 +145,8 @@ def log_link(template: str, namespace: str, pod: str, start: datetime, end: date
     if not template:
         return None
     values = (namespace, pod, _milliseconds(start), "now" if end is None else _milliseconds(end))
-    for place, value in zip(PLACES, values, strict=True):
-        template = template.replace(place, value)
+    for placeholder, value in zip(PLACEHOLDERS, values, strict=True):
+        template = template.replace(placeholder, value)
     return template
 
 

@@ -29,11 +29,11 @@ class Gathered:
     def __init__(self, resources: Iterable[Resource], bounds: Mapping[str, Sequence[Bound]] = _NONE) -> None:
         """``bounds`` by namespace."""
         self._bounds = bounds
-        self._places: dict[tuple[str, str], dict[str, Resource]] = {}
+        self._by_key: dict[tuple[str, str], dict[str, Resource]] = {}
         for each in resources:
-            self._places.setdefault((each.kind, each.namespace), {})[each.name] = each
+            self._by_key.setdefault((each.kind, each.namespace), {})[each.name] = each
         self.dependency_graph = DependencyGraph()
-        for (_, namespace), found in self._places.items():
+        for (_, namespace), found in self._by_key.items():
             for name, each in found.items():
                 if isinstance(each, Dataset):
                     self.dependency_graph.put(namespace, name, references(each), identity(each))
@@ -44,12 +44,12 @@ class Gathered:
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """Return the resource, or None."""
-        found = self._places.get((kind.__name__, namespace), {}).get(name)
+        found = self._by_key.get((kind.__name__, namespace), {}).get(name)
         return found if isinstance(found, kind) else None
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
         """Return all resources of a kind in the namespace."""
-        return [each for each in self._places.get((kind.__name__, namespace), {}).values() if isinstance(each, kind)]
+        return [each for each in self._by_key.get((kind.__name__, namespace), {}).values() if isinstance(each, kind)]
 
 
 class Beside:

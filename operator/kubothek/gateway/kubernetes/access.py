@@ -65,7 +65,7 @@ class ClusterAccess:
         self._audience = audience
         self._users: Remembered[bytes, User | None] = Remembered(_MOST, _seconds)
         self._rights: Remembered[tuple[User, str, str], bool] = Remembered(_MOST, _seconds)
-        self._places = asyncio.Semaphore(_AT_A_TIME)
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     async def principal(self, token: str) -> Principal | None:
         """Return the user of a token; the cache holds only the token's hash. Raises StoreUnavailable."""
@@ -115,7 +115,7 @@ class ClusterAccess:
         group = "authentication.k8s.io" if kind == "TokenReview" else "authorization.k8s.io"
         review: dict[str, Any] = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         try:
-            async with asyncio.timeout(_PATIENCE), self._places:
+            async with asyncio.timeout(_PATIENCE), self._slots:
                 answer = await self._api.create(kind, None, review)
         except (ApiError, ApiUnavailable, TimeoutError) as error:
             raise StoreUnavailable(

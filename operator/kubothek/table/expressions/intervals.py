@@ -65,8 +65,8 @@ class Interval:
             first, second = (self, other) if self.values is not None else (other, self)
             inside = tuple(value for value in first.values or () if second.holds(value))
             if second.values is not None:
-                places = {place(value) for value in second.values}
-                inside = tuple(value for value in inside if place(value) in places)
+                positions = {place(value) for value in second.values}
+                inside = tuple(value for value in inside if place(value) in positions)
             return Interval(values=inside)
         found = self
         if other.low is not None and (found.low is None or _tighter(other.low, other.low_open, found.low)):

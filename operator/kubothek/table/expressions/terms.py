@@ -92,8 +92,8 @@ def is_nan(value: object) -> bool:
 
 def matches(pattern: str, text: str) -> bool:
     """Return whether the text is LIKE the pattern."""
-    places = (".*" if mark == "%" else "." if mark == "_" else re.escape(mark) for mark in pattern)
-    return re.fullmatch("".join(places), text, re.DOTALL) is not None
+    patterns = (".*" if mark == "%" else "." if mark == "_" else re.escape(mark) for mark in pattern)
+    return re.fullmatch("".join(patterns), text, re.DOTALL) is not None
 
 
 def place(value: Any) -> Any:

@@ -142,11 +142,11 @@ def _sequences(words: npt.NDArray[np.unsignedinteger[Any]], offsets: _Offsets) -
     It is a polynomial in a constant. The hashes of all runs are differences of one running sum over all words.
     """
     hashes = np.diff(_running_sums(words, offsets))
-    places = offsets[:-1]
+    positions = offsets[:-1]
     if len(words) > _BLOCK:
-        blocks, places = np.divmod(places, _BLOCK)
+        blocks, positions = np.divmod(positions, _BLOCK)
         hashes *= _power(_INVERSE, _BLOCK, int(blocks.max(initial=0)))[blocks]
-    hashes *= _powers(_INVERSE)[places]
+    hashes *= _powers(_INVERSE)[positions]
     lengths = np.diff(offsets).astype(np.uint64)
     lengths += np.uint64(1)
     lengths *= _LENGTH

@@ -124,15 +124,17 @@ def _size(files: Sequence[PartitionFile]) -> int:
     return sum(file.bytes for file in files)
 
 
-def most_small(labels: pa.StringArray, places: pa.Array[Any], small: pa.Array[Any], bucketing: Bucketing | None) -> int:
+def most_small(
+    labels: pa.StringArray, partitions: pa.Array[Any], small: pa.Array[Any], bucketing: Bucketing | None
+) -> int:
     """Return the largest number of small files in one partition or bucket that can become fewer; 0 if none can.
 
     For each file: its label, a value that identifies its partition, and whether it is small; in columns, as there may
     be many. Files that are not in the order of a clustering are counted in the same way.
     """
     buckets: pa.Array[Any] = pa.nulls(len(labels), pa.int32()) if bucketing is None else bucketing.read(labels)
-    mixed = pc.is_in(places, value_set=pc.unique(places.filter(pc.is_null(buckets))))
-    groups = pa.table({"place": places, "bucket": pc.if_else(mixed, None, buckets)}).filter(small)
+    mixed = pc.is_in(partitions, value_set=pc.unique(partitions.filter(pc.is_null(buckets))))
+    groups = pa.table({"place": partitions, "bucket": pc.if_else(mixed, None, buckets)}).filter(small)
     counts = groups.group_by(["place", "bucket"]).aggregate([([], "count_all")])
     least = pc.if_else(pc.is_null(counts.column("bucket")), _least(None, bucketing), _least(0, bucketing))
     enough = counts.column("count_all").filter(pc.greater_equal(counts.column("count_all"), least))

@@ -105,34 +105,34 @@ def health(
     layout = Layout.of(snapshot.head)
     sizes = present.column("bytes").combine_chunks()
     small = pc.less(pc.multiply(sizes, pa.scalar(2)), pa.scalar(layout.target_file_bytes))
-    places = _places(present)
+    partitions = _partitions(present)
     bucketing = Bucketing.of(layout, pa.schema([]) if snapshot.schema is None else snapshot.schema)
     labels = pa.array(live, pa.string())
     due = small if clustering is None else pc.is_null(clustering.read(labels))
     return Health(
         version=snapshot.version,
-        totals=_totals(present, places),
+        totals=_totals(present, partitions),
         target_bytes=layout.target_file_bytes,
-        small=_totals(present.filter(small), places.filter(small)),
-        most_small=most_small(labels, places, due, bucketing),
+        small=_totals(present.filter(small), partitions.filter(small)),
+        most_small=most_small(labels, partitions, due, bucketing),
         histogram=tuple(_histogram(sizes)),
         versions=len(inventory.versions),
-        history=_totals(history, _places(history)),
+        history=_totals(history, _partitions(history)),
         garbage=garbage,
         time=snapshot.time,
     )
 
 
-def _totals(files: pa.Table, places: pa.Array[Any]) -> Totals:
+def _totals(files: pa.Table, partitions: pa.Array[Any]) -> Totals:
     return Totals(
         rows=pc.sum(files.column("rows")).as_py() or 0,
         files=files.num_rows,
         bytes=pc.sum(files.column("bytes")).as_py() or 0,
-        partitions=len(places.unique()),
+        partitions=len(partitions.unique()),
     )
 
 
-def _places(files: pa.Table) -> pa.Array[Any]:
+def _partitions(files: pa.Table) -> pa.Array[Any]:
     """Return the directory of each file, which identifies its partition."""
     found: pa.Array[Any] = files.column("key").combine_chunks()
     return pc.list_element(pc.split_pattern(found, "/", max_splits=1, reverse=True), 0)

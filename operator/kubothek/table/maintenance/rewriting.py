@@ -189,7 +189,7 @@ def in_order(
 
 def _placed(batch: pa.RecordBatch, curve: Curve) -> pa.RecordBatch:
     """Return the rows with their positions on the curve as the last column."""
-    columns: list[Any] = [*batch.columns, curve.places(batch)]
+    columns: list[Any] = [*batch.columns, curve.positions(batch)]
     return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, _place(batch.schema.names)])
 
 
@@ -249,8 +249,8 @@ class Curve:
         step = -(-count // _SAMPLE) or 1
         seen, kept = 0, []
         for batch in rows:
-            places = np.arange(-seen % step, batch.num_rows, step)
-            kept.append(batch.select(list(columns)).take(places))
+            positions = np.arange(-seen % step, batch.num_rows, step)
+            kept.append(batch.select(list(columns)).take(positions))
             seen += batch.num_rows
         bits = min(_BITS, 63 // len(columns))
         sample = {
@@ -258,7 +258,7 @@ class Curve:
         }
         return cls({name: _cuts(values, (1 << bits) - 2) for name, values in sample.items()}, bits)
 
-    def places(self, batch: pa.RecordBatch) -> pa.Array[Any]:
+    def positions(self, batch: pa.RecordBatch) -> pa.Array[Any]:
         """Return the position of each row, as uint64."""
         ranks = [self._rank(batch.column(name), cuts) for name, cuts in self.cuts.items()]
         found = np.zeros(batch.num_rows, np.uint64)

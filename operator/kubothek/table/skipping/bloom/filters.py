@@ -87,7 +87,7 @@ class Filters:
         """Return which filters of a kind have all bits of the value."""
         left = np.arange(len(kind.rows))
         header = _HEADERS[kind.version]
-        for place in (sketch.places if kind.version == 1 else sketch.places_v2)(value, kind.hashes):
+        for place in (sketch.bit_positions if kind.version == 1 else sketch.bit_positions_v2)(value, kind.hashes):
             words = kind.words[left]
             bit = place[0] % (64 * words)
             at = kind.starts[left] + offsets(header + (bit >> 6) * 8 + 7 - ((bit & 63) >> 3), header + 8 * words)

@@ -103,7 +103,7 @@ def unpacked(found: npt.NDArray[np.uint64]) -> Pairs:
     return Pairs((found >> np.uint64(32)).astype(np.uint32), found.astype(np.uint32))
 
 
-def places(found: Pairs, hashes: int) -> Iterator[Words]:
+def bit_positions(found: Pairs, hashes: int) -> Iterator[Words]:
     """Yield an array per hash function with a number for each value; modulo the filter's bits it is the bit (V1)."""
     combined = found.first.copy()
     for _ in range(hashes):
@@ -112,7 +112,7 @@ def places(found: Pairs, hashes: int) -> Iterator[Words]:
         yield (signed ^ (signed >> 31)).view(np.uint32)
 
 
-def places_v2(found: Pairs, hashes: int) -> Iterator[npt.NDArray[np.int64]]:
+def bit_positions_v2(found: Pairs, hashes: int) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the same for filters of Spark 4.1 and later (V2)."""
     combined = found.first.view(np.int32).astype(np.int64) * 0x7FFFFFFF
     step = found.second.view(np.int32).astype(np.int64)
@@ -126,7 +126,7 @@ def fill(bits: Bits, found: Pairs, hashes: int) -> None:
     size = np.uint32(len(bits))
     for start in range(0, len(found.first), _BLOCK):
         some = slice(start, start + _BLOCK)
-        for place in places(Pairs(found.first[some], found.second[some]), hashes):
+        for place in bit_positions(Pairs(found.first[some], found.second[some]), hashes):
             # In NumPy, division by one number takes a tenth of the time of the remainder.
             bits[(place - place // size * size).astype(np.intp)] = True
 

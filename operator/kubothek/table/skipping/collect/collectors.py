@@ -278,11 +278,11 @@ def distinct_texts(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the distinct values of these columns in these row groups, as an array each; ``content``: the whole file."""
     file = pq.ParquetFile(pa.BufferReader(content), metadata=footer, read_dictionary=list(columns))
-    places = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
+    column_numbers = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
     for number in groups:
         group = footer.row_group(number)
         for name in columns:
-            has_dictionary = group.column(places[name]).has_dictionary_page
+            has_dictionary = group.column(column_numbers[name]).has_dictionary_page
             found = _first(file, number, name) if has_dictionary and group.num_rows else None
             if found is None or pc.sum(pc.binary_length(found)).as_py() + _LENGTH_BYTES * len(found) >= _LIMIT:
                 plain = pq.ParquetFile(pa.BufferReader(content), metadata=footer)

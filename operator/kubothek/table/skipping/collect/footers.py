@@ -86,10 +86,10 @@ class Footers:
 
     def read(self, footer: pq.FileMetaData) -> dict[str, pa.Array[Any]]:
         """Return the entries of the indices that this footer describes."""
-        places = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
+        column_numbers = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
         found: dict[str, pa.Array[Any]] = {}
         for column, leaf in self._leaves.items():
-            bounds = self._bounds(footer, places[leaf.name], leaf)
+            bounds = self._bounds(footer, column_numbers[leaf.name], leaf)
             if bounds is None:
                 continue
             if leaf.name in self._nan:

@@ -63,12 +63,12 @@ class Skipping:
         columns = {term.column.lower() for term in terms}
         for definition in self._indices:
             if columns.intersection(_on(definition)) and self._parts and may.any():
-                places, entries = self._places, self._entries
+                positions, entries = self._entry_positions, self._entries
                 masks = [
                     self._asked(definition, terms, part, found)
-                    for part, found in zip(places.parts, entries, strict=True)
+                    for part, found in zip(positions.parts, entries, strict=True)
                 ]
-                may = may & np.append(np.concatenate(masks), True)[places.rows] if masks else may
+                may = may & np.append(np.concatenate(masks), True)[positions.rows] if masks else may
         return may
 
     @staticmethod
@@ -78,13 +78,13 @@ class Skipping:
         return np.ones(part.rows, np.bool_) if mask is None else mask
 
     @cached_property
-    def _places(self) -> _Places:
-        return _places(self._store, self._head, self._parts)
+    def _entry_positions(self) -> _EntryPositions:
+        return _entry_positions(self._store, self._head, self._parts)
 
     @cached_property
     def _entries(self) -> list[Mapping[str, Any]]:
         """By part, and by the name of an index."""
-        return _each(lambda part: opened(self._store).entries(part, self._indices), self._places.parts)
+        return _each(lambda part: opened(self._store).entries(part, self._indices), self._entry_positions.parts)
 
 
 def may_hold(where: Predicate, definitions: Sequence[IndexDefinition], rows: pa.Table) -> Mask:
@@ -137,7 +137,7 @@ def _each(act: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _EntryPositions:
     """``rows``: for each file of the head the row of its entry, counted through all ``parts``; -1 if it has none."""
 
     head: ref[Described]
@@ -145,7 +145,7 @@ class _Places:
     rows: npt.NDArray[np.int64]
 
 
-def _places(store: Store, head: Described, parts: Iterable[Part]) -> _Places:
+def _entry_positions(store: Store, head: Described, parts: Iterable[Part]) -> _EntryPositions:
     """Return the positions; computed once for each head in memory."""
     name = id(head)
     known = _KNOWN.get(name)
@@ -159,7 +159,7 @@ def _places(store: Store, head: Described, parts: Iterable[Part]) -> _Places:
     return found
 
 
-def _worked_out(store: Store, head: Described, parts: tuple[Part, ...], name: ref[Described]) -> _Places:
+def _worked_out(store: Store, head: Described, parts: tuple[Part, ...], name: ref[Described]) -> _EntryPositions:
     """Compute the positions; of several entries of a file the newest counts."""
     newest_first = parts[::-1]
     keys = _each(lambda part: opened(store).keys(part), newest_first)
@@ -168,8 +168,8 @@ def _worked_out(store: Store, head: Described, parts: tuple[Part, ...], name: re
     wanted = pa.array(head.files().values(), pa.string())
     found: Any = pc.index_in(wanted, value_set=everything)
     rows = pc.fill_null(found, _NONE).to_numpy().astype(np.int64)
-    return _Places(name, tuple(part for part, _ in readable), rows)
+    return _EntryPositions(name, tuple(part for part, _ in readable), rows)
 
 
-_KNOWN: Final[dict[int, _Places]] = {}
+_KNOWN: Final[dict[int, _EntryPositions]] = {}
 """By the identity of the head, its cheapest key."""
