@@ -223,8 +223,8 @@ async def test_labels_have_a_closed_set_of_values_whatever_pods_say() -> None:
         result = {"v": 1, "outcome": "Failed", "reason": f"MadeUp{number}", "message": "", "retryable": False}
         counted.pod(before, ended(3, f"verb-{number}", json.dumps(result)))
     counted.pod(before, ended(137, "commit"))
-    counted.pod_gone(before, before, cancelled=True)
-    counted.pod_gone(before, before, cancelled=False)
+    counted.pod_deleted(before, before, cancelled=True)
+    counted.pod_deleted(before, before, cancelled=False)
     counted.pod(None, ended(0, "commit"))
     counted.pod(ended(0, "commit"), ended(0, "commit"))
     body, _ = await counted.exposition("", list)

@@ -71,7 +71,7 @@ def killed_before(ask: Ask, *arguments: Any) -> Iterator[bytes]:
 
 
 def killed_after(ask: Ask, *arguments: Any) -> Iterator[bytes]:
-    yield from ingest._taken(ask, *arguments)
+    yield from ingest._ingested(ask, *arguments)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -80,7 +80,7 @@ def test_ingest_whose_worker_is_killed_is_retried_exactly_once(
     store: Store, gateway: Running, monkeypatch: pytest.MonkeyPatch, killed: Any, repeated: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(ingest, "_taken", killed)
+        patch.setattr(ingest, "_ingested", killed)
         assert (found := post(gateway, 1, "A")).status == 422, found.body
     found = post(gateway, 1, "A")
     assert (found.status, orjson.loads(found.body)["repeated"]) == (200, repeated), found.body

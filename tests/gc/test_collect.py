@@ -393,7 +393,7 @@ def test_what_a_standing_source_has_taken_stays_known(store: AgingStore) -> None
     ledger, page = Ledger(store, UUID, "source"), Page()
     for n in range(4):
         store.pass_by(GRACE)
-        page = ledger.write(page, entries_of([(f"k{n}", "e")], [], ""), taken=1, last_file=f"k{n}", now=store.now)
+        page = ledger.write(page, entries_of([(f"k{n}", "e")], [], ""), ingested=1, last_file=f"k{n}", now=store.now)
         started(log_of(store), f"intake-{n}").commit(Change(operation=Operation.APPEND, intake={"source": page.key}))
     store.pass_by(LATER)
     before = keys_below(store, f".kubothek/{UUID}/intake/")

@@ -21,7 +21,7 @@ _Parts = Annotated[tuple[PartName, ...], Field(min_length=1, max_length=32)]
 _Columns = Annotated[tuple[ColumnName, ...], Field(max_length=64)]
 
 
-def _goes_with(field: str, attribute: str, operations: tuple[str, ...], *, absent: str = "!has(self.{})") -> Rule:
+def _requires(field: str, attribute: str, operations: tuple[str, ...], *, absent: str = "!has(self.{})") -> Rule:
     listed = ", ".join(f"'{operation}'" for operation in operations)
     return Rule(
         cel=f"{absent.format(field)} || self.operation in [{listed}]",
@@ -92,9 +92,9 @@ class CubeChange(Strict):
             message="Index requires cube.columns; other operations do not accept it",
             holds=lambda self: (self.operation == "Index") == bool(self.columns),
         ),
-        _goes_with("members", "members", _OF_SOME),
-        _goes_with("overwrite", "overwrite", ("Build", "Extend"), absent="!self.{}"),
-        _goes_with("dryRun", "dry_run", ("Cleanup",), absent="!self.{}"),
+        _requires("members", "members", _OF_SOME),
+        _requires("overwrite", "overwrite", ("Build", "Extend"), absent="!self.{}"),
+        _requires("dryRun", "dry_run", ("Cleanup",), absent="!self.{}"),
     )
 
     cube_ref: Reference

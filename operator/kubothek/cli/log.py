@@ -81,14 +81,14 @@ def _removed_rows(record: Record, parent: Record | None) -> int | None:
 def _row(record: Record, parent: Record | None) -> tuple[str, ...]:
     from kubothek.cli.columns import shown_time
 
-    gone, files_gone = _removed_rows(record, parent), len(record.delta.removed)
+    rows, files = _removed_rows(record, parent), len(record.delta.removed)
     return (
         str(record.version),
         shown_time(record.time),
         record.operation,
         record.id,
-        f"+{record.added.rows:,}" + ("" if gone == 0 else f" −{'?' if gone is None else f'{gone:,}'}"),
-        f"+{record.added.files:,}" + (f" −{files_gone:,}" if files_gone else ""),
+        f"+{record.added.rows:,}" + ("" if rows == 0 else f" −{'?' if rows is None else f'{rows:,}'}"),
+        f"+{record.added.files:,}" + (f" −{files:,}" if files else ""),
         f"{record.totals.rows:,}",
         record.by or "-",
         ", ".join(_remarks(record)),

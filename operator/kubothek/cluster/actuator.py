@@ -161,7 +161,7 @@ class Performer:
         """Delete a run. If a foreign finalizer keeps the object, the watch delivers it again."""
         await self._api.delete(run.kind, run.namespace, run.name, run.metadata.uid)
         log.info("%s %s/%s: deleted: it has ended, and its time is over", run.kind, run.namespace, run.name)
-        self._observer.gone(
+        self._observer.deleted(
             run.kind, {"metadata": {"namespace": run.namespace, "name": run.name, "uid": run.metadata.uid}}
         )
 
@@ -175,7 +175,7 @@ class Performer:
         except ApiError as error:
             if error.status != 404:
                 raise
-            self._observer.gone(key.kind, obj)
+            self._observer.deleted(key.kind, obj)
 
 
 # JSON patches (RFC 6902) of the operator's own edits; each fails if the resource version has changed.

@@ -162,7 +162,7 @@ class Controller:
                 self.observer.observe(key.kind, newer)
             return False
         if written is None:
-            self.observer.gone(key.kind, obj)
+            self.observer.deleted(key.kind, obj)
             return False
         self.observer.wrote(key, obj, written)
         return True

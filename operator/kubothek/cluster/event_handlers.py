@@ -47,7 +47,7 @@ class Observer:
             return self._bounded(meta["namespace"], lambda: self._state.bounds[kind].put(obj))
         before = self._state.resources[kind].get(meta["namespace"], meta["name"])
         if before is not None and _succeeds(meta, before["metadata"]):
-            self.gone(kind, before)  # its deletion was not observed
+            self.deleted(kind, before)  # its deletion was not observed
             before = None
         news = self._state.resources[kind].put(obj)
         if news:
@@ -58,7 +58,7 @@ class Observer:
             self.wake_dependants(kind, before, obj)
         return news
 
-    def gone(self, kind: str, obj: Object) -> bool:
+    def deleted(self, kind: str, obj: Object) -> bool:
         """Remove an object that was deleted, and queue its dependents. Return whether it was known."""
         meta = obj["metadata"]
         namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
@@ -69,7 +69,7 @@ class Observer:
             cancelled = self._state.is_cancelled(namespace, names.job_of(obj))
             last = self._state.remove_pod(namespace, name, uid)
             if last is not None:
-                self._metrics.pod_gone(known, last, cancelled=cancelled)
+                self._metrics.pod_deleted(known, last, cancelled=cancelled)
                 self._wake_owner(obj)
             self.wake_waiting()
             return last is not None

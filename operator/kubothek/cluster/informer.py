@@ -74,7 +74,7 @@ class Watch:
         self._heard.add(kind)
         self._controller.metrics.watched(kind)
         if change == "DELETED":
-            self._controller.observer.gone(kind, obj)
+            self._controller.observer.deleted(kind, obj)
             return
         if change is None:
             self._note_listing(obj["metadata"]["uid"])

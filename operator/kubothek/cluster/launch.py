@@ -107,8 +107,8 @@ class Launcher:
                 if error.status not in (404, CONFLICT, 422):
                     raise
             pod = await self._api.get("Pod", namespace, name)
-        taken = pod is not None and names.job_of(pod) == job and _owner_uid(pod) == action.owner.metadata.uid
-        return pod if taken else None
+        is_ours = pod is not None and names.job_of(pod) == job and _owner_uid(pod) == action.owner.metadata.uid
+        return pod if is_ours else None
 
     async def start_driver(self, action: StartDriver) -> Object:
         """Start a warm driver unless it is started; return its pod."""

@@ -99,7 +99,7 @@ class Resync:
         missed = [obj for obj in self._known(kind, scope) if _is_missing(obj, found, newest)]
         for obj in missed:
             log.info("%s %s/%s is gone; the watch missed it", kind, scope, obj["metadata"]["name"])
-            news += self._controller.observer.gone(kind, obj)
+            news += self._controller.observer.deleted(kind, obj)
         return news
 
     async def _compare_if_allowed(self, kind: str, scope: str | None) -> int:

@@ -49,14 +49,14 @@ class Settling:
         while True:
             seen = settled_cube(self.journal, patience)
             if seen is None or not seen.head.members:
-                found = self._taken_over(seen, patience, adopts=adopts)
+                found = self._adopted(seen, patience, adopts=adopts)
             else:
                 found = adopted(self.journal, seen, self.names(seen), patience, adopts=adopts)
             if found is not None:
                 return found
             patience.pause()
 
-    def _taken_over(
+    def _adopted(
         self, seen: SeenCube | None, patience: CommitBackoff, *, adopts: bool
     ) -> tuple[SeenCube | None, Heads] | None:
         """The first version of a cube that another program made; nothing of it changes but that it has a head."""

@@ -213,8 +213,8 @@ class CubeTransaction:
             if name in dropped:
                 assert on is not None, "a member has a head"
                 claim = self._log.claim_of(name)
-                gone = drop(journal, on, incarnation=claim.incarnation if claim else "", by=self._log.by)
-                return Step(replace(gone, id=attempt), on)
+                deleted = drop(journal, on, incarnation=claim.incarnation if claim else "", by=self._log.by)
+                return Step(replace(deleted, id=attempt), on)
             base = self.base(name).head
             return Step(
                 draft(journal, changes[name], commit_id=attempt, spec_digest=self._digest, base=base, on=on), on

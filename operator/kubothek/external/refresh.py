@@ -97,13 +97,13 @@ def refresh(
     work = Work(place.files.url, place.name, table, definitions, listed.num_rows)
     schema = fields(definitions.indices, table.schema, table.partitions)
     index, kept = before.index, _kept(place.metadata, before.index)
-    if rebuild or index is None or not _goes_on(index, work) or kept is None:
+    if rebuild or index is None or not _continues(index, work) or kept is None:
         # The existing metadata is unusable, and real Xskipper must not see it together with the new.
         _delete_below(place.metadata, location(place.name))
         kept = []
     known = pa.concat_tables([seen for _, seen in kept]) if kept else VERSIONS.empty_table()
     fresh = versions.filter(pc.invert(_among(versions, known)))
-    gone = known.num_rows - int(pc.sum(_among(known, versions)).as_py() or 0)
+    removed_count = known.num_rows - int(pc.sum(_among(known, versions)).as_py() or 0)
     sizes: Any = fresh.column("size").to_pylist()
     pieces = chunked(fresh, sizes, tasks) if fresh.num_rows else []
     found = build(sum(sizes))(work, pieces) if pieces and schema.definitions else []
@@ -121,7 +121,7 @@ def refresh(
     if after != index:
         _swap(place, before, after)
         _sweep(place, after)
-    return Refreshed(after, sum(part.rows for part in made), gone)
+    return Refreshed(after, sum(part.rows for part in made), removed_count)
 
 
 def drop(metadata: Store, name: str) -> int:
@@ -131,7 +131,7 @@ def drop(metadata: Store, name: str) -> int:
     return _delete_below(metadata, where)
 
 
-def _goes_on(index: PlainIndex, work: Work) -> bool:
+def _continues(index: PlainIndex, work: Work) -> bool:
     """Return whether existing entries are compatible with new ones."""
     then, now = (each.table.files for each in (index, work))
     same_files = (then.prefix, then.format, then.csv, then.glob) == (now.prefix, now.format, now.csv, now.glob)

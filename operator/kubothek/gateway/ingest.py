@@ -109,7 +109,7 @@ class Ingests:
         expect(dataset.store)
         with TemporaryDirectory(prefix="kubothek-ingest-", ignore_cleanup_errors=True) as room:
             work = limited.run(
-                _taken,
+                _ingested,
                 room,
                 dataset,
                 source,
@@ -128,7 +128,7 @@ class Ingests:
         return done
 
 
-def _taken(
+def _ingested(
     ask: Ask,
     descriptor: int,
     room: str,

@@ -24,7 +24,7 @@ def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
         translate.indices(table),
         dialect=translate.dialect(table),
         by=job.dataset.claim.owner,
-        report=lambda files, total: reporter.report("Reading", files, total),
+        progress=lambda files, total: reporter.report("Reading", files, total),
     )
     state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), dataset=state)

@@ -105,10 +105,10 @@ class _Loader:
 def _message(report: Report) -> str:
     if report.stalled is not None:
         return f"stopped at {report.stalled.key!r}: {report.stalled.message}"
-    taken = f"{count(report.rows, 'row')} of {count(report.files, 'file')} in {count(report.commits, 'commit')}"
+    text = f"{count(report.rows, 'row')} of {count(report.files, 'file')} in {count(report.commits, 'commit')}"
     more = f", {count(report.waiting.files, 'file')} waiting" if report.waiting.files else ""
     passed_over = f", {count(len(report.refused), 'file')} put into quarantine" if report.refused else ""
-    return f"{taken}{passed_over}{more}" if report.commits else f"nothing new was taken{more}"
+    return f"{text}{passed_over}{more}" if report.commits else f"nothing new was taken{more}"
 
 
 def _outcome(report: Report) -> IntakeOutcome:

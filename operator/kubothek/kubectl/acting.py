@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kubothek.cluster.api import Api, Object
 
 _RUNS = ("Commit", "Query", "Compaction", "Verification")
-_GONE = 60.0
+_DELETION_SECONDS = 60.0
 """Seconds within which a deleted run must disappear: it has no finalizer."""
 
 
@@ -128,7 +128,7 @@ async def _anew(api: Api, namespace: str, resource: Named, there: Object) -> Non
     }
     await api.delete(resource.kind, namespace, resource.name, meta["uid"])
     try:
-        async with asyncio.timeout(_GONE):
+        async with asyncio.timeout(_DELETION_SECONDS):
             while (left := await api.get(resource.kind, namespace, resource.name)) is not None:
                 if left["metadata"]["uid"] != meta["uid"]:
                     return  # a GitOps tool created it first

@@ -95,9 +95,9 @@ def _of_dataset(old: Dataset | None, new: Dataset) -> Iterator[Consequence]:
         ordered = bool(compaction.sort_by or compaction.z_order_by)
         which = "all files are put in order" if ordered else "partitions with enough small files"
         yield Consequence(Effect.REWRITE, f"{which}{size}")
-    gone = {tag.name for tag in old.spec.tags or ()} - {tag.name for tag in new.spec.tags or ()}
-    if new.spec.tags is not None and gone:
-        yield Consequence(Effect.DELETE, f"the tags {', '.join(sorted(gone))}: a GCPolicy may expire their versions")
+    removed = {tag.name for tag in old.spec.tags or ()} - {tag.name for tag in new.spec.tags or ()}
+    if new.spec.tags is not None and removed:
+        yield Consequence(Effect.DELETE, f"the tags {', '.join(sorted(removed))}: a GCPolicy may expire their versions")
     if (old.spec.deletion_policy, new.spec.deletion_policy) == ("Retain", "Delete"):
         yield Consequence(Effect.NOTE, f"from now on, deleting this Dataset deletes its data{size}")
     if old.spec.ledger is not None and new.spec.ledger is not None:

@@ -53,9 +53,9 @@ async def proposals(api: Api, manifests: Manifests, namespace: str, prune: str) 
         tried[key] = await _try(api, key, resource, there)
     after = Gathered({**there.resources, **{k: r for k, r in tried.items() if isinstance(r, Resource)}}.values())
     found = [_proposal(key, tried[key], there, after, manifests.where(origin[key])) for key in wanted]
-    gone = [key async for key in _pruned(api, spaces, prune) if key not in wanted] if prune else []
-    left = Gathered(resource for key, resource in there.resources.items() if key not in gone)
-    return [*found, *_deletions(gone, there, left)]
+    removed = [key async for key in _pruned(api, spaces, prune) if key not in wanted] if prune else []
+    left = Gathered(resource for key, resource in there.resources.items() if key not in removed)
+    return [*found, *_deletions(removed, there, left)]
 
 
 def _placed(key: Key, manifests: Manifests, namespace: str) -> Key:
@@ -116,8 +116,8 @@ async def _pruned(api: Api, spaces: Sequence[str], labels: str) -> AsyncIterator
                     yield Key(kind, space, obj["metadata"]["name"])
 
 
-def _deletions(gone: Sequence[Key], there: _There, left: Gathered) -> Iterator[Proposal]:
-    for key in gone:
+def _deletions(removed: Sequence[Key], there: _There, left: Gathered) -> Iterator[Proposal]:
+    for key in removed:
         resource = there.resources.get(key)
         followed = list(of_deletion(resource, left)) if resource is not None else []
         yield Proposal("delete", key, "", consequences=followed)

@@ -58,12 +58,12 @@ class Wire:
         idle = self._idle[url.scheme, url.hostname or "", url.port]
         connection = _usable(idle) or self._connected(url)
         body: Any = request.body
-        taken = False
+        is_sent = False
         try:
             # The answer may arrive before the whole body is sent.
             with suppress(BrokenPipeError):
                 connection.request(request.method, url.path or "/", body, {**request.headers})
-                taken = True
+                is_sent = True
             answer = connection.getresponse()
             headers: Any = answer.headers
             response = Response(answer.status, headers, answer.read())
@@ -76,7 +76,7 @@ class Wire:
         except BaseException:
             connection.close()  # part of an answer may still arrive
             raise
-        if not taken or answer.will_close or len(idle) >= _KEPT:
+        if not is_sent or answer.will_close or len(idle) >= _KEPT:
             connection.close()
         else:
             idle.append(connection)

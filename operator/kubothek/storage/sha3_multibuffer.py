@@ -125,9 +125,9 @@ class Lanes:
             with self._changed:
                 if self._waiting.keys().isdisjoint(streams):
                     return
-                taken, self._waiting, self._bytes, self._ending = self._waiting, {}, 0, 0
+                batch, self._waiting, self._bytes, self._ending = self._waiting, {}, 0, 0
                 self._changed.notify_all()
-            rest = _hash(taken, self._width, self._many)
+            rest = _hash(batch, self._width, self._many)
             if sum(map(_size, rest.values())) > self._ahead // 2:  # of few streams: waiting would not fill lanes
                 rest = _hash(rest, self._width)
             with self._changed:

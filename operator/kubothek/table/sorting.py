@@ -100,8 +100,8 @@ class _Run:
 
     def take(self, count: int) -> pa.Table:
         """Return the first rows of ``head`` and remove them from it."""
-        taken, self.head = self.head.slice(0, count), self.head.slice(count)
-        return taken
+        chunk, self.head = self.head.slice(0, count), self.head.slice(count)
+        return chunk
 
 
 @dataclass(frozen=True, slots=True)

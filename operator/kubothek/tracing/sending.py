@@ -77,7 +77,7 @@ class _Sender:
         exporter = cast("SpanExporter", self._exporter)  # a subclass would need the import at module level
         self._processor = BatchSpanProcessor(exporter, _SPANS, _DELAY_MS, _SPANS // 4)
         self._resource = Resource.create({"service.name": service, "service.version": version("kubothek")})
-        self._taken = 0
+        self._received = 0
 
     @classmethod
     def to(cls, endpoint: str, service: str) -> Self | None:
@@ -101,7 +101,7 @@ class _Sender:
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Status, StatusCode
 
-        self._taken += 1
+        self._received += 1
         status = Status() if ended.error is None else Status(StatusCode.ERROR, ended.error)
         made = ReadableSpan(
             name=ended.name,
@@ -120,8 +120,8 @@ class _Sender:
         ending = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
         ending.start()
         ending.join(self._seconds)
-        if lost := self._taken - self._exporter.sent:
-            log.info("%d of %d spans were not taken by %s", lost, self._taken, self._endpoint)
+        if lost := self._received - self._exporter.sent:
+            log.info("%d of %d spans were not taken by %s", lost, self._received, self._endpoint)
 
 
 class _Counting:

@@ -38,14 +38,14 @@ def listing(*wanted: File, size: int = 1000) -> Iterator[pa.Table]:
 
 def written(ledger: Ledger, page: Page, good: Sequence[File], bad: Sequence[File] = (), reading: str = "r") -> Page:
     entries = entries_of(good, [(key, etag, "Bad: it is") for key, etag in bad], reading)
-    return ledger.write(page, entries, taken=len(good), last_file=good[-1][0] if good else "", now=NOW)
+    return ledger.write(page, entries, ingested=len(good), last_file=good[-1][0] if good else "", now=NOW)
 
 
 def known(ledger: Ledger, page: Page, pieces: Iterator[pa.Table], reading: str = "r") -> tuple[set[File], set[File]]:
     taken: set[File] = set()
     quarantined: set[File] = set()
     for piece, masks in ledger.known(page, pieces, reading):
-        for mask, found in ((masks.taken, taken), (masks.quarantined, quarantined)):
+        for mask, found in ((masks.ingested, taken), (masks.quarantined, quarantined)):
             hits = piece.filter(pa.array(mask))
             found |= {(row["key"], row["etag"]) for row in hits.to_pylist()}
     return taken, quarantined
@@ -167,7 +167,7 @@ def test_the_memory_of_a_comparison_does_not_grow_with_what_was_taken(monkeypatc
         gc.collect()  # what other tests left would be freed on the way, and hide what is measured
         before, most, found = pa.total_allocated_bytes(), 0, 0
         for _, masks in ledger.known(page, pieces, "r"):
-            found += int(masks.taken.sum())
+            found += int(masks.ingested.sum())
             most = max(most, pa.total_allocated_bytes() - before)
         assert found == count
         return most

@@ -41,5 +41,5 @@ def logout(server: str | None, everywhere: bool) -> None:
     """Delete the stored token of a server."""
     if (server is None) is not everywhere:
         raise click.UsageError("name the server, or say --all")
-    gone = forget_tokens(server)
-    click.echo(f"{gone} token{'' if gone == 1 else 's'} forgotten")
+    forgotten = forget_tokens(server)
+    click.echo(f"{forgotten} token{'' if forgotten == 1 else 's'} forgotten")

@@ -43,9 +43,9 @@ def keep_token(url: str, token: str) -> None:
 def forget_tokens(url: str | None) -> int:
     """Delete the token of a server, None = all tokens; return how many there were."""
     found = _read()
-    gone = [origin for origin in found if url is None or origin == origin_of(url)]
-    _write({origin: token for origin, token in found.items() if origin not in gone})
-    return len(gone)
+    forgotten = [origin for origin in found if url is None or origin == origin_of(url)]
+    _write({origin: token for origin, token in found.items() if origin not in forgotten})
+    return len(forgotten)
 
 
 def _path() -> Path:

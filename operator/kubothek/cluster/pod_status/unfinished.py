@@ -104,8 +104,8 @@ def stuck(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
 
 def _node_silent_in(pod: Json, now: datetime) -> timedelta | None:
     """Return the time until the node of a deleted pod counts as lost; None if the pod is not being deleted."""
-    gone = parse_time(pod["metadata"].get("deletionTimestamp"))  # includes the grace period
-    return None if gone is None else gone + NODE_PATIENCE - now
+    deletion_time = parse_time(pod["metadata"].get("deletionTimestamp"))  # includes the grace period
+    return None if deletion_time is None else deletion_time + NODE_PATIENCE - now
 
 
 def alive(pod: Json) -> JobView:

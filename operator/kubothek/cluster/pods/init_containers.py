@@ -128,8 +128,8 @@ def with_fetch(pod: Object, container: SourceContainer) -> Object:
     ]
     driver = next(each for each in spec["containers"] if each["name"] == names.DRIVER_CONTAINER)
     ours = [_prepare(mounting(driver, launcher)), _fetch(container, driver, launcher | read_only, output)]
-    taken = {each["name"] for each in ours}
-    others = [mounting(each, MOUNT) for each in spec.get("initContainers") or () if each["name"] not in taken]
+    used_names = {each["name"] for each in ours}
+    others = [mounting(each, MOUNT) for each in spec.get("initContainers") or () if each["name"] not in used_names]
     return {
         **pod,
         "metadata": without_identity(pod["metadata"], names.FETCH_CONTAINER),

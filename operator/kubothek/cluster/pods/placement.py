@@ -140,5 +140,5 @@ def _container(ours: Object, theirs: Template) -> Object:
 
 def _joined(theirs: list[Object], ours: list[Object], key: str | None) -> list[Object]:
     """Return both lists, ours first; of two entries with the same key ours wins."""
-    taken = {item.get(key) for item in ours} if key else set()
-    return [*ours, *(item for item in theirs if not key or item.get(key) not in taken)]
+    used_keys = {item.get(key) for item in ours} if key else set()
+    return [*ours, *(item for item in theirs if not key or item.get(key) not in used_keys)]

@@ -91,7 +91,7 @@ def hand_over(
     key, template = driver["metadata"]["labels"][names.WARM], json.loads(config_map["data"]["executor.json"])
     annotations = {
         names.TAKES: action.job.job,
-        names.TAKEN_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        names.CLAIMED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         names.JOB_SPEC: config_map["data"]["job.json"],
         names.EXECUTOR_TEMPLATE: json.dumps(job_secret.of_driver(template, driver)),
     }

@@ -138,7 +138,7 @@ class Metrics:
         if view is not None:
             self._job_ended(pod, view.failure or "Succeeded", view.reason)
 
-    def pod_gone(self, before: Json | None, pod: Json, *, cancelled: bool) -> None:
+    def pod_deleted(self, before: Json | None, pod: Json, *, cancelled: bool) -> None:
         """Count the end of a job whose driver pod was deleted; ``cancelled``: by us."""
         if before is None or names.waits(pod) or outcome.end_of(before) is not None:
             return
@@ -242,9 +242,9 @@ def moments_of(pod: Json) -> dict[str, datetime | None]:
     ran = state.get("terminated") or state.get("running") or {}
     reported = outcome.reported_end(pod)
     ended = parse_time(reported.finished if reported is not None else ran.get("finishedAt"))
-    taken = parse_time((meta.get("annotations") or {}).get(names.TAKEN_AT))
-    if taken is not None:
-        return {"created": taken, "scheduled": taken, "started": taken, "ended": ended}
+    claimed = parse_time((meta.get("annotations") or {}).get(names.CLAIMED_AT))
+    if claimed is not None:
+        return {"created": claimed, "scheduled": claimed, "started": claimed, "ended": ended}
     return {
         "created": parse_time(meta.get("creationTimestamp")),
         "scheduled": parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,

@@ -32,7 +32,7 @@ def reconcile(cube: Cube, context: Context) -> Outcome:
         return conclude(cube, context, store.state, again=store.again)
     status = project_cube(cube, store, context)
     members = members_of(cube, status)
-    wrong = _misnamed(members) or _taken(cube, members, context)
+    wrong = _misnamed(members) or _conflict(cube, members, context)
     if wrong is not None:
         return conclude(cube, context, wrong, status)
     status = _with_members(cube, status, members, context)
@@ -59,7 +59,7 @@ def _misnamed(members: Sequence[Member]) -> State | None:
     return None
 
 
-def _taken(cube: Cube, members: Sequence[Member], context: Context) -> State | None:
+def _conflict(cube: Cube, members: Sequence[Member], context: Context) -> State | None:
     """Return the state if a member's Dataset name belongs to a Dataset that this Cube does not own, otherwise None."""
     for member in members:
         there = context.get(Dataset, cube.namespace, member.dataset)

@@ -151,8 +151,8 @@ def _leftover(attempts: Attempts, prefix: str, owner: Resource, context: Context
 
 def _pass_over(attempts: A, view: JobView) -> Step[A]:
     if view.phase in (JobPhase.PENDING, JobPhase.RUNNING):
-        taken = "a job of an earlier resource of this name is still there; this one starts when it has ended"
-        return Step(attempts, Active(JobView(view.name, view.attempt, JobPhase.PENDING, "NameTaken", taken)))
+        message = "a job of an earlier resource of this name is still there; this one starts when it has ended"
+        return Step(attempts, Active(JobView(view.name, view.attempt, JobPhase.PENDING, "NameTaken", message)))
     return Step(_next(attempts), Start(attempts.next_attempt_time))
 
 

@@ -40,8 +40,8 @@ def kept(run: Run, prefix: str, engine: Engine | None, context: Context) -> Kept
     if end is None or context.settings.keep_runs:
         return Kept()
     limit, patience = _limit(run, context), _patience(run, engine)
-    goes = limit is not None or run.spec.ttl_seconds_after_finished is not None
-    awaited = _awaited(run, context) if goes else frozenset()
+    expires = limit is not None or run.spec.ttl_seconds_after_finished is not None
+    awaited = _awaited(run, context) if expires else frozenset()
     life = _life(run, awaited)
     if life is not None and end + life <= context.now:
         return Kept((DeleteRun(run),))

@@ -96,10 +96,10 @@ def tls_context(directory: Path) -> ssl.SSLContext:
 
 async def renew(context: ssl.SSLContext, directory: Path, seconds: float = _RENEWED) -> None:
     """Reload the certificate when its file changes, for new connections; retry later if it cannot be read."""
-    taken = _changed(directory)
+    loaded = _changed(directory)
     while True:
         await asyncio.sleep(seconds)
-        if (changed := _changed(directory)) == taken:
+        if (changed := _changed(directory)) == loaded:
             continue
         try:
             context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
@@ -107,7 +107,7 @@ async def renew(context: ssl.SSLContext, directory: Path, seconds: float = _RENE
             _LOG.warning("the certificate in %s cannot be taken up: %s", directory, error)
         else:
             _LOG.info("the certificate was renewed")
-            taken = changed
+            loaded = changed
 
 
 def _changed(directory: Path) -> float:

@@ -161,7 +161,7 @@ def _save(url: str, answer: urllib3.BaseHTTPResponse, policy: UrlPolicy, body: _
         raise away
     if answer.status not in (200, 206, 416) or (answer.status != 200 and not body.size):
         raise SourceNotFound(f"{url!r}: the server answers {answer.status} {answer.reason}; correct the URL")
-    if answer.status == 416 or not body.goes_on_with(answer):
+    if answer.status == 416 or not body.continues_with(answer):
         body.begin_anew()
         if answer.status != 200:
             raise SourceUnavailable(f"{url!r}: the server answers with another part of the file than was asked for")
@@ -221,7 +221,7 @@ class _Body:
             return {}  # a weak ETag does not identify exact bytes
         return {"Range": f"bytes={self.size}-", "If-Range": self.etag}
 
-    def goes_on_with(self, answer: urllib3.BaseHTTPResponse) -> bool:
+    def continues_with(self, answer: urllib3.BaseHTTPResponse) -> bool:
         """Return whether the answer continues the bytes received so far; without any, each answer does."""
         if answer.status == 206:
             return (answer.headers.get("Content-Range") or "").startswith(f"bytes {self.size}-")

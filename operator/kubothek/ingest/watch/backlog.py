@@ -45,9 +45,9 @@ class Backlog:
 
     def without(self, keys: Sequence[str]) -> Backlog:
         """Return the backlog without these of its oldest files, which are ingested or in quarantine."""
-        gone = pc.is_in(self.oldest["key"], value_set=pa.array(keys, pa.string()))
-        size: int = pc.sum(self.oldest.filter(gone)["size"]).as_py() or 0
-        left = self.oldest.filter(pc.invert(gone))
+        done = pc.is_in(self.oldest["key"], value_set=pa.array(keys, pa.string()))
+        size: int = pc.sum(self.oldest.filter(done)["size"]).as_py() or 0
+        left = self.oldest.filter(pc.invert(done))
         return replace(self, files=self.files - len(keys), bytes=self.bytes - size, oldest=left)
 
     def batches(self, max_files: int, max_bytes: int) -> Iterator[list[Landed]]:

@@ -96,7 +96,7 @@ class Page:
 class Known(NamedTuple):
     """Two masks over a piece of a listing: which files were ingested, which are in quarantine."""
 
-    taken: Mask
+    ingested: Mask
     quarantined: Mask
 
 
@@ -138,10 +138,10 @@ class Ledger:
                     bad = entries.filter(pc.is_valid(entries["error"]))
                     yield from ((row["key"], row["error"]) for row in bad.to_pylist())
 
-    def write(self, page: Page, entries: pa.Table, *, taken: int, last_file: str, now: datetime) -> Page:
+    def write(self, page: Page, entries: pa.Table, *, ingested: int, last_file: str, now: datetime) -> Page:
         """Write a new run and the page after ``page`` with these entries (``ENTRIES``, at least one); return the page.
 
-        ``taken`` of them are ingested files; ``last_file`` is the newest of these.
+        ``ingested`` of them are ingested files; ``last_file`` is the newest of these.
         """
         name = f"{self._prefix}{page.batch + 1:020d}-{self._rng.getrandbits(48):012x}"
         kept, small = _tiers(page.runs, entries.num_rows)
@@ -153,7 +153,7 @@ class Ledger:
             page,
             key=f"{name}.json",
             batch=page.batch + 1,
-            files=page.files + taken,
+            files=page.files + ingested,
             last_file=last_file or page.last_file,
             last_time=now if last_file else page.last_time,
             runs=(*kept, run),
@@ -179,13 +179,13 @@ def _tiers(runs: Sequence[Run], entries: int) -> tuple[tuple[Run, ...], tuple[Ru
 
 def _compared(piece: pa.Table, readers: Sequence[tuple[Run, RunReader]], reading: str) -> Known:
     first, last, ids = piece["key"][0].as_py(), piece["key"][-1].as_py(), _ids(piece)
-    taken, quarantined = np.zeros(piece.num_rows, np.bool_), np.zeros(piece.num_rows, np.bool_)
+    ingested, quarantined = np.zeros(piece.num_rows, np.bool_), np.zeros(piece.num_rows, np.bool_)
     for run, reader in readers:
         if run.first <= last and first <= run.last:
             for entries in reader.between(first, last):
-                taken |= _among(ids, entries.filter(pc.is_null(entries["error"])))
+                ingested |= _among(ids, entries.filter(pc.is_null(entries["error"])))
                 quarantined |= _among(ids, entries.filter(pc.equal(entries["reading"], pa.scalar(reading))))
-    return Known(taken, quarantined & ~taken)
+    return Known(ingested, quarantined & ~ingested)
 
 
 def _ids(table: pa.Table) -> pa.Array[pa.StringScalar]:

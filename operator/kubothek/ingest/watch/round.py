@@ -88,7 +88,7 @@ def waiting_files(
     quarantined = 0
     left_out = pa.array(passed_over, pa.string())
     for piece, known in ledger.known(page, terms.landing.listed(landed_in), terms.reading):
-        new = piece.filter(pa.array(~(known.taken | known.quarantined)))
+        new = piece.filter(pa.array(~(known.ingested | known.quarantined)))
         waiting = waiting.with_more(new.filter(pc.invert(pc.is_in(new["key"], value_set=left_out))))
         quarantined += int(known.quarantined.sum())
     return waiting, quarantined
@@ -197,7 +197,7 @@ class Round:
                 [(each.key, each.etag, f"{each.reason}: {each.message}") for each in bad],
                 terms.reading,
             ),
-            taken=len(done.good),
+            ingested=len(done.good),
             last_file=done.good[-1].key if done.good else "",
             now=self._clock(),
         )

@@ -378,9 +378,9 @@ class DatasetLog:
             )
 
     def _require_nothing_overwritten(self, seen: Observed | None) -> None:
-        if seen and (gone := seen.head.overwritten):
+        if seen and (overwritten := seen.head.overwritten):
             raise ForeignOverwrite(
-                f"another program overwrote {versions_in(gone, self.uuid)}; commit again what is missing"
+                f"another program overwrote {versions_in(overwritten, self.uuid)}; commit again what is missing"
             )
 
     # --- helpers ---

@@ -52,7 +52,7 @@ def reindex(
     rebuild: bool = False,
     broken: Collection[str] = (),
     by: str = "",
-    report: ReportProgress = lambda _done, _total: None,
+    progress: ReportProgress = lambda _done, _total: None,
 ) -> Reindexed:
     """Give the table exactly the ``wanted`` indices (None: its present ones), and repair them.
 
@@ -68,19 +68,19 @@ def reindex(
     if not snapshot.exists:
         raise DatasetNotFound(f"there is no dataset {log.uuid!r} in {store.url}: nothing to index")
     unusable = snapshot.head.index_state.wanted() if rebuild else broken
-    return _Reindexing(store, started, snapshot, report).run(wanted, dialect, by, frozenset(unusable))
+    return _Reindexing(store, started, snapshot, progress).run(wanted, dialect, by, frozenset(unusable))
 
 
 class _Reindexing:
     """One call of :func:`reindex`."""
 
-    def __init__(self, store: Store, started: Transaction, snapshot: Snapshot, report: ReportProgress) -> None:
+    def __init__(self, store: Store, started: Transaction, snapshot: Snapshot, progress: ReportProgress) -> None:
         self._store = store
         self._started = started
         self._head = snapshot.head
         self._schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
         self._files = snapshot.head.files()
-        self._report = report
+        self._progress = progress
 
     def run(
         self, wanted: Mapping[str, IndexKind] | None, dialect: Dialect | None, by: str, broken: frozenset[str]
@@ -140,7 +140,7 @@ class _Reindexing:
         return Merged(files, frozenset(file.key for file in manifest.files), frozenset(uncovered))
 
     def _collect(self, types: Mapping[str, pa.DataType], files: Mapping[str, str]) -> Collected:
-        collected = collect_from_files(self._store, self._head.uuid, types, files, self._report)
+        collected = collect_from_files(self._store, self._head.uuid, types, files, self._progress)
         for each in collected.files.values():
             for file in each[:1]:
                 self._started.note_written(file.key)

@@ -107,12 +107,12 @@ class _Reskipping:
             made = build(self._described(definitions), self._store, self._with_partitions(missing), report)
         without = len(missing) - sum(part.rows for part in made)
         changed = definitions != replace(before, parts=(), without=0)
-        gone = frozenset(key for part in before.parts if part not in present for key in part.keys)
+        obsolete = frozenset(key for part in before.parts if part not in present for key in part.keys)
         change = tidy(self._store, self._head, entries, definitions, present, made)
-        if not (made or change.instead_of or changed or gone or without != before.without):
+        if not (made or change.instead_of or changed or obsolete or without != before.without):
             return Reskipped(None, missing=without)
         change = replace(
-            change, wanted=definitions if changed else None, instead_of=change.instead_of | gone, without=without
+            change, wanted=definitions if changed else None, instead_of=change.instead_of | obsolete, without=without
         )
         committed = self._started.commit(Change(operation=Operation.INDEX, skipping=change, by=self._by))
         resume_xskipper(self._store, self._log)
@@ -194,8 +194,8 @@ def undescribed(store: Store, snapshot: Snapshot) -> int:
     state = head.skipping
     if schema is None or not usable(state, schema, head.partition_keys):
         return 0
-    gone = set(absent(store, "", [key for part in state.parts for key in part.keys]))
-    described = sum(part.rows for part in state.parts if gone.isdisjoint(part.keys))
+    missing = set(absent(store, "", [key for part in state.parts for key in part.keys]))
+    described = sum(part.rows for part in state.parts if missing.isdisjoint(part.keys))
     return max(0, len(head.partitions) - state.without - described)
 
 

@@ -73,7 +73,7 @@ def take(store: Store, log: DatasetLog, snapshot: Snapshot) -> Inventory:
     measured = measure(store, (("", str(key)) for key in unknown))
     known = pa.concat_tables([known, _table((file.key, file.rows, file.bytes, 0, 0) for file in measured)])
     here = _set(known.take(pc.index_in(present, value_set=known.column("key"))), "gone", 0)
-    held = _needed(_gone(_without(known, present), news.gone), head)
+    held = _needed(_with_removals(_without(known, present), news.removed), head)
     earlier = before.versions if news.complete else ()
     oldest = _oldest(head)
     return Inventory(
@@ -118,13 +118,13 @@ class _News:
     ``complete``  whether they lead back to it
     ``versions``  of the records, descending
     ``added``     the files that they added, by key, each with the oldest of these versions that added it
-    ``gone``      by key, the newest of these versions that removed a file
+    ``removed``   by key, the newest of these versions that removed a file
     """
 
     complete: bool
     versions: list[int] = field(default_factory=list)
     added: dict[str, tuple[PartitionFile, int]] = field(default_factory=dict)
-    gone: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def since(cls, log: DatasetLog, head: Head, known: str | None) -> _News:
@@ -136,9 +136,9 @@ class _News:
             for file in last.delta.added:
                 news.added[file.key] = file, last.version
             for _, key in last.delta.removed:
-                news.gone.setdefault(key, last.version)
+                news.removed.setdefault(key, last.version)
         complete = last is not None and known is not None and last.parent == known
-        return cls(complete, news.versions, news.added, news.gone)
+        return cls(complete, news.versions, news.added, news.removed)
 
     def table(self) -> pa.Table:
         return _table((key, file.rows, file.bytes, born, 0) for key, (file, born) in self.added.items())
@@ -188,20 +188,20 @@ def _without(files: pa.Table, known: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa
     return files.filter(pc.invert(pc.is_in(files.column("key"), value_set=known)))
 
 
-def _gone(files: pa.Table, gone: Mapping[str, int]) -> pa.Table:
+def _with_removals(files: pa.Table, removed: Mapping[str, int]) -> pa.Table:
     """Return the files with the versions that removed them; the newest removal counts."""
-    found = pc.index_in(files.column("key"), value_set=pa.array(gone, pa.string()))
-    newest = pa.array(gone.values(), pa.int64()).take(found)
+    found = pc.index_in(files.column("key"), value_set=pa.array(removed, pa.string()))
+    newest = pa.array(removed.values(), pa.int64()).take(found)
     return _set(files, "gone", pc.if_else(pc.is_valid(newest), newest, files.column("gone")))
 
 
 def _needed(files: pa.Table, head: Head) -> pa.Table:
     """Return those that a version needs which readers can request, or which has a tag."""
-    born, gone = files.column("born"), files.column("gone")
-    needed = pc.greater(gone, pa.scalar(_oldest(head)))
+    born, removed = files.column("born"), files.column("gone")
+    needed = pc.greater(removed, pa.scalar(_oldest(head)))
     for tag in head.tags.values():
         version = pa.scalar(tag.version)
-        needed = pc.or_(needed, pc.and_(pc.less_equal(born, version), pc.greater(gone, version)))
+        needed = pc.or_(needed, pc.and_(pc.less_equal(born, version), pc.greater(removed, version)))
     return files.filter(needed)
 
 

@@ -47,6 +47,6 @@ def retime(store: Store, log: DatasetLog, *, by: str = "") -> int | None:
         times=times,
         encryption=state.encryption,
     )
-    gone = frozenset(key for part in state.parts if part not in written for key in part.keys)
-    change = Change(operation=Operation.INDEX, skipping=SkippingChange(written=written, instead_of=gone), by=by)
+    obsolete = frozenset(key for part in state.parts if part not in written for key in part.keys)
+    change = Change(operation=Operation.INDEX, skipping=SkippingChange(written=written, instead_of=obsolete), by=by)
     return started.commit(change).version

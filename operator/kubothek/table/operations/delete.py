@@ -67,5 +67,5 @@ def _whole_only(rewrite: Rewrite, store: Store, files: list[PlannedFile]) -> Rew
     """Remove files that an index named, if every row matches. Raises RowLevelNeeded if only some rows of one match."""
     counts = parallel(lambda file: count_matches(rewrite, store, file), files)
     filters.require_whole(rewrite.where, [f for f, (hits, rows) in zip(files, counts, strict=True) if 0 < hits < rows])
-    gone = tuple(file.label for file, (hits, _) in zip(files, counts, strict=True) if hits)
-    return Rewritten(gone, matched=sum(hits for hits, _ in counts))
+    emptied = tuple(file.label for file, (hits, _) in zip(files, counts, strict=True) if hits)
+    return Rewritten(emptied, matched=sum(hits for hits, _ in counts))

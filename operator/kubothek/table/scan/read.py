@@ -30,7 +30,7 @@ _BATCHES_AHEAD = 8
 _FILES_AHEAD = 4
 _FILES_AT_ONCE = 1024
 """Files given to Arrow at a time: it keeps the footers of those that it has read."""
-_GONE = ("No such file or directory", "Path does not exist")
+_NOT_FOUND = ("No such file or directory", "Path does not exist")
 
 
 def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemDataset:
@@ -86,7 +86,7 @@ def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) 
 
     A request to the store shows whether the store itself fails.
     """
-    if any(sign in str(error) for sign in _GONE):
+    if any(sign in str(error) for sign in _NOT_FOUND):
         return VersionIncomplete(
             f"a file that the version needs no longer exists in {store.url}; read a newer version, or restore the "
             f"file: {error}"

@@ -77,13 +77,13 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
     added, removed = _still_to_do(lost.delta, head)
     _require_mergeable(journal, head, lost, added, removed)
     schema_hash = _merged_schema(journal, head, lost.delta.schema)
-    came, gone = {file.label: file.key for file in added}, dict(removed)
+    came, removed_keys = {file.label: file.key for file in added}, dict(removed)
     schema = journal.schemas.get(schema_hash or head.schema_hash)
     indices = indices_after(
         journal,
         head,
         added=came,
-        removed=gone,
+        removed=removed_keys,
         schema=schema,
         partition_keys=head.partition_keys,
         lenient=True,
@@ -92,7 +92,7 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
         journal,
         head,
         added=came,
-        removed=gone,
+        removed=removed_keys,
         schema=schema,
         partition_keys=head.partition_keys,
         change=SkippingChange(written=_described(journal.uuid, lost)),
@@ -187,16 +187,16 @@ def _require_mergeable(
     )
     if found:
         raise _NotMergeableError(summary(found))
-    gone = {label for label, _ in removed}
-    if taken := [f.label for f in added if f.label in head.partitions and f.label not in gone]:
-        raise _NotMergeableError(f"the label {taken[0]!r} was given to another file")
+    removed_labels = {label for label, _ in removed}
+    if duplicates := [f.label for f in added if f.label in head.partitions and f.label not in removed_labels]:
+        raise _NotMergeableError(f"the label {duplicates[0]!r} was given to another file")
     if lost.delta.partition_keys not in (None, head.partition_keys):
         raise _NotMergeableError("the table is partitioned in another way")
     if missing := missing_files(journal, head, [file.key for file in added]):
         raise _NotMergeableError(f"{missing[0]} is gone")
     if lost.ledger is not None and lost.ledger.base != (head.chain and head.chain.head):
         raise _NotMergeableError("its blocks do not continue the present chain")
-    if behind := [source for source in _turned(lost.delta) if not _goes_on(source, before, head, lost.delta)]:
+    if behind := [source for source in _turned(lost.delta) if not _continues(source, before, head, lost.delta)]:
         raise _NotMergeableError(f"the source {behind[0]!r} had taken files that are not in the table now")
 
 
@@ -205,7 +205,7 @@ def _turned(delta: Delta) -> list[str]:
     return [key.removeprefix(INTAKE) for key in delta.metadata if key.startswith(INTAKE)]
 
 
-def _goes_on(source: str, before: Head, head: Head, delta: Delta) -> bool:
+def _continues(source: str, before: Head, head: Head, delta: Delta) -> bool:
     """Return whether the source's page follows the head's. A page includes the files of all pages before it: on top of
     another page, it would keep the files of a lost commit from ever being ingested again.
     """

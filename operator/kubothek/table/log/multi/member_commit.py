@@ -83,10 +83,10 @@ def take_back(journal: Journal, plan: Planned, transaction: str, patience: Commi
             _forget(journal, plan, undone)
             alone = journal.record(undone.record).parent == plan.record
             version = MemberVersion(undone.version, undone.record) if alone else None
-            return Outcome(done=False, version=version, there=not _is_gone(seen))
+            return Outcome(done=False, version=version, there=not _is_deleted(seen))
         applied = _applied(journal, plan, seen)
         if applied is None or seen is None:
-            return Outcome(done=False, there=not _is_gone(seen))
+            return Outcome(done=False, there=not _is_deleted(seen))
         draft = replace(_reverse(journal, plan, seen, applied, commit_id), id=commit_id)
         if journal.publish(draft, seen) is None:
             patience.pause()
@@ -147,7 +147,7 @@ def _record_of(seen: Observed | None) -> str | None:
     return seen.marker.record if seen and seen.marker else None
 
 
-def _is_gone(seen: Observed | None) -> bool:
+def _is_deleted(seen: Observed | None) -> bool:
     return seen is None or seen.head.tombstone is not None
 
 
@@ -171,14 +171,14 @@ def _back_to(journal: Journal, seen: Observed, base: Head, commit_id: str) -> Dr
     changed = schema is not None and columns != before
     layout = base.metadata.get(LAYOUT)
     user = _user(base)
-    gone = {key: None for key in _user(live) if key not in user}
+    dropped = {key: None for key in _user(live) if key not in user}
     change = replace(
         _moved(journal, live, base),
         schema=schema if changed else None,
         replaces_schema=changed,
         partition_keys=base.partition_keys if changed else None,
         layout=layout if layout is not None and layout != live.metadata.get(LAYOUT) else None,
-        metadata=gone | {key: value for key, value in user.items() if live.metadata.get(key) != value},
+        metadata=dropped | {key: value for key, value in user.items() if live.metadata.get(key) != value},
         index=IndexChange(wanted=_indices(live, base)),
     )
     return draft(journal, change, commit_id=commit_id, spec_digest="", base=live, on=seen)
@@ -223,5 +223,5 @@ def _user(head: Head) -> Mapping[str, Any]:
 
 def _indices(live: Head, base: Head) -> dict[str, IndexKind | None]:
     now, before = live.index_state.wanted(), base.index_state.wanted()
-    gone: dict[str, IndexKind | None] = {column: None for column in now if column not in before}
-    return gone | {column: kind for column, kind in before.items() if now.get(column) is not kind}
+    dropped: dict[str, IndexKind | None] = {column: None for column in now if column not in before}
+    return dropped | {column: kind for column, kind in before.items() if now.get(column) is not kind}

@@ -197,8 +197,8 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
     if change.ledger is not None and change.ledger.move.base != (live.chain and live.chain.head):
         found += ("its chain has got blocks",)
     if not found:
-        taken = [f.label for f in change.added if f.label in live.partitions and f.label not in removed]
-        found = tuple(f"the label {label!r} is in the table already" for label in taken)
+        duplicates = [f.label for f in change.added if f.label in live.partitions and f.label not in removed]
+        found = tuple(f"the label {label!r} is in the table already" for label in duplicates)
     if found:
         raise Conflict(
             f"dataset {live.uuid!r} changed while this {change.operation} ran: {summary(found)}. "

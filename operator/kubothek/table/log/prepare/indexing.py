@@ -89,24 +89,24 @@ def _without_lost_columns(state: IndexState, before: pa.Schema | None, after: pa
 class _FilesAfter(Mapping[str, str]):
     """Key by label after a change of files: a view, as a commit that adds a few files looks up only those."""
 
-    def __init__(self, before: Head, added: Mapping[str, str], gone: Set[str]) -> None:
+    def __init__(self, before: Head, added: Mapping[str, str], dropped: Set[str]) -> None:
         self._before = before
         self._added = added
-        self._gone = gone
+        self._dropped = dropped
 
     def __getitem__(self, label: str) -> str:
         if label in self._added:
             return self._added[label]
-        if label in self._gone:
+        if label in self._dropped:
             raise KeyError(label)
         return self._before.file(label)
 
     def __contains__(self, label: object) -> bool:
-        return label in self._added or (label in self._before.partitions and label not in self._gone)
+        return label in self._added or (label in self._before.partitions and label not in self._dropped)
 
     def __iter__(self) -> Iterator[str]:
         for label in self._before.partitions:
-            if label not in self._gone and label not in self._added:
+            if label not in self._dropped and label not in self._added:
                 yield label
         yield from self._added
 
@@ -123,11 +123,11 @@ def _files(
 ) -> Files:
     """Return the files for the indices. A file that only changes its position is in both, and changes no index."""
     moved = {label for label, key in added.items() if removed.get(label) == key}
-    gone = removed.keys() - moved
+    dropped = removed.keys() - moved
     return Files(
-        files=_FilesAfter(before, added, gone),
+        files=_FilesAfter(before, added, dropped),
         added=added.keys() - moved,
-        removed=gone,
+        removed=dropped,
         schema=schema,
         partition_keys=partition_keys,
     )
