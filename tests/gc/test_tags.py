@@ -459,7 +459,7 @@ def _stays(store: AgingStore) -> None:
         ),
         pytest.param(
             mark,
-            "_mark_whole",
+            "_mark_complete",
             _forgets_the_checkpoint,
             lambda store: test_it_still_stays_when_it_is_collected_again(store),
             id="the checkpoint is not marked",

@@ -198,7 +198,7 @@ def test_a_cut_inside_of_quotes_is_noticed_and_diagnosed_as_no_fault_of_the_file
                 failed += 1
         assert failed
         assert source.diagnose(plan.files[0], AB) is None
-        whole = plan.with_whole_files(["x.csv"])
+        whole = plan.with_unsplit_files(["x.csv"])
         assert len(whole.splits) == 1
         assert sum(b.num_rows for b in source.read(whole.splits[0], AB)) == 40
 

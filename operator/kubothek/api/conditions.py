@@ -120,8 +120,8 @@ def conditions_of(state: State, previous: Status, generation: int, now: datetime
     wanted: list[tuple[str, Literal["True", "False", "Unknown"]]] = [("Ready", state.ready)]
     wanted += [(kind, "True") for kind in (state.abnormal, state.ended, state.damage) if kind]
     conditions = tuple(_condition(kind, status, state, previous, generation, now) for kind, status in wanted)
-    settled = state.ready == "True" or state.abnormal == "Stalled"
-    return (generation if settled else previous.observed_generation), conditions
+    is_final = state.ready == "True" or state.abnormal == "Stalled"
+    return (generation if is_final else previous.observed_generation), conditions
 
 
 def _condition(

@@ -219,8 +219,8 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
 
 
 def _root_schema(kind: type[Resource]) -> Schema:
-    whole = structural_schema(kind)
-    spec, status = whole["properties"]["spec"], whole["properties"]["status"]
+    schema = structural_schema(kind)
+    spec, status = schema["properties"]["spec"], schema["properties"]["status"]
     if NAMES[kind.model_fields["kind"].default].sparse:
         spec = _without(spec, "default")
     # Without this default, kstatus takes a resource that was never reconciled for current. Other fields of the status
@@ -228,7 +228,7 @@ def _root_schema(kind: type[Resource]) -> Schema:
     status = _without(status, "default", "required") | {"default": {"observedGeneration": -1}}
     status["properties"]["conditions"] = _conditions_schema(status["properties"]["conditions"])
     return {
-        "description": whole["description"],
+        "description": schema["description"],
         "type": "object",
         "required": ["spec"],
         "properties": {
@@ -238,7 +238,7 @@ def _root_schema(kind: type[Resource]) -> Schema:
             "spec": spec,
             "status": status,
         },
-        "x-kubernetes-validations": whole["x-kubernetes-validations"],
+        "x-kubernetes-validations": schema["x-kubernetes-validations"],
     }
 
 

@@ -13,7 +13,7 @@ from kubothek.api.engine import EngineSpec
 from kubothek.api.sizes import Sizes
 from kubothek.api.values import parse_quantity
 
-_WHOLE: Final = ("odf", "scratch")
+_FROM_ONE_LAYER: Final = ("odf", "scratch")
 """Fields that are taken from one layer only, as their parts belong together."""
 _OWN: Final = ("suspend", "warm")
 """Fields of an Engine that other Engines do not inherit."""
@@ -26,7 +26,7 @@ def layered(layers: Iterable[Mapping[str, Any]]) -> EngineSpec:
     """
     found: dict[str, Any] = {}
     for layer in layers:
-        found = {**_merged(found, layer), **{key: layer[key] for key in _WHOLE if key in layer}}
+        found = {**_merged(found, layer), **{key: layer[key] for key in _FROM_ONE_LAYER if key in layer}}
     return EngineSpec.model_validate(found)
 
 

@@ -56,12 +56,12 @@ def render_bytes(size: int) -> str:
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {units[0]}"
 
 
-def percent(part: int, whole: int) -> str | None:
+def percent(part: int, total: int) -> str | None:
     """Render a share such as ``97%``; 100% and 0% only if it is all or nothing. None if ``whole`` is 0."""
-    if not whole:
+    if not total:
         return None
-    if 0 < part < whole:
-        return f"{min(99, max(1, round(100 * part / whole)))}%"
+    if 0 < part < total:
+        return f"{min(99, max(1, round(100 * part / total)))}%"
     return "100%" if part else "0%"
 
 

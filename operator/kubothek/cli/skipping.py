@@ -218,8 +218,8 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
         lake = Lake(store)
         found = lake.skipped(sql, as_of)
     total = aggregated(found.values())
-    whole = None if total is None else total.to_xskipper()
-    document = {"datasets": {name: each.to_xskipper() for name, each in found.items()}, "aggregated": whole}
+    aggregate = None if total is None else total.to_xskipper()
+    document = {"datasets": {name: each.to_xskipper() for name, each in found.items()}, "aggregated": aggregate}
     saved = [*found.items(), *([("all", total)] if total is not None and len(found) > 1 else [])]
     show(output, document, _saved(saved, wide=output == "wide"))
 

@@ -82,7 +82,7 @@ def project(dataset: Dataset, store: ObjectStore, context: Context) -> DatasetSt
         if _is_news(status, began, seen.digest):
             status = examined(status, seen, inspected_time=began, inspected_digest=seen.digest)
     since = _since(dataset, status.inspected_time)
-    left = chain(_left_by_runs(dataset, since, context), _left_by_chores(dataset, since, context))
+    left = chain(_left_by_runs(dataset, since, context), _left_by_tasks(dataset, since, context))
     version, table = max(left, key=itemgetter(0), default=(0, None))
     if table is not None and version > (status.version or 0):
         status = with_table(status, table, problem=None, deleted=False)
@@ -150,7 +150,7 @@ def _left_by_runs(dataset: Dataset, since: datetime | None, context: Context) ->
             yield table.version, table
 
 
-def _left_by_chores(dataset: Dataset, since: datetime | None, context: Context) -> Iterator[tuple[int, TableState]]:
+def _left_by_tasks(dataset: Dataset, since: datetime | None, context: Context) -> Iterator[tuple[int, TableState]]:
     """Yield version and state in which each of the Dataset's own jobs left it since then."""
     for verb, field in _OWN_JOBS.items():
         task_run: TaskRun | Intake | None = getattr(dataset.status, field)

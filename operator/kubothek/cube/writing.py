@@ -87,7 +87,7 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
         {name: member.payload for name, member in planned.items()},
         {name: member.payload for name, member in others.items()},
     )
-    _check_whole(spec, others | planned, {part.name for part in parts if callable(part.data)})
+    _check_complete(spec, others | planned, {part.name for part in parts if callable(part.data)})
     done: dict[str, Written] = {}
     with ExitStack() as stack:
         rows = {name: stack.enter_context(checked(each, named[name])) for name, each in given.items()}
@@ -167,7 +167,7 @@ def _planned(
     return Member(part.name, spec, replace(base, head=head, schema=stored))
 
 
-def _check_whole(spec: CubeSpec, members: Mapping[str, Member], unread: set[str]) -> None:
+def _check_complete(spec: CubeSpec, members: Mapping[str, Member], unread: set[str]) -> None:
     """Check the rules of a cube, if the columns of the seed are known already."""
     if spec.seed_dataset in members or spec.seed_dataset not in unread:
         check(spec, {name: members[name] for name in in_order(spec, members)})
@@ -187,7 +187,7 @@ def _by_writer(
             {part.name: member.payload},
             {name: each.payload for name, each in known.items() if name != part.name},
         )
-        _check_whole(spec, known, {spec.seed_dataset} - known.keys())
+        _check_complete(spec, known, {spec.seed_dataset} - known.keys())
 
     made = write(part.name, base, check_schema)
     check_schema(made.schema, made.zones)

@@ -147,8 +147,8 @@ def table_of(store: Store, files: PlainFiles, keys: Sequence[str]) -> PlainTable
         inside = pa.schema([each for each in inside if each.name not in twice])
     if clash := {name.lower() for name in inside.names} & {name.lower() for name in partitions}:
         raise SchemaMismatch(f"column {sorted(clash)[0]!r} is in the files and, in another case, in the directories")
-    whole = pa.schema([*inside, *(pa.field(name, kind) for name, kind in partitions.items())])
-    return PlainTable(files, whole, tuple(partitions))
+    schema = pa.schema([*inside, *(pa.field(name, kind) for name, kind in partitions.items())])
+    return PlainTable(files, schema, tuple(partitions))
 
 
 def _stored_schema(store: Store, files: PlainFiles, key: str) -> pa.Schema:

@@ -198,17 +198,17 @@ def mark_versions(
     if last is None:  # a foreign head without a commit of ours below
         return Kept(0, count, (), tags.present)
     # If all commits since the oldest version only added files, it need not be rebuilt: the head names all its files.
-    oldest = _mark_whole(journal, last, into, seen.head if grown else None)
+    oldest = _mark_complete(journal, last, into, seen.head if grown else None)
     anchors = [record for record in restored if record is not last and _restores_below(record, last.version)]
     apart = [key for key in tags.apart() if key not in pinned]
     anchors += [journal.record(key) for key in apart]
     for record in anchors:
-        _mark_whole(journal, record, into)
+        _mark_complete(journal, record, into)
     # A version that a cube needed, but that expired before a policy kept it, stays expired.
     for key in (*(pinned & set(tags.apart())), *tags.lost_lately(oldest)):
         with suppress(VersionIncomplete):  # a collector with a shorter grace period deleted it
             record = journal.record(key)
-            _mark_whole(journal, record, into)
+            _mark_complete(journal, record, into)
             anchors.append(record)
     return Kept(last.version, count + len(tags.apart()), (last, *anchors), tags.present)
 
@@ -231,7 +231,7 @@ def _mark_tombstone(journal: Journal, seen: Observed, moment: Moment, into: Refe
     return Kept(marker.version, 1, () if stone is None else (stone.record,), frozenset())
 
 
-def _mark_whole(journal: Journal, record: Record, into: References, known: Head | None = None) -> Head:
+def _mark_complete(journal: Journal, record: Record, into: References, known: Head | None = None) -> Head:
     """Mark all that a version names, and return its head. ``known``: it, or one with its tags that names no less."""
     head = known or rebuild(journal, record)
     into.add((record.key, keys.checkpoint(journal.uuid, record.version), *references.of_head(head)))

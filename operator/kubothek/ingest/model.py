@@ -152,10 +152,10 @@ class SourcePlan:
             current.append(split)
         return [*bundles, tuple(current)] if current else bundles
 
-    def with_whole_files(self, names: Sequence[str]) -> SourcePlan:
+    def with_unsplit_files(self, names: Sequence[str]) -> SourcePlan:
         """Return the plan with these files unsplit."""
         splits: dict[Split, None] = {}
         for split in self.splits:
-            whole = Split(split.file, split.file.size) if split.file.name in names else split
-            splits[whole] = None
+            unsplit = Split(split.file, split.file.size) if split.file.name in names else split
+            splits[unsplit] = None
         return SourcePlan(tuple(splits))

@@ -84,9 +84,9 @@ class SourceReader:
         file = SourceFile(name, size, fingerprint, self._compression(name))
         if size == 0:
             raise SourceEmpty(f"{name!r} is empty (0 bytes); upload it again, or leave it out")
-        whole = [Split(file, size)]
+        unsplit = [Split(file, size)]
         if size <= SPLIT_BYTES or file.compression is not Compression.NONE:
-            return whole
+            return unsplit
         if self.source.format is Format.PARQUET:
             with open_parquet(name, self._open(file)) as parquet:
                 return _row_group_splits(file, row_group_bytes(parquet))
@@ -272,8 +272,8 @@ def _read_lines(stream: TextStream, size: int) -> bytes:
         pieces.append(piece)
         held += len(piece)
     data = b"".join(pieces)
-    whole = held < size or not stream.read(1)
-    return data if whole else data[: data.rfind(b"\n") + 1]
+    is_complete = held < size or not stream.read(1)
+    return data if is_complete else data[: data.rfind(b"\n") + 1]
 
 
 def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

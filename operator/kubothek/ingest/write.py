@@ -184,9 +184,9 @@ def ingest_here(
     unreferenced.
     """
     rows = 0
-    whole = ingest.plan.with_whole_files([file.name for file in ingest.plan.files])
+    unsplit = ingest.plan.with_unsplit_files([file.name for file in ingest.plan.files])
     with ingest.writer(store, observer) as writer:
-        for done, split in enumerate(whole.splits):
+        for done, split in enumerate(unsplit.splits):
             for batch in ingest.read(reader, split):
                 writer.write(batch)
                 rows += batch.num_rows

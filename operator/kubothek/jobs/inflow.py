@@ -96,12 +96,12 @@ class Inflows:
     def _batches(
         self, reader: SourceReader, plan: SourcePlan, reading: pa.Schema, partition_on: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        whole = plan.with_whole_files([file.name for file in plan.files])
+        unsplit = plan.with_unsplit_files([file.name for file in plan.files])
         rows = 0
-        for done, split in enumerate(whole.splits):
+        for done, split in enumerate(unsplit.splits):
             for batch in reader.read(split, reading, partition_on):
                 rows += batch.num_rows
-                self.reporter.report("Reading", done, len(whole.splits), rows)
+                self.reporter.report("Reading", done, len(unsplit.splits), rows)
                 yield batch
 
     @cached_property

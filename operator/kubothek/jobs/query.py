@@ -20,7 +20,7 @@ from kubothek.sandbox import limited
 from kubothek.sandboxed_sql import LimitedQuery, OneStore, in_process
 from kubothek.sql import Limits
 from kubothek.sql.read import Read
-from kubothek.sql.result import Answer, Destination, Result, digest, find, publish, tidy
+from kubothek.sql.result import Answer, Destination, Result, clean_up, digest, find, publish
 from kubothek.storage import Store, open_store
 from kubothek.table.files import PartitionedWriter
 from kubothek.table.layout import Layout
@@ -93,7 +93,7 @@ def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: R
     result = find(target, destination)
     if result is None:
         result = publish(target, destination, _prepare(job, store, reporter), _report(reporter))
-    tidy(target, destination, result)
+    clean_up(target, destination, result)
     message = f"{count(result.rows, 'row')} in {result.location}"
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, query=_file_outcome(result))
 

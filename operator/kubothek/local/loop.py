@@ -210,14 +210,14 @@ class ControlLoop(ABC):
         A resource that waits for another one requests a requeue, but then decides the same again.
         """
         resource = self.objects.get(key)
-        if resource is None or settled(resource):
+        if resource is None or is_finished(resource):
             return False
         outcome = self._decide(resource, self._clock() + _DISTANT)
         status = type(resource.status).model_validate(outcome.status)
         return bool(outcome.actions) or status != resource.status
 
 
-def settled(resource: Resource) -> bool:
+def is_finished(resource: Resource) -> bool:
     """Return whether the resource is ready, or stalled in its present generation."""
     stalled = resource.status.condition("Stalled")
     return resource.ready or (

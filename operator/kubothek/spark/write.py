@@ -61,7 +61,7 @@ def write_with_spark(
         found = reader.diagnose(split.file, ingest.reading, ingest.layout.partition_on)
         if found is not None:
             raise found
-        ingest = ingest.with_plan(ingest.plan.with_whole_files([split.file.name]))
+        ingest = ingest.with_plan(ingest.plan.with_unsplit_files([split.file.name]))
 
 
 def _run(

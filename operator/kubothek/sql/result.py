@@ -124,7 +124,7 @@ def publish(
     return result
 
 
-def tidy(store: Store, destination: Destination, result: Result) -> None:
+def clean_up(store: Store, destination: Destination, result: Result) -> None:
     """Delete the files of attempts that did not become the result, this one's too if it lost."""
     keys_ = (destination.key(attempt) for attempt in range(1, destination.attempt + 1))
     store.delete([key for key in keys_ if key != result.location])

@@ -83,8 +83,8 @@ def check_key(key: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     """Return the prefix, if keys can start with it: its last segment may be partial or empty. Raises InvalidKey."""
-    *whole, _partial = prefix.split("/")
-    if not _NO_SEGMENTS.isdisjoint(whole):
+    *segments, _partial = prefix.split("/")
+    if not _NO_SEGMENTS.isdisjoint(segments):
         raise InvalidKey(f"{prefix!r} is no key prefix: it has empty, '.' or '..' segments")
     return _check_text(prefix)
 

@@ -48,7 +48,7 @@ class Span:
 
 Sink = Callable[[Ended], None]
 _sink: Sink | None = None
-_whole: Place | None = None
+_root: Place | None = None
 _stage: Place | None = None
 _above: ContextVar[Place | None] = ContextVar("kubothek_span", default=None)
 
@@ -94,14 +94,14 @@ def span(name: str, parent: Place | None = None, **attributes: Value) -> Iterato
 @contextmanager
 def process(name: str, parent: Place, **attributes: Value) -> Iterator[Span]:
     """Return the span of the whole process; its threads and stages are below it."""
-    global _whole, _stage
+    global _root, _stage
     inside = Span(Place(parent.trace, fresh()), dict(attributes))
-    _whole = _stage = inside.place
+    _root = _stage = inside.place
     try:
         with _emitted(name, parent, inside):
             yield inside
     finally:
-        _whole = _stage = None
+        _root = _stage = None
 
 
 class Stages:
@@ -114,11 +114,11 @@ class Stages:
     def enter(self, name: str) -> None:
         """Begin another stage, unless it is the same. Safe to call from any thread."""
         global _stage
-        if _whole is None or (self._under_way is not None and self._under_way[0] == name):
+        if _root is None or (self._under_way is not None and self._under_way[0] == name):
             return
         with self._lock:
             self._leave()
-            _stage = Place(_whole.trace, fresh())
+            _stage = Place(_root.trace, fresh())
             self._under_way = (name, _stage, time.time_ns())
 
     def leave(self) -> None:
@@ -128,10 +128,10 @@ class Stages:
 
     def _leave(self) -> None:
         global _stage
-        if self._under_way is None or _whole is None:
+        if self._under_way is None or _root is None:
             return
-        (name, place, begin), self._under_way, _stage = self._under_way, None, _whole
-        emit(Ended(name=name, place=place, parent=_whole.span, begin=begin, end=time.time_ns()))
+        (name, place, begin), self._under_way, _stage = self._under_way, None, _root
+        emit(Ended(name=name, place=place, parent=_root.span, begin=begin, end=time.time_ns()))
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def _stream(path: Path, member: Member | None, held: ExitStack) -> pa.RecordBatc
 
 
 def _batches(reader: SourceReader, plan: SourcePlan, reading: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for split in plan.with_whole_files([file.name for file in plan.files]).splits:
+    for split in plan.with_unsplit_files([file.name for file in plan.files]).splits:
         yield from reader.read(split, reading)
 
 

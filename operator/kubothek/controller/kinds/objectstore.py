@@ -44,7 +44,7 @@ from kubothek.controller.scheduling.runner import run_attempts
 Asked = Cube | Dataset
 """Resource that an inspection covers."""
 
-SETTLING = timedelta(seconds=5)
+CHANGED_INTERVAL = timedelta(seconds=5)
 """Minimum time between the starts of two inspections when Datasets are created or deleted, so that many share one."""
 ASKED_LIMIT = 500
 """Maximum number of Cubes and Datasets in one job: its spec must fit into a ConfigMap. Its result holds far fewer."""
@@ -240,7 +240,7 @@ class _Case:
         if inspection.reached is not None:
             return self.context.now
         changed = inspection.datasets != self.claims
-        return inspection.started + (min(SETTLING, self.interval) if changed else self.interval)
+        return inspection.started + (min(CHANGED_INTERVAL, self.interval) if changed else self.interval)
 
     def _next(self, inspection: Inspection | None) -> Inspection:
         """Return the next inspection: of the rest of an incomplete round, or of a new round."""

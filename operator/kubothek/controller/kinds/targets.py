@@ -112,9 +112,9 @@ class Keepers:
     def target(self, dataset: Dataset, context: Context) -> CollectTarget:
         """Return a Dataset as a job needs it, without the layout of the table, which collection does not need."""
         kept = dict.fromkeys(_kept(policy.spec.retention) for policy, selects in self.policies if selects(dataset))
-        whole = dataset_ref(dataset, context.settings)
+        ref = dataset_ref(dataset, context.settings)
         return CollectTarget(
-            name=dataset.name, dataset=whole.model_copy(update={"table": TableSpec()}), policies=tuple(kept)
+            name=dataset.name, dataset=ref.model_copy(update={"table": TableSpec()}), policies=tuple(kept)
         )
 
     def grace(self, store: ObjectStore, context: Context) -> timedelta:

@@ -60,17 +60,21 @@ def is_allowed(image: str, allowed: Sequence[str]) -> bool:
     """
     if (found := _IMAGE.fullmatch(image)) is None:
         return False
-    repository, version = _whole(found["repository"]), found["version"]
+    repository, version = _with_registry(found["repository"]), found["version"]
     for rule in allowed:
         if rule == "*":
             return True
         if rule.endswith("/*"):
-            if repository.startswith(_whole(rule.removesuffix("*"))):
+            if repository.startswith(_with_registry(rule.removesuffix("*"))):
                 return True
             continue
         named = _IMAGE.fullmatch(rule)
         # A digest determines the image, so a rule for a tag covers that tag only without a digest.
-        if named is not None and _whole(named["repository"]) == repository and named["version"] in ("", version):
+        if (
+            named is not None
+            and _with_registry(named["repository"]) == repository
+            and named["version"] in ("", version)
+        ):
             return True
     return False
 
@@ -80,7 +84,7 @@ def _image(ledger: Ledger) -> str | None:
     return fetch["image"] if fetch is not None and fetch["kind"] == "Container" else None
 
 
-def _whole(repository: str) -> str:
+def _with_registry(repository: str) -> str:
     """Return the repository, or a prefix of one, with its registry."""
     first, slash, rest = repository.partition("/")
     if slash and first == "docker.io" and rest and "/" not in rest:

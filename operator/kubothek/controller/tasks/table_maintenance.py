@@ -40,11 +40,11 @@ from kubothek.controller.tasks.task_runs import (
     TaskType,
     begun,
     blocker_of,
+    finished,
     is_open,
     is_tried,
     is_untried,
     run_task,
-    settled,
     task_run_of,
 )
 
@@ -72,7 +72,7 @@ def keep_up(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskRe
 def _rid_of_what_is_over(dataset: Dataset, status: DatasetStatus, now: datetime) -> DatasetStatus:
     for task_type in TASK_TYPES:
         if not is_open(task_type, status) and task_type.cause(dataset, status, now) is None:
-            status = settled(task_type, status)
+            status = finished(task_type, status)
     return status
 
 

@@ -121,7 +121,7 @@ def is_tried(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus) -> 
     )
 
 
-def settled(task_type: TaskType, status: DatasetStatus) -> DatasetStatus:
+def finished(task_type: TaskType, status: DatasetStatus) -> DatasetStatus:
     """Return the status when nothing is left to do: the same cause may occur again."""
     task_run = task_run_of(task_type, status)
     if task_run is None:
@@ -165,7 +165,7 @@ def run_task(task_type: TaskType, inputs: TaskInputs, status: DatasetStatus, *, 
     match step.end:
         case None:
             if step.dropped:
-                return TaskResult(settled(task_type, present), step.actions)
+                return TaskResult(finished(task_type, present), step.actions)
             return TaskResult(present, step.actions, step.again, _blocker(task_type, step.state))
         case GivenUp(reason, message):
             problem = f"{task_type.problem}: {problem_text(reason, message)}"

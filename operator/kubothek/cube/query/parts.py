@@ -56,7 +56,7 @@ class Part:
         return found
 
 
-def whole_part(wanted: Intent, source: Source, files: Pruner, alignment: Alignment) -> Part:
+def full_part(wanted: Intent, source: Source, files: Pruner, alignment: Alignment) -> Part:
     """Return the initial state of a dataset, with all of its files."""
     fixed = {*source.member.dimensions, *wanted.spec.partition_columns}
     everything = np.ones(len(files), np.bool_)

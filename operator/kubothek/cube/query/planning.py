@@ -20,7 +20,7 @@ from kubothek.cube.query.asking import Intent, Join, Source, restricts
 from kubothek.cube.query.assembling import assembled
 from kubothek.cube.query.masks import Branch, by_index, by_path, by_skipping, by_statistics
 from kubothek.cube.query.model import Plan
-from kubothek.cube.query.parts import Part, whole_part
+from kubothek.cube.query.parts import Part, full_part
 from kubothek.storage import Store
 from kubothek.table.log.records import parallel
 from kubothek.table.path_columns import Mask
@@ -46,10 +46,10 @@ def plan(store: Store, wanted: Intent) -> Plan:
 
     def begin(source: Source) -> Part:
         if source.join is Join.SEED:
-            return whole_part(wanted, source, seed, of_seed(beside))
+            return full_part(wanted, source, seed, of_seed(beside))
         member = source.member
         files = Pruner.of(store, member.snapshot.head, member.schema, {*needed, *source.columns})
-        return whole_part(wanted, source, files, aligned(member, files, beside, columns))
+        return full_part(wanted, source, files, aligned(member, files, beside, columns))
 
     parts = [begin(source) for source in wanted.sources]
     for part in parts:

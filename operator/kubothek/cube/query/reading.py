@@ -117,16 +117,16 @@ class Reading:
 
 def columns_of(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array[Any]]:
     """Return these columns, in one chunk each."""
-    return {name: _whole(table.column(name)) for name in names}
+    return {name: _combined(table.column(name)) for name in names}
 
 
 def part_of(table: pa.Table) -> Numbers:
     """Return the combination number of each row."""
-    found: Numbers = _whole(table.column(PART)).to_numpy().astype("int64")
+    found: Numbers = _combined(table.column(PART)).to_numpy().astype("int64")
     return found
 
 
-def _whole(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+def _combined(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
     chunks: list[Any] = column.chunks
     if len(chunks) == 1:
         return cast("pa.Array[Any]", chunks[0])

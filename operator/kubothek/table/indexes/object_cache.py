@@ -23,7 +23,7 @@ from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
 
 BUDGET: Final = 128 << 20
 """Cached bytes for each store."""
-_WHOLE_BYTES: Final = 1 << 20
+_READ_AT_ONCE_BYTES: Final = 1 << 20
 """Files up to this size are cached whole; of larger ones the footer and a handle."""
 _HANDLE_BYTES: Final = 1 << 20
 _FOOTER_FACTOR: Final = 4
@@ -46,12 +46,12 @@ class OpenedFile:
             source.seek(0)
             if committed is not None:
                 check_size(committed, size)
-            whole = size <= _WHOLE_BYTES
-            data = source.read() if whole else b""
-            if whole:
+            is_read = size <= _READ_AT_ONCE_BYTES
+            data = source.read() if is_read else b""
+            if is_read:
                 check_bytes(key, data)
-            checked_footer(io.BytesIO(data) if whole else source)
-            file = pa.py_buffer(data) if whole else pa.PythonFile(source, mode="r")
+            checked_footer(io.BytesIO(data) if is_read else source)
+            file = pa.py_buffer(data) if is_read else pa.PythonFile(source, mode="r")
             options = ds.ParquetReadOptions(dictionary_columns=[LABEL])
             fragment: Any = ds.ParquetFileFormat(read_options=options).make_fragment(cast("Any", file))
             fragment.ensure_complete_metadata()
@@ -60,13 +60,13 @@ class OpenedFile:
         except DAMAGED as error:
             raise IndexStale(f"{key}: not an index file: {error}; kubothek index --rebuild makes one") from error
         self._fragment = fragment
-        self._reading: AbstractContextManager[object] = nullcontext() if whole else Lock()
+        self._reading: AbstractContextManager[object] = nullcontext() if is_read else Lock()
         self.key = key
         self.schema: pa.Schema = fragment.physical_schema
         self.rows: int = fragment.metadata.num_rows
         if committed is not None:
             check_rows(committed, self.rows)
-        self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if whole else _HANDLE_BYTES)
+        self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if is_read else _HANDLE_BYTES)
 
     def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
         """Return the rows that match; row groups that their statistics exclude are not read."""

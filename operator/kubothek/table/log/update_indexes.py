@@ -135,8 +135,8 @@ class _Reindexing:
         stored = self._schema.field(column).type
         uncovered = {label: key for label, key in self._files.items() if label in manifest.uncovered}
         read = self._collect({column: stored}, uncovered)
-        whole = Manifest(column, stored, manifest.files + read.files[column])
-        files = compacted(self._store, self._head.uuid, whole, self._files).files
+        merged = Manifest(column, stored, manifest.files + read.files[column])
+        files = compacted(self._store, self._head.uuid, merged, self._files).files
         return Merged(files, frozenset(file.key for file in manifest.files), frozenset(uncovered))
 
     def _collect(self, types: Mapping[str, pa.DataType], files: Mapping[str, str]) -> Collected:

@@ -108,7 +108,7 @@ class _Reskipping:
         without = len(missing) - sum(part.rows for part in made)
         changed = definitions != replace(before, parts=(), without=0)
         obsolete = frozenset(key for part in before.parts if part not in present for key in part.keys)
-        change = tidy(self._store, self._head, entries, definitions, present, made)
+        change = with_merged_parts(self._store, self._head, entries, definitions, present, made)
         if not (made or change.instead_of or changed or obsolete or without != before.without):
             return Reskipped(None, missing=without)
         change = replace(
@@ -142,7 +142,7 @@ class _Reskipping:
         return [(key, parse_path(partition_path(key), self._schema)) for key in keys]
 
 
-def tidy(
+def with_merged_parts(
     store: Store,
     head: Head,
     entries: EntrySchema,
@@ -169,7 +169,7 @@ def tidy(
 
 
 def tidied_with(store: Store, snapshot: Snapshot, written: Sequence[Part]) -> SkippingChange:
-    """Return the change as :func:`tidy` does, for a change of the snapshot's rows that wrote these parts."""
+    """Return the change as :func:`with_merged_parts` does, for a change of the rows that wrote these parts."""
     head = snapshot.head
     state = head.skipping
     if snapshot.schema is None or not state.indices:
@@ -177,7 +177,7 @@ def tidied_with(store: Store, snapshot: Snapshot, written: Sequence[Part]) -> Sk
     entries = entry_schema(state, snapshot.schema, head.partition_keys)
     tag = definitions_tag(entries, state.encryption)
     present = [part for part in state.parts if definitions_tag_of(part.keys[0]) == tag]
-    return tidy(store, head, entries, state, present, written)
+    return with_merged_parts(store, head, entries, state, present, written)
 
 
 def _keys(store: Store, part: Part) -> list[str]:

@@ -169,12 +169,12 @@ def _committed(
     left = list(replaced)
 
     def make_way(snapshot: Snapshot) -> Change:
-        whole = [each for each in left if all(snapshot.head.holds(file.label, file.key) for file in each.removed)]
-        if not whole:
+        intact = [each for each in left if all(snapshot.head.holds(file.label, file.key) for file in each.removed)]
+        if not intact:
             raise _NothingLeft
-        if len(whole) == len(left):
+        if len(intact) == len(left):
             raise Conflict(f"compaction of {snapshot.head.uuid!r} does not apply to the present table; run it again")
-        left[:] = whole
+        left[:] = intact
         return _change(left, collected, skipping, by)
 
     try:

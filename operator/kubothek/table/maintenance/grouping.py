@@ -85,8 +85,8 @@ def bundles(
             limit = BUNDLE_TARGETS * thresholds.target_bytes
             found += [Bundle(group, piece) for piece in _pieces(due, limit) if len(piece) > 1]
         else:
-            *whole, last = _pieces(due, RUN_TARGETS * thresholds.target_bytes)
-            found += [Bundle(group, piece) for piece in whole]
+            *full, last = _pieces(due, RUN_TARGETS * thresholds.target_bytes)
+            found += [Bundle(group, piece) for piece in full]
             found.append(Bundle(group, _joined(last, members, runs, RUN_TARGETS * thresholds.target_bytes)))
     return tuple(found)
 

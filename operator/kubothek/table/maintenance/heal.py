@@ -33,7 +33,7 @@ from kubothek.table.log.records import chain
 from kubothek.table.log.update_indexes import reindex
 from kubothek.table.log.update_skipping import reskip, resume_xskipper, undescribed
 from kubothek.table.maintenance.lost_files import find_lost_files
-from kubothek.table.maintenance.sizes import whole_records
+from kubothek.table.maintenance.sizes import intact_records
 from kubothek.words import count
 
 _SAMPLE: Final = 4
@@ -142,7 +142,7 @@ def _heal_history(log: DatasetLog, seen: Observed) -> Iterator[str]:
     journal = log.journal
     markers: dict[str, str] = {}
     checkpoints: dict[str, str] = {}
-    for record in whole_records(log):
+    for record in intact_records(log):
         if record.version <= seen.head.since:
             break
         markers.setdefault(keys.marker(journal.uuid, record.id), record.key)

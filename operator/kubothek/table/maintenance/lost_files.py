@@ -117,13 +117,13 @@ def _find(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
     for record in records:
         if lacking:
             affected.append(record.version)
-        elif whole is None and _is_whole(log, record.version, absent_keys):
+        elif whole is None and _is_intact(log, record.version, absent_keys):
             whole = record.version
         lacking -= {file.key for file in record.delta.added}
         lacking |= {key for _, key in record.delta.removed if key in absent_keys}
     if whole is None:
         tagged = sorted({tag.version for tag in head.tags.values()}, reverse=True)
-        whole = next((version for version in tagged if _is_whole(log, version, absent_keys)), None)
+        whole = next((version for version in tagged if _is_intact(log, version, absent_keys)), None)
     return Lost(snapshot.version, tuple(files), tuple(reversed(affected or [snapshot.version])), whole)
 
 
@@ -145,7 +145,7 @@ def _records(log: DatasetLog, snapshot: Snapshot) -> Iterator[Record]:
         return
 
 
-def _is_whole(log: DatasetLog, version: int, absent_keys: set[str]) -> bool:
+def _is_intact(log: DatasetLog, version: int, absent_keys: set[str]) -> bool:
     """Return whether the version can be rebuilt with all of its files. Known missing files are not checked again."""
     try:
         return absent_keys.isdisjoint(log.snapshot(version).head.files().values())

@@ -26,7 +26,7 @@ def sizes(store: Store, log: DatasetLog, head: Head) -> list[PartitionFile]:
         for key, rows, size in zip(*columns, strict=True):
             if (label := unknown.pop(key, None)) is not None:
                 known[key] = PartitionFile(label, key, rows, size)
-    for record in islice(whole_records(log), len(unknown)):
+    for record in islice(intact_records(log), len(unknown)):
         for file in record.delta.added:
             if unknown.get(file.key) == file.label:
                 known[file.key] = file
@@ -38,7 +38,7 @@ def sizes(store: Store, log: DatasetLog, head: Head) -> list[PartitionFile]:
     return [known[key] for key in files.values()]
 
 
-def whole_records(log: DatasetLog) -> Iterator[Record]:
+def intact_records(log: DatasetLog) -> Iterator[Record]:
     """Yield the commits, newest first, down to the horizon or to a record that another program deleted."""
     history = log.history()
     try:

@@ -41,19 +41,19 @@ def delete(
     if rewriter is None:
         filters.require_findable(bound, snapshot.head)
     files = plan(store, snapshot, bound).files
-    whole = tuple(file.label for file in files if file.all_rows)
+    selected = tuple(file.label for file in files if file.all_rows)
     rest = [file for file in files if not file.all_rows]
     total = len(snapshot.head.partitions)
-    filters.require_not_everything(bound, len(whole), total)
+    filters.require_not_everything(bound, len(selected), total)
     done = Rewritten()
     if rest:
         rewrite = Rewrite.of(store, snapshot, layout, where=bound, values=None)
-        done = _whole_only(rewrite, store, rest) if rewriter is None else rewriter(rewrite, rest)
-        filters.require_not_everything(bound, len(whole) + (len(done.removed) if done.kept == 0 else 0), total)
+        done = _entire_files(rewrite, store, rest) if rewriter is None else rewriter(rewrite, rest)
+        filters.require_not_everything(bound, len(selected) + (len(done.removed) if done.kept == 0 else 0), total)
     return Change(
         operation=Operation.DELETE,
         added=done.added,
-        removed=(*whole, *done.removed),
+        removed=(*selected, *done.removed),
         reads=filters.reads(bound, snapshot),
         schema=snapshot.schema if done.added else None,
         index=IndexChange(collected=done.gathered.index),
@@ -63,9 +63,11 @@ def delete(
     )
 
 
-def _whole_only(rewrite: Rewrite, store: Store, files: list[PlannedFile]) -> Rewritten:
+def _entire_files(rewrite: Rewrite, store: Store, files: list[PlannedFile]) -> Rewritten:
     """Remove files that an index named, if every row matches. Raises RowLevelNeeded if only some rows of one match."""
     counts = parallel(lambda file: count_matches(rewrite, store, file), files)
-    filters.require_whole(rewrite.where, [f for f, (hits, rows) in zip(files, counts, strict=True) if 0 < hits < rows])
+    filters.require_entire_files(
+        rewrite.where, [f for f, (hits, rows) in zip(files, counts, strict=True) if 0 < hits < rows]
+    )
     emptied = tuple(file.label for file, (hits, _) in zip(files, counts, strict=True) if hits)
     return Rewritten(emptied, matched=sum(hits for hits, _ in counts))

@@ -56,7 +56,7 @@ def require_findable(where: Predicate, head: Head) -> None:
         )
 
 
-def require_whole(where: Predicate, files: Sequence[PlannedFile]) -> None:
+def require_entire_files(where: Predicate, files: Sequence[PlannedFile]) -> None:
     """Raise RowLevelNeeded if there are files of which only some rows match."""
     if files:
         raise RowLevelNeeded(

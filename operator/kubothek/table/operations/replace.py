@@ -12,7 +12,7 @@ from kubothek.storage import Store
 from kubothek.table.expressions import FALSE, TRUE, Predicate
 from kubothek.table.log import Change, Matching, Operation, Partitions, Snapshot, partition_path
 from kubothek.table.log.model.paths import parse_path
-from kubothek.table.operations.filters import require_not_everything, require_whole, surely
+from kubothek.table.operations.filters import require_entire_files, require_not_everything, surely
 from kubothek.table.operations.written import Written
 from kubothek.table.scan.plan import PlannedFile, plan
 from kubothek.table.schema import conform
@@ -100,7 +100,7 @@ def replace(
 
 def _selected(store: Store, snapshot: Snapshot, bound: Predicate) -> tuple[PlannedFile, ...]:
     files = tuple(plan(store, snapshot, bound).files)
-    require_whole(bound, [file for file in files if not file.all_rows])
+    require_entire_files(bound, [file for file in files if not file.all_rows])
     require_not_everything(bound, len(files), len(snapshot.head.partitions), hint=_HINT)
     return files
 

@@ -78,7 +78,7 @@ def publish(
             before_swap(name, each.prepared.record)
     members = _members_after(on.head.members, ready)
     if len(steps) > 1 or any(_can_break(step.draft) for step in steps.values()):
-        _require_whole(cube, spec or on.head.spec, members, ready)
+        _require_complete(cube, spec or on.head.spec, members, ready)
     record = replace(
         record_of(
             cube, on.head, members, operation=title.operation, commit_id=title.id, by=title.by, digest=title.digest
@@ -134,7 +134,7 @@ def _can_break(draft: Draft) -> bool:
     )
 
 
-def _require_whole(
+def _require_complete(
     cube: CubeJournal, spec: CubeSpec, members: Mapping[str, MemberVersion], ready: Mapping[str, Ready]
 ) -> None:
     if not members:

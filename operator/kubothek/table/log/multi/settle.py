@@ -63,7 +63,7 @@ def end(
     names = list(intent.members)
     if not intent.taken_back:
         outcomes = dict(zip(names, parallel(carry, names), strict=True))
-        if all(outcome.done for outcome in outcomes.values()) and _is_whole(cube, intent, outcomes):
+        if all(outcome.done for outcome in outcomes.values()) and _is_complete(cube, intent, outcomes):
             return _ended(cube, seen, intent, outcomes)
         # Decide before anything is undone: a process that saw all members done can then no longer end the intent.
         decided = cube.swap(replace(seen.head, intent=replace(intent, taken_back=True)), seen)
@@ -99,7 +99,7 @@ def adopted(
             members[name] = at
     if members == seen.head.members:
         return seen, heads
-    _require_whole(cube, seen.head.spec, members, heads)
+    _require_complete(cube, seen.head.spec, members, heads)
     if not adopts:
         return SeenCube(replace(seen.head, members=members), None), heads
     now = record_of(cube, seen.head, members, operation=EXTERNAL, commit_id=cube.own_id("external"), by=FOREIGN)
@@ -171,7 +171,7 @@ def _undone(cube: CubeJournal, seen: SeenCube, intent: Intent, outcomes: Mapping
     return cube.swap(at_record(seen.head, record), seen)
 
 
-def _is_whole(cube: CubeJournal, intent: Intent, outcomes: Mapping[str, Outcome]) -> bool:
+def _is_complete(cube: CubeJournal, intent: Intent, outcomes: Mapping[str, Outcome]) -> bool:
     """Return whether the members form a cube: as planned they do, but a commit merged again has others below it."""
     record = cube.record(intent.record)
     members = _after(record.members, outcomes)
@@ -201,7 +201,7 @@ def _settled(cube: CubeJournal, name: str, *, patience: CommitBackoff, adopts: b
         raise HeadMissing(f"{error}. It is a dataset of cube {cube.prefix!r}, which readers see as it was") from error
 
 
-def _require_whole(
+def _require_complete(
     cube: CubeJournal,
     spec: CubeSpec,
     members: Mapping[str, MemberVersion],

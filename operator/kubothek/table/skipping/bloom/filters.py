@@ -122,11 +122,11 @@ def _kinds(data: npt.NDArray[np.uint8], rows: Numbers, starts: Numbers, ends: Nu
     is_second = version == 2
     words = np.where(is_second, fourth, third)
     sizes = np.where(is_second, _HEADERS[2], _HEADERS[1]) + 8 * words
-    is_whole = ((version == 1) | is_second) & (hashes > 0) & (words > 0) & (ends - starts == total_size(sizes))
+    is_valid = ((version == 1) | is_second) & (hashes > 0) & (words > 0) & (ends - starts == total_size(sizes))
     table = np.stack([version, hashes, np.where(is_second, third, 0)])
     found = []
-    for one in np.unique(table[:, is_whole], axis=1).T:
-        these = np.flatnonzero((table == one[:, None]).all(axis=0) & is_whole)
+    for one in np.unique(table[:, is_valid], axis=1).T:
+        these = np.flatnonzero((table == one[:, None]).all(axis=0) & is_valid)
         found.append(_Kind(rows[these], starts[these], words[these], int(one[0]), int(one[1]), int(one[2])))
     return found
 

@@ -28,7 +28,7 @@ OURS: Final = b"kubothek.skipping"
 _UTC: Final = pa.timestamp("us", "UTC")
 _NAIVE: Final = pa.timestamp("us")
 _DAY: Final = 86_400_000_000
-_WHOLE: Final[dict[pa.DataType, pa.DataType]] = {
+_STORED: Final[dict[pa.DataType, pa.DataType]] = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
@@ -92,7 +92,7 @@ def _is_own(definition: IndexDefinition, entry_type: Any) -> bool:
 
 
 def _spark_form(value_type: pa.DataType) -> pa.DataType:
-    return _UTC if value_type == _NAIVE else _WHOLE.get(value_type, value_type)
+    return _UTC if value_type == _NAIVE else _STORED.get(value_type, value_type)
 
 
 def _common(schema: EntrySchema, master: Mapping[str, Any]) -> list[Field]:

@@ -23,7 +23,7 @@ pc: Final[Any] = pyarrow.compute
 """The stubs do not know that texts can be joined with scalars."""
 PATH: Final = "path"
 _THREADS: Final = 16
-_WHOLE_BYTES: Final = 1 << 20
+_READ_AT_ONCE_BYTES: Final = 1 << 20
 _HIDDEN: Final = ("_", ".")
 
 
@@ -149,7 +149,7 @@ def current(metadata: Metadata, files: Iterable[tuple[str, int]]) -> pa.Array[An
 def _source(store: Store, key: str, size: int = 0) -> pa.NativeFile:
     """Return the object; a large one is opened, so that only the requested columns are fetched."""
     try:
-        if size > _WHOLE_BYTES:
+        if size > _READ_AT_ONCE_BYTES:
             return pa.PythonFile(store.open(key), mode="r")
         return pa.BufferReader(store.get(key))
     except ObjectNotFound as error:
