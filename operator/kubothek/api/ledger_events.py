@@ -108,6 +108,8 @@ _MERGE: Final = OneOf(
         "Append": {},
         "Ledger": {"primaryKey": _TEXTS},
         "Snapshot": {"primaryKey": _TEXTS, "compareColumns?": _TEXTS},
+        "ChangelogStream": {"primaryKey": _TEXTS},
+        "UpsertStream": {"primaryKey": _TEXTS},
     }
 )
 EVENTS: Final = OneOf(

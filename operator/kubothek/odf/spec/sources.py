@@ -311,4 +311,27 @@ class MergeStrategySnapshot:
     compare_columns: tuple[str, ...] | None = None
 
 
-MergeStrategy: TypeAlias = MergeStrategyAppend | MergeStrategyLedger | MergeStrategySnapshot | Unknown
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStrategyChangelogStream:
+    """Each batch has the operations already: appends, retractions and corrections (specification 0.37, RFC-015)."""
+
+    kind: ClassVar[str] = "ChangelogStream"
+    primary_key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStrategyUpsertStream:
+    """Each batch has upserts and deletions; an upsert of a known key is a correction (specification 0.37)."""
+
+    kind: ClassVar[str] = "UpsertStream"
+    primary_key: tuple[str, ...]
+
+
+MergeStrategy: TypeAlias = (
+    MergeStrategyAppend
+    | MergeStrategyLedger
+    | MergeStrategySnapshot
+    | MergeStrategyChangelogStream
+    | MergeStrategyUpsertStream
+    | Unknown
+)
