@@ -1,6 +1,6 @@
-"""Whether records repeat primary keys although the merge strategy excludes it (MS-02, MS-04).
+"""Whether records repeat primary keys although the merge strategy excludes it (MS-02, MS-04, MS-08, MS-09).
 
-Ledger appends no record whose key is in an earlier slice; Snapshot appends none whose key exists. Keys are compared by
+Ledger appends no record whose key is in an earlier slice; the others add none whose key exists. Keys are compared by
 64-bit hashes first, and by their values if these are equal. This takes one pass over the columns of the keys.
 """
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.layout import Layout
-from kubothek.odf.spec.sources import MergeStrategyLedger, MergeStrategySnapshot
-from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO
+from kubothek.odf.spec.sources import MergeStrategyLedger
+from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO, KEY_RULES, Keyed
 from kubothek.odf.validation.slices import Expected, read_batches
 from kubothek.storage import Store
 from kubothek.storage.parallel import Spread
@@ -58,7 +58,7 @@ def _key_of(expected: Expected) -> tuple[str, ...] | None:
     if len(expected.merges) != 1:
         return None
     (merge,) = expected.merges
-    return merge.primary_key if isinstance(merge, MergeStrategyLedger | MergeStrategySnapshot) else None
+    return merge.primary_key if isinstance(merge, Keyed) else None
 
 
 def _hashes(layout: Layout, key: tuple[str, ...], store: Store, expected: Expected) -> tuple[_Hashes, _Operations]:
@@ -83,12 +83,12 @@ def _candidates(
     hashes, operations = (np.concatenate(column) for column in zip(*found, strict=True))
     number = np.repeat(np.arange(len(slices)), counts)
     strict = np.repeat([_key_of(each) == key for each in slices], counts)
-    snapshot = np.repeat([any(isinstance(m, MergeStrategySnapshot) for m in each.merges) for each in slices], counts)
+    ledger = np.repeat([any(isinstance(m, MergeStrategyLedger) for m in each.merges) for each in slices], counts)
     order = np.argsort(hashes, kind="stable")
     now, before = order[1:], order[:-1]
     same = (hashes[now] == hashes[before]) & strict[now]
-    alive = (operations[before] == APPEND) | (operations[before] == CORRECT_TO)
-    wrong = same & np.where(snapshot[now], (operations[now] == APPEND) & alive, number[now] > number[before])
+    adds = (operations == APPEND) | (operations == CORRECT_TO)
+    wrong = same & np.where(ledger[now], number[now] > number[before], adds[now] & adds[before])
     places = np.sort(now[wrong])[:_CANDIDATES]
     earlier = dict(zip(now[wrong].tolist(), before[wrong].tolist(), strict=True))
     first = np.concatenate([[0], np.cumsum(counts)])
@@ -113,11 +113,10 @@ def _value(store: Store, layout: Layout, expected: Expected, offset: int, key: t
 
 def _problem(expected: Expected, key: tuple[str, ...], offset: int, before: int) -> Problem:
     (merge,) = expected.merges
-    rule = "MS-02" if isinstance(merge, MergeStrategyLedger) else "MS-04"
     columns = ", ".join(key)
     return Problem(
         "DataKey",
-        rule,
+        KEY_RULES[type(merge)],
         f"it repeats the primary key ({columns}) of the record at offset {before}, which {merge.kind} never does",
         Severity.REFUSED,
         block=expected.block,
