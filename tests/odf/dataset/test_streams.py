@@ -1,0 +1,108 @@
+"""Streams of upserts and changelogs into a root dataset: pushed, polled, distributed and verified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kubothek.errors import MergeInvalid, SchemaMismatch
+from kubothek.odf.dataset import Types, again, create
+from kubothek.odf.distributed.work import can_spread
+from kubothek.odf.ingest import push_files
+from kubothek.odf.sources.readers.content import FileContent
+from kubothek.odf.spec.events import AddPushSource, SetPollingSource, SetVocab, SourceState
+from kubothek.odf.spec.sources import (
+    FetchStepUrl,
+    MergeStrategy,
+    MergeStrategyChangelogStream,
+    MergeStrategyUpsertStream,
+    ReadStepCsv,
+)
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
+from tests.odf.dataset.planes import APPEND, OWNER, UUID, begun, made, opened, planes, sound, source, table
+
+UPSERTS = MergeStrategyUpsertStream(primary_key=("id",))
+CHANGELOG = MergeStrategyChangelogStream(primary_key=("id",))
+CSV = ReadStepCsv(schema=("id INT", "model STRING", "op INT"), header=True)
+
+
+def ops(*values: int) -> pa.Array[Any]:
+    return pa.array(values, pa.int32())
+
+
+@pytest.mark.parametrize("types", [*Types])
+@pytest.mark.parametrize("merge", [UPSERTS, CHANGELOG], ids=lambda merge: merge.kind)
+def test_ms_08_and_ms_09_a_stream_goes_all_the_way(store: Store, merge: MergeStrategy, types: Types) -> None:
+    root = made(store, merge, types=types)
+    root.push(planes({1: "A", 2: "B", 3: "C"}, op=ops(0, 0, 0)))
+    if merge is UPSERTS:
+        assert root.push(planes({1: "A", 2: "B2", 3: None}, op=ops(0, 0, 1))).records == 3
+        assert root.push(planes({1: "A", 2: "B2"})).up_to_date
+    else:
+        changes = pa.table({"id": pa.array([2, 2, 3], pa.int32()), "model": ["B", "B2", "C"], "op": ops(2, 3, 1)})
+        assert opened(store).push(again(changes)).records == 3
+        with pytest.raises(MergeInvalid, match="no record with this key exists"):
+            opened(store).push(again(changes.slice(2)))
+    assert table(store) == {1: "A", 2: "B2"}
+    assert sound(store).records == 6
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["table", "slices"])
+def test_ms_08_corrections_and_compaction_go_together(store: Store, keep: bool) -> None:
+    root = made(store, UPSERTS, **({} if keep else {"table": None}))
+    for number in range(6):
+        root.push(planes({1: f"v{number}", number + 2: "x"}))
+    assert root.push(planes({1: "v5", 7: "x"})).up_to_date
+    assert sound(store).records == 6 + 1 + 2 * 5
+    opened(store).compact()
+    assert opened(store).push(planes({1: "v6", 2: None}, op=ops(0, 1))).records == 3
+    sound(store)
+    if keep:
+        assert table(store) == {1: "v6", **dict.fromkeys(range(3, 8), "x")}
+
+
+def test_ms_08_a_file_of_upserts_and_deletions_is_pushed(store: Store) -> None:
+    root = create(store, DatasetLog(store, UUID), begun(AddPushSource(source_name="d", read=CSV, merge=UPSERTS)), OWNER)
+    first = FileContent.of_bytes(b"id,model,op\n1,A,0\n2,B,0\n2,C,0\n", "planes.csv")
+    assert push_files(root, [first], "d").records == 4
+    assert push_files(root, [FileContent.of_bytes(b"id,model,op\n1,,1\n2,C,0\n9,,1\n", "planes.csv")], "d").records == 1
+    assert table(store) == {2: "C"}
+    with pytest.raises(MergeInvalid, match="row 1 has the operation 5"):
+        push_files(root, [FileContent.of_bytes(b"id,model,op\n1,A,5\n", "planes.csv")], "d")
+    sound(store)
+
+
+def test_ms_08_a_polled_stream_keeps_its_state(store: Store) -> None:
+    polling = SetPollingSource(fetch=FetchStepUrl(url="https://example.org/x"), read=CSV, merge=UPSERTS)
+    root = create(store, DatasetLog(store, UUID), begun(polling), OWNER)
+    states = [SourceState(source_name="default", kind="odf/etag", value=value) for value in "ab"]
+    root.add_polled(planes({1: "A"}, op=ops(0)), states[0])
+    done = root.add_polled(planes({1: "A", 2: "B"}, op=ops(0, 1)), states[1])
+    assert (done.records, opened(store).state.source_states["default"]) == (0, states[1])
+    root.add_polled(planes({1: "B"}), states[1])
+    assert table(store) == {1: "B"}
+    sound(store)
+
+
+def test_sv_01_and_ms_09_operations_are_in_the_column_of_the_vocabulary(store: Store) -> None:
+    vocabulary = SetVocab(operation_type_column="change")
+    root = create(store, DatasetLog(store, UUID), begun(vocabulary, source(CHANGELOG)), OWNER)
+    root.push(planes({1: "A"}, change=ops(0)))
+    root.push(planes({1: "A"}, change=ops(1)))
+    with pytest.raises(SchemaMismatch, match="no column 'change' for their operations"):
+        root.push(planes({1: "A"}, op=ops(0)))
+    assert table(store) == {}
+    sound(store)
+
+
+def test_other_strategies_still_refuse_a_column_of_operations(store: Store) -> None:
+    root = made(store, APPEND)
+    with pytest.raises(SchemaMismatch, match="'op', which is the ledger's own"):
+        root.push(planes({1: "A"}, op=ops(0)))
+
+
+def test_streams_are_merged_in_one_process() -> None:
+    assert [can_spread(merge) for merge in (APPEND, UPSERTS, CHANGELOG)] == [True, False, False]
