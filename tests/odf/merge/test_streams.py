@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
 
 from kubothek.errors import MergeInvalid, SchemaMismatch, VersionIncomplete
 from kubothek.odf.spec.sources import (
-    MergeStrategy,
     MergeStrategyAppend,
     MergeStrategyChangelogStream,
     MergeStrategyLedger,
@@ -29,6 +28,7 @@ from tests.odf.merge.world import Record, World, columns, moment, shown
 pytestmark = pytest.mark.slow
 
 NAN = float("nan")
+Stream: TypeAlias = MergeStrategyUpsertStream | MergeStrategyChangelogStream
 UPSERTS = MergeStrategyUpsertStream(primary_key=("k",))
 CHANGELOG = MergeStrategyChangelogStream(primary_key=("k",))
 COLUMNS = columns(k=pa.string(), v=pa.float64())
@@ -174,7 +174,7 @@ def test_ms_08_an_operation_that_no_upsert_has_is_refused(store: Store, op: int 
 
 
 @pytest.mark.parametrize("strategy", [UPSERTS, CHANGELOG])
-def test_streams_need_key_columns_and_whole_numbers(store: Store, strategy: MergeStrategy) -> None:
+def test_streams_need_key_columns_and_whole_numbers(store: Store, strategy: Stream) -> None:
     world, given = World(store, COLUMNS), [event("a", 1)]
     for key, says in ((("id",), "names column 'id'"), ((), "names no column"), (("op",), "names column 'op'")):
         with pytest.raises(MergeInvalid, match=says):

@@ -10,7 +10,6 @@ from kubothek.odf.merge.batch import New
 from kubothek.odf.merge.events import Events, sign
 from kubothek.odf.merge.output import Merged, Output
 from kubothek.odf.merge.seen import Seen
-from kubothek.odf.merge.state import EVENT_TIME
 from kubothek.odf.spec.sources import MergeStrategyChangelogStream
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
 
@@ -45,17 +44,19 @@ def changelog_stream(strategy: MergeStrategyChangelogStream, new: New, seen: See
 
 def _check(events: Events) -> None:
     """Raise MergeInvalid for the first event that cannot follow those before it."""
-    time = f"(r.{EVENT_TIME} IS NOT NULL AND r.{EVENT_TIME} IS DISTINCT FROM coalesce(o.{EVENT_TIME}, {events.moment}))"
+    retracts = f"t.op IN {_RETRACTS}"
+    differing = events.differing(retracts)
     found = events.output.scratch.first(
         "SELECT n, op, problem FROM (SELECT t.n, t.op, CASE "  # noqa: S608  # names of our own
-        f"WHEN t.op = {CORRECT_TO} AND (b.op IS DISTINCT FROM {CORRECT_FROM} OR t.before <> t.n - 1) THEN 0 "
-        f"WHEN t.op = {CORRECT_FROM} AND (a.op IS DISTINCT FROM {CORRECT_TO} OR t.after <> t.n + 1) THEN 1 "
-        f"WHEN t.op = {APPEND} AND b.op IN {_ADDS} THEN 2 "
-        f"WHEN t.op IN {_RETRACTS} AND (b.op IS NULL OR b.op IN {_RETRACTS}) THEN 3 "
-        f"WHEN t.op IN {_RETRACTS} AND ({events.differs('r', 'o')} OR {time}) THEN 4 END AS problem "
-        f"FROM {events.turns} t JOIN {events.records} r ON r.n = t.n "
-        f"LEFT JOIN {events.turns} b ON b.n = t.before LEFT JOIN {events.turns} a ON a.n = t.after "
-        f"LEFT JOIN {events.records} o ON o.n = t.before WHERE t.n >= 0) WHERE problem IS NOT NULL ORDER BY n LIMIT 1"
+        f"WHEN t.op = {CORRECT_TO} AND (t.before_op IS DISTINCT FROM {CORRECT_FROM} OR t.before <> t.n - 1) THEN 0 "
+        f"WHEN t.op = {CORRECT_FROM} AND (t.after_op IS DISTINCT FROM {CORRECT_TO} OR t.after <> t.n + 1) THEN 1 "
+        f"WHEN t.op = {APPEND} AND t.before_op IN {_ADDS} THEN 2 "
+        f"WHEN {retracts} AND (t.before_op IS NULL OR t.before_op IN {_RETRACTS}) THEN 3 "
+        f"WHEN {retracts} AND (d.n IS NOT NULL "
+        f"OR (t.time IS NOT NULL AND t.time IS DISTINCT FROM coalesce(t.before_time, {events.moment}))) THEN 4 "
+        f"END AS problem FROM (SELECT t.*, lag(time) OVER (PARTITION BY first ORDER BY n) AS before_time "
+        f"FROM {events.turns} t) t LEFT JOIN ({differing}) d ON d.n = t.n WHERE t.n >= 0) "
+        "WHERE problem IS NOT NULL ORDER BY n LIMIT 1"
     )
     if found is not None:
         number, op, problem = found

@@ -17,7 +17,7 @@ from kubothek.odf.merge.carried import Carrier
 from kubothek.odf.merge.output import OFFSETS, OPS, Merged, Output
 from kubothek.odf.merge.scratch import ROW, Scratch
 from kubothek.odf.merge.seen import Seen
-from kubothek.odf.merge.state import OFFSET, state_of_keys
+from kubothek.odf.merge.state import EVENT_TIME, OFFSET, state_of_keys
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
 
 _SIGNS: Final = {APPEND: "+A", RETRACT: "-R", CORRECT_FROM: "-C", CORRECT_TO: "+C"}
@@ -30,9 +30,9 @@ class Events:
     ``rows``      the batch
     ``key``       the primary key
     ``records``   a table of both: the columns of the batch, and ``n``, the number
-    ``turns``     a table with a row for each: ``n``, its operation ``op``, ``first``, ``before`` and ``after``: the
-                  numbers of the first event of its key, and of those right before and after it; ``place`` orders events
-                  by key, then by number
+    ``turns``     a table with a row for each: ``n``; its operation ``op``; the event ``time``; ``first``, the number of
+                  the first event of its key; ``before``, ``before_op``, ``after`` and ``after_op``, those right before
+                  and after it; ``place``, the order by key, then by number
     ``keyed_by``  see :class:`Merged`
     """
 
@@ -79,10 +79,11 @@ class Events:
         )
         columns = ", ".join(rows.each_inside(key))
         scratch.run(
-            f"CREATE TABLE {turns} AS SELECT n, op, first_value(n) OVER w AS first, lag(n) OVER w AS before, "  # noqa: S608
-            f"lead(n) OVER w AS after, row_number() OVER (ORDER BY {columns}, n) AS place "
-            f"FROM (SELECT {columns}, {ROW} AS n, CAST({rows.op or APPEND} AS INTEGER) AS op FROM {rows.table} "
-            f"UNION ALL SELECT {columns}, -1 - {OFFSET}, {APPEND} FROM {old}) "
+            f"CREATE TABLE {turns} AS SELECT n, op, time, first_value(n) OVER w AS first, lag(n) OVER w AS before, "  # noqa: S608
+            "lag(op) OVER w AS before_op, lead(n) OVER w AS after, lead(op) OVER w AS after_op, "
+            f"row_number() OVER (ORDER BY {columns}, n) AS place "
+            f"FROM (SELECT {columns}, {ROW} AS n, CAST({rows.op or APPEND} AS INTEGER) AS op, {EVENT_TIME} AS time "
+            f"FROM {rows.table} UNION ALL SELECT {columns}, -1 - {OFFSET}, {APPEND}, {EVENT_TIME} FROM {old}) "
             f"WINDOW w AS (PARTITION BY {columns} ORDER BY n)"
         )
         return cls(
@@ -104,10 +105,17 @@ class Events:
         time = carrier.carry(pa.RecordBatch.from_arrays([fill(nothing, self.output.moment)], schema=carrier.schema))
         return str(time.column(0)[0].as_py())
 
-    def differs(self, one: str, other: str) -> str:
-        """Return SQL that tests whether records with these aliases differ in columns that are no key or event time."""
+    def differing(self, where: str) -> str:
+        """Return a query for ``n`` of the events that have other values than the event before, event times apart.
+
+        ``where``  a condition on ``t``, a row of ``turns``; others are not compared
+        """
         inside = self.rows.each_inside([c for c in self.rows.carrier.schema.names[1:] if c not in self.key])
-        return "(" + " OR ".join([*(f"{one}.{c} IS DISTINCT FROM {other}.{c}" for c in inside), "FALSE"]) + ")"
+        differs = " OR ".join([*(f"r.{c} IS DISTINCT FROM o.{c}" for c in inside), "FALSE"])
+        return (
+            f"SELECT t.n FROM {self.turns} t JOIN {self.records} r ON r.n = t.n "  # noqa: S608  # our own names
+            f"JOIN {self.records} o ON o.n = t.before WHERE {where} AND ({differs})"
+        )
 
     def result(self, changes: str, order: str) -> Merged:
         """Return the records that changes make.
