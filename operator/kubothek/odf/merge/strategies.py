@@ -26,8 +26,8 @@ from kubothek.odf.spec.sources import (
     MergeStrategyAppend,
     MergeStrategyLedger,
     MergeStrategySnapshot,
-    Unknown,
 )
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.state import Vocabulary
 
 
