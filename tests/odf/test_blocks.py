@@ -19,16 +19,18 @@ from hypothesis import strategies as st
 
 from kubothek.errors import FormatInvalid, InputError, UnsupportedVersion
 from kubothek.odf.spec.blocks import Block, Dialect, link_of
+from kubothek.odf.spec.data_schema import ExtraAttributes
 from kubothek.odf.spec.decode import Decoder
-from kubothek.odf.spec.events import MetadataBlock, MetadataEvent, Seed, SetAttachments, SetInfo
+from kubothek.odf.spec.encode import RANGES
+from kubothek.odf.spec.events import MetadataBlock, MetadataEvent, Seed, SetAttachments, SetDataSchema, SetInfo
 from kubothek.odf.spec.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.manifests import plain_value, read_value
 from kubothek.odf.spec.multihash import Codec, Multihash
-from kubothek.odf.spec.sources import Unknown
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from tests.odf.values import SOAK, events, examples
-from tests.odf.vectors import GOLDEN, VECTORS
+from tests.odf.vectors import GOLDEN, SPEC_039, VECTORS, json_schemas, referred
 
 BLOCKS = VECTORS["blocks"]
 NAMES = [f"{vector['name']}-v{vector['manifestVersion']}" for vector in BLOCKS]
@@ -56,44 +58,64 @@ def test_ev_01_all_thirteen_events_have_vectors() -> None:
 # --- the published schemas are those of the classes ------------------------------------------------------------------
 
 
-def _schemas() -> dict[str, dict[str, Any]]:
+def _schemas(version: Path) -> dict[str, dict[str, Any]]:
     """The JSON schemas by name, the members of unions as ``Union.Member``."""
     found: dict[str, dict[str, Any]] = {}
-    for path in (GOLDEN / "schemas").rglob("*.json"):
-        schema = json.loads(path.read_text())
-        found[path.stem] = schema
-        found |= {f"{path.stem}.{name}": member for name, member in schema.get("$defs", {}).items()}
+    for name, schema in json_schemas(version).items():
+        found[name] = schema
+        found |= {f"{name}.{member}": each for member, each in schema.get("$defs", {}).items()}
     return found
 
 
-def test_mf_04_the_classes_have_the_fields_of_the_json_schemas() -> None:
-    schemas, seen = _schemas(), set()
+LATER = {"ddlSchema": "schema", "rawArrowSchema": "schema", "schema": None, "extra": None}
+"""Fields of 0.39 by their names in 0.34.1."""
+
+
+@pytest.mark.parametrize(("version", "tables"), [(GOLDEN, 46), (SPEC_039, 77)], ids=["0.34.1", "0.39"])
+def test_mf_04_the_classes_have_the_fields_of_the_json_schemas(version: Path, tables: int) -> None:
+    schemas, seen, newest = _schemas(version), set[type](), version is SPEC_039
+
+    def same(known: list[str], published: list[str]) -> bool:
+        """What 0.34.1 does not have comes after what it has."""
+        return known == published if newest else known[: len(published)] == published
 
     def check(kind: Type, schema: dict[str, Any]) -> None:
-        name = schema.get("$ref", "").removeprefix("/schemas/")
+        name = referred(schema) if "$ref" in schema else ""
         schema = schemas[name] if name else schema
         if isinstance(kind, Vector):
             assert schema["type"] == "array"
             check(kind.item, schema["items"])
         elif isinstance(kind, Choice):
             assert [choice.value for choice in kind.values] == schema["enum"]
+            assert kind.width == {"int16": 2}.get(schema.get("format", ""), 4)
         elif isinstance(kind, Union):
-            refs = [each["$ref"].rpartition("/")[2] for each in schema["oneOf"]]
-            assert [member.kind for member in kind.members] == refs  # type: ignore[attr-defined]
-            for member, ref in zip(kind.members, refs, strict=True):
-                check(Table(member), schemas[ref if name == "MetadataEvent" else f"{name}.{ref}"])
+            refs = [referred(each) for each in schema["oneOf"] if "type" not in each]
+            assert same([member.kind for member in kind.members], refs)  # type: ignore[attr-defined]
+            for member, ref in zip(kind.members, refs, strict=newest):
+                if member not in seen:
+                    check(Table(member), schemas[ref if name == "MetadataEvent" else f"{name}.{ref}"])
+        elif kind == Table(ExtraAttributes):
+            assert schema["codegen"]["flatbuffers"]["mapFormat"] == "json-encoded-string"
         elif isinstance(kind, Table):
-            seen.add(kind.record.__name__)
-            fields = fields_of(kind.record)
-            assert [field.text for field in fields] == list(schema["properties"]), kind
-            assert {field.text for field in fields if not field.optional} == set(schema["required"]), kind
-            for field in fields:
-                check(field.type, schema["properties"][field.text])
+            seen.add(kind.record)
+            names = {
+                field: field.text if newest else LATER.get(field.text, field.text) for field in fields_of(kind.record)
+            }
+            known = {name: field for field, name in names.items() if name is not None}
+            assert same(list(known), list(schema["properties"])), kind
+            assert {name for name, field in known.items() if not field.optional} == set(schema["required"]) - {
+                "schema" if kind.record is SetDataSchema and not newest else None
+            }
+            for name, field in known.items():
+                check(field.type, schema["properties"][name])
         else:
-            assert schema["type"] == {Simple.NUMBER: "integer", Simple.FLAG: "boolean"}.get(kind, "string")
+            assert schema["type"] == {Simple.FLAG: "boolean"}.get(kind, "integer" if kind in RANGES else "string")
+            assert kind not in RANGES or schema["format"] == {Simple.INT32: "int32", Simple.UINT32: "uint32"}.get(
+                kind, "uint64"
+            )
 
     check(Table(MetadataBlock), schemas["MetadataBlock"])
-    assert len(seen) == 46
+    assert len(seen) == tables
 
 
 def _flatc_value(kind: Type, value: Any) -> Any:
@@ -101,6 +123,8 @@ def _flatc_value(kind: Type, value: Any) -> Any:
     if isinstance(kind, Union):
         return _flatc_value(Table(type(value)), value)
     if isinstance(kind, Table):
+        if kind == Table(ExtraAttributes):
+            return {"entries": value.entries}
         found: dict[str, Any] = {}
         for field in fields_of(kind.record):
             each = getattr(value, field.name)
@@ -136,7 +160,7 @@ def _with_flatc(blocks: list[Block], directory: Path) -> list[Any]:
         assert content is not None
         files[-1].write_bytes(manifest.bytes_at(manifest.follow(content), "content"))
     command = [flatc, "--json", "--strict-json", "--raw-binary", "--root-type", "MetadataBlock"]
-    subprocess.run([*command, "-o", directory, GOLDEN / "opendatafabric.fbs", "--", *files], check=True)
+    subprocess.run([*command, "-o", directory, SPEC_039 / "opendatafabric.fbs", "--", *files], check=True)
     return [json.loads(file.with_suffix(".json").read_text()) for file in files]
 
 

@@ -31,7 +31,9 @@ UPSERTS = MergeStrategyUpsertStream(primary_key=("city",))
 
 
 def source(merge: MergeStrategy, name: str = "default") -> AddPushSource:
-    return AddPushSource(source_name=name, read=ReadStepCsv(schema=("city STRING", "population BIGINT")), merge=merge)
+    return AddPushSource(
+        source_name=name, read=ReadStepCsv(ddl_schema=("city STRING", "population BIGINT")), merge=merge
+    )
 
 
 def named(start: int, minutes: int, *cities: str | None, **columns: Any) -> pa.Table:

@@ -26,7 +26,7 @@ from tests.odf.dataset.planes import APPEND, OWNER, UUID, begun, made, opened, p
 
 UPSERTS = MergeStrategyUpsertStream(primary_key=("id",))
 CHANGELOG = MergeStrategyChangelogStream(primary_key=("id",))
-CSV = ReadStepCsv(schema=("id INT", "model STRING", "op INT"), header=True)
+CSV = ReadStepCsv(ddl_schema=("id INT", "model STRING", "op INT"), header=True)
 
 
 def ops(*values: int) -> pa.Array[Any]:

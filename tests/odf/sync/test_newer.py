@@ -11,7 +11,7 @@ from kubothek.odf.ingest.pushing import InputFormat, push_files
 from kubothek.odf.sources.readers import FileContent
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.manifests import read_snapshot
-from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.sync import StoreRepository, pull
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import DatasetLog

@@ -38,8 +38,8 @@ from kubothek.odf.spec.events import (
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.sources import Unknown
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.snapshots import resolved
 from kubothek.odf.validation.state import ChainState
 from kubothek.odf.view import History, Part

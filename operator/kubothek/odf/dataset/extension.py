@@ -84,7 +84,7 @@ class Extension:
     def set_schema(self, schema: pa.Schema) -> None:
         """Set the schema of later slices, if it differs from the present one (WR-06)."""
         if self.chain.state.schema is None or not self.chain.state.schema.equals(schema):
-            self.add(SetDataSchema(schema=encode_schema(schema)))
+            self.add(SetDataSchema(raw_arrow_schema=encode_schema(schema)))
 
     def add_slices(
         self, slices: Sequence[Sliced], source: str, state: SourceState | None, checkpoint: Checkpoint | None

@@ -30,8 +30,8 @@ from kubothek.odf.spec.sources import (
     MergeStrategyLedger,
     MergeStrategySnapshot,
     MergeStrategyUpsertStream,
-    Unknown,
 )
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.state import Vocabulary
 
 

@@ -25,7 +25,7 @@ from kubothek.odf.spec.events import (
     SetVocab,
 )
 from kubothek.odf.spec.multihash import Codec
-from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.rules_data import add_data, execute_transform
 from kubothek.odf.validation.rules_definition import (
     attachments,

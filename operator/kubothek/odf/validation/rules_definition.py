@@ -28,8 +28,8 @@ from kubothek.odf.spec.sources import (
     SqlQueryStep,
     Transform,
     TransformSql,
-    Unknown,
 )
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.columns import column_problems
 from kubothek.odf.validation.row_checks import KEY_RULES, Keyed
 from kubothek.odf.validation.state import ChainState, Vocabulary
@@ -48,7 +48,7 @@ def push_source(state: ChainState, event: AddPushSource) -> Iterator[Problem]:
     """Yield the problems of AddPushSource; it may replace one of the same name."""
     if state.polling_source:
         yield Problem("SourceMix", "SP-02", f"push source {event.source_name!r} beside an active polling source")
-    if not isinstance(event.read, Unknown) and event.read.schema is None:
+    if not isinstance(event.read, Unknown) and event.read.ddl_schema is None and event.read.schema is None:
         message = f"push source {event.source_name!r} reads without a schema, which older readers refuse"
         yield Problem("PushSchema", "PS-03", message, Severity.NOTE)
     yield from _queries(event.preprocess, "preprocess")
@@ -145,7 +145,7 @@ def attachments(_: ChainState, event: SetAttachments) -> Iterator[Problem]:
 def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
     """Yield the problems of SetDataSchema: of common columns, and of changes other than new columns (EVO-01)."""
     try:
-        schema = decode_schema(event.schema)
+        schema = decode_schema(event.raw_arrow_schema or b"")
     except FormatInvalid as error:
         yield Problem("SchemaBytes", "SD-01", str(error))
         return

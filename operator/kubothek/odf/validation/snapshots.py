@@ -23,8 +23,9 @@ from kubothek.odf.spec.events import (
     TransformInput,
 )
 from kubothek.odf.spec.identity import DatasetId
-from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql, Unknown
+from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.rules import append
 from kubothek.odf.validation.state import ChainState
 

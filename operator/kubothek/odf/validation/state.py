@@ -135,7 +135,7 @@ def _data(state: ChainState, event: AddData | ExecuteTransform) -> dict[str, Any
 
 def _schema(_: ChainState, event: SetDataSchema) -> dict[str, Any]:
     try:
-        return {"schema": decode_schema(event.schema)}
+        return {"schema": decode_schema(event.raw_arrow_schema or b"")}
     except FormatInvalid:
         return {"schema": None}  # the rules report it
 
