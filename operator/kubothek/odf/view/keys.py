@@ -22,14 +22,14 @@ from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.storage import Store
 from kubothek.table.expressions import Op, Predicate, Term
 from kubothek.table.indexes import lookup
-from kubothek.table.indexes.lookup import values_held
+from kubothek.table.indexes.lookup import labels_held, values_held, with_both_zeros
 from kubothek.table.log import Snapshot
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import open_files, read_failure
 from kubothek.table.schema import conform
 
 _MOST_LISTED: Final = 1 << 17
-"""The most values of one index lookup for the files of each; with more, all files are read."""
+"""The most values of one index lookup for the files of each, and of one filter; with more, all rows are read."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
 _NUMBER: Final = "n"
@@ -146,7 +146,7 @@ def _near(
     if not files:
         return
     dataset = open_files(store, files, schema)
-    condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
+    condition = _condition(where, schema, key[0])
     try:
         scanner = dataset.scanner(
             columns=common_to(wanted.names, schema),
@@ -158,6 +158,14 @@ def _near(
             yield as_in_slices(batch, wanted)
     except (OSError, pa.ArrowException) as error:
         raise read_failure(store, dataset, error) from error
+
+
+def _condition(where: Predicate, schema: pa.Schema, first: Stored) -> pc.Expression | None:
+    condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
+    if first.strange or len(first.values) > _MOST_LISTED:
+        return condition
+    among = pc.field(first.name).isin(with_both_zeros(first.values))
+    return among if condition is None else condition & among
 
 
 def _by_index(
@@ -183,12 +191,9 @@ def _labels(store: Store, snapshot: Snapshot, schema: pa.Schema, first: Stored) 
     """Return the labels of the files that may hold one of these values of the first key column; None = any may."""
     if first.strange:
         return None
-    head, values, more = snapshot.head, first.values, frozenset[str]()
-    held = values_held(store, head, schema, first.name, values, head.partitions.keys())
-    if held is not None:
-        values, more = held
-    found = _listed(store, snapshot, schema, first.name, values)
-    return None if found is None else found | more
+    head = snapshot.head
+    held = labels_held(store, head, schema, first.name, first.values, head.partitions.keys())
+    return _listed(store, snapshot, schema, first.name, first.values) if held is None else held
 
 
 def _listed(store: Store, snapshot: Snapshot, schema: pa.Schema, column: str, values: Any) -> set[str] | None:
