@@ -18,17 +18,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubothek.errors import FormatInvalid, InputError, UnsupportedVersion
+from kubothek.odf.problems import Severity
 from kubothek.odf.spec.blocks import Block, Dialect, link_of
 from kubothek.odf.spec.data_schema import ExtraAttributes
 from kubothek.odf.spec.decode import Decoder
 from kubothek.odf.spec.encode import RANGES
-from kubothek.odf.spec.events import MetadataBlock, MetadataEvent, Seed, SetAttachments, SetDataSchema, SetInfo
+from kubothek.odf.spec.events import (
+    DatasetKind,
+    MetadataBlock,
+    MetadataEvent,
+    Seed,
+    SetAttachments,
+    SetDataSchema,
+    SetInfo,
+    SetPollingSource,
+)
 from kubothek.odf.spec.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.manifests import plain_value, read_value
 from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.spec.sources import ReadStepGeoJson
 from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.odf.spec.unknown import Unknown
+from kubothek.odf.validation.rules import problems
+from kubothek.odf.validation.state import ChainState
 from tests.odf.values import SOAK, events, examples
 from tests.odf.vectors import GOLDEN, SPEC_039, VECTORS, json_schemas, referred
 
@@ -235,6 +248,85 @@ def test_ev_01_what_a_later_version_adds_is_kept_and_never_written_again() -> No
     extended = Block.decode(_manifest(Codec.METADATA_BLOCK, 2, _inner(8, extra=True)))
     assert extended.content.event == SetInfo()
     assert not extended.canonical
+
+
+def _source(merge: int, order: int, later: bool) -> bytes:
+    """A MetadataBlock with a polling source: members and values by number, perhaps with a field of a later version."""
+    builder: Any = flatbuffers.Builder()
+    text = builder.CreateString("x")
+    builder.StartObject(6)
+    builder.PrependUOffsetTRelativeSlot(0, text, 0)
+    builder.PrependInt32Slot(5, order, None)
+    fetch = builder.EndObject()
+    builder.StartObject(3)
+    if later:
+        builder.PrependUint64Slot(2, 7, 0)
+    read = builder.EndObject()
+    builder.StartObject(0)
+    strategy = builder.EndObject()
+    builder.StartObject(9)
+    for slot, (tag, value) in ((0, (2, fetch)), (3, (2, read)), (7, (merge, strategy))):
+        builder.PrependUint8Slot(slot, tag, 0)
+        builder.PrependUOffsetTRelativeSlot(slot + 1, value, 0)
+    event = builder.EndObject()
+    builder.StartObject(5)
+    builder.Prep(4, 16)
+    builder.head -= 16
+    builder.Bytes[builder.head : builder.head + 16] = Timestamp(0).pack()
+    builder.Slot(0)
+    builder.PrependUint8Slot(3, 4, 0)
+    builder.PrependUOffsetTRelativeSlot(4, event, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+@pytest.mark.parametrize(
+    ("merge", "order", "later", "unknown"),
+    [
+        (1, 1, False, ()),
+        (6, 1, False, ("MetadataBlock.event.merge: member 6",)),
+        (1, 2, False, ("MetadataBlock.event.fetch.order: value 2",)),
+        (1, 1, True, ("MetadataBlock.event.read: field 2",)),
+    ],
+)
+def test_ev_03_parts_of_a_later_version_are_named_and_noted(
+    merge: int, order: int, later: bool, unknown: tuple[str, ...]
+) -> None:
+    block = Block.decode(_manifest(Codec.METADATA_BLOCK, 3, _source(merge, order, later)))
+    event = block.content.event
+    assert isinstance(event, SetPollingSource)
+    assert block.unknown == unknown
+    assert block.canonical is not bool(unknown)
+    assert isinstance(event.merge, Unknown) == (merge == 6)
+    assert isinstance(event.fetch, Unknown) == (order == 2)
+    assert isinstance(event.read, ReadStepGeoJson)
+    noted = [(each.code, each.severity) for each in problems(ChainState(), block) if each.rule == "EV-01"]
+    assert noted == [("UnknownParts", Severity.NOTE)] * bool(unknown)
+    for member in ("merge", "fetch"):
+        if isinstance(getattr(event, member), Unknown):
+            shown = plain_value(Table(MetadataBlock), block.content)["event"][member]
+            assert shown == {"kind": "Unknown", "tag": getattr(event, member).tag}
+
+
+def test_ev_03_a_kind_of_dataset_that_is_not_known_is_a_later_version() -> None:
+    content = MetadataBlock(
+        system_time=Timestamp(0),
+        sequence_number=0,
+        event=Seed(dataset_id=DatasetId(b"1" * 32), dataset_kind=DatasetKind.DERIVATIVE),
+    )
+    data = Block.encode(content, Dialect.ALIGNED).data
+    ids = bytes(content.event.dataset_id) if isinstance(content.event, Seed) else b""
+    places = [at for at in range(data.index(ids)) if data[at : at + 4] == b"\1\0\0\0"]
+    found = []
+    for at in places:
+        try:
+            Block.decode(data[:at] + b"\2\0\0\0" + data[at + 4 :])
+        except UnsupportedVersion as error:
+            found.append(str(error))
+        except FormatInvalid:
+            continue
+    assert found
+    assert all("MetadataBlock.event.datasetKind: written by a newer version" in each for each in found)
 
 
 @pytest.mark.parametrize(

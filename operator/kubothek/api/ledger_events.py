@@ -18,7 +18,7 @@ TEXT: Final = "a text"
 FLAG: Final = "true or false"
 ATTRIBUTES: Final = "a mapping of attributes"
 _ATTRIBUTE: Final = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9_-]+")
-_TYPES: Final = {TEXT: str, FLAG: bool, ATTRIBUTES: dict}
+_TYPES: Final[dict[str, type]] = {TEXT: str, FLAG: bool, ATTRIBUTES: dict}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,9 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         case _:
             if not isinstance(value, _TYPES[kind]):
                 raise ValueError(f"{_at(where)}must be {kind}, not {value!r:.80}")
-            if kind is ATTRIBUTES and (wrong := [key for key in value if not _ATTRIBUTE.fullmatch(key)]):
-                raise ValueError(f"{_at(f'{where}.{wrong[0]}')}is not an attribute: <domain>/<name>")
+            for key in value if isinstance(value, dict) else ():
+                if not _ATTRIBUTE.fullmatch(key):
+                    raise ValueError(f"{_at(f'{where}.{key}')}is not an attribute: <domain>/<name>")
             return value
 
 

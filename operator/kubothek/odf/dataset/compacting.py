@@ -55,7 +55,7 @@ def compact(ground: Ground, slice_bytes: int, slice_records: int | None) -> Made
     """
     _require_sound(ground, ground.chain, "the chain")
     times = [time for time in (ground.now, ground.chain.state.system_time) if time is not None]
-    extension = Extension(Chain(types=ground.chain.types, table=ground.chain.table), max(times))
+    extension = Extension(ground.chain.emptied(), max(times))
     for group in _groups(ground, slice_bytes, slice_records):
         if isinstance(group, _Group):
             _rewrite(ground, extension, group, slice_bytes)

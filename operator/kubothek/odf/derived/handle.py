@@ -212,7 +212,7 @@ def restarted(ground: Ground, transform: SetTransform | None = None) -> Made | N
     blocks = [Block.decode(data) for data in chain.definition.blocks.values()]
     seed = next(block for block in blocks if isinstance(block.content.event, Seed))
     times = [time for time in (ground.now, present.system_time) if time is not None]
-    extension = Extension(Chain(types=chain.types, table=chain.table).after(seed), max(times))
+    extension = Extension(chain.emptied().after(seed), max(times))
     for block in blocks:
         event = block.content.event
         if isinstance(event, SetTransform) and transform is not None:

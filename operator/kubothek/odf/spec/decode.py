@@ -1,7 +1,8 @@
 """FlatBuffers to events. Every position is checked: invalid input ends in an error, never in a crash.
 
-The runtime package's own reader checks none (a negative offset reads from the end), hence this one. Fields that a later
-version added at the end of a table are skipped; members that it added to a union become ``Unknown``.
+The runtime package's own reader checks none (a negative offset reads from the end), hence this one. What a later
+version added is noted in ``unknown``: fields at the end of a table are skipped; members of a union, and members with an
+enumerated value that is not known, become ``Unknown``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from kubothek.errors import FormatInvalid
-from kubothek.odf.spec.fields import Choice, Field, Record, Simple, Table, Type, Union, Vector, fields_of
+from kubothek.errors import FormatInvalid, UnsupportedVersion
+from kubothek.odf.spec.fields import Choice, Field, Record, Simple, Table, Type, Union, Vector, fields_of, slots_of
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.timestamps import SIZE, Timestamp
@@ -35,9 +36,13 @@ _SHARED: Final = 4
 
 
 class Decoder:
-    """A reader of one buffer."""
+    """A reader of one buffer.
+
+    ``unknown``  the parts that were read and are not known, by path
+    """
 
     def __init__(self, data: bytes) -> None:
+        self.unknown: list[str] = []
         self._data = data
         self._budget = _SHARED * len(data)
 
@@ -51,6 +56,9 @@ class Decoder:
         vtable = position - self.scalar(("i", 4), position)
         size = self.scalar(("u", 2), vtable)
         values = {field.name: self._field(field, position, vtable, size, where) for field in fields_of(record)}
+        for number in range(slots_of(record), (size - 4) // 2):
+            if self.slot(number, position, vtable, size) is not None:
+                self.unknown.append(f"{where}: field {number}")
         return record(**values)
 
     def scalar(self, form: tuple[str, int], position: int) -> int:
@@ -96,8 +104,11 @@ class Decoder:
     def _value(self, kind: Type, place: int, where: str) -> Any:
         if isinstance(kind, Choice):
             number = self.scalar(("i", kind.width), place)
-            if not 0 <= number < len(kind.values):
+            if number < 0:
                 raise FormatInvalid(f"{where} is {number}, which is none of {[each.value for each in kind.values]}")
+            if number >= len(kind.values):
+                self.unknown.append(f"{where}: value {number}")
+                raise UnsupportedVersion(f"{where}: {NEWER} (value {number}); {REMEDY}")
             return kind.values[number]
         if kind in _NUMBERS:
             return self.scalar(_NUMBERS[kind], place)
@@ -139,12 +150,18 @@ class Decoder:
 
     def _union(self, union: Union, tag: int, place: int | None, where: str) -> Any:
         if tag > len(union.members):
+            self.unknown.append(f"{where}: member {tag}")
             return Unknown(tag)
         if place is None:
             raise FormatInvalid(f"{where} has a tag and no value")
         member = union.members[tag - 1]
         position = self.follow(place)
-        return self.table(member, position, where)
+        try:
+            return self.table(member, position, where)
+        except UnsupportedVersion:
+            if getattr(member, "essential", False):
+                raise
+            return Unknown(tag)
 
     def _spend(self, size: int, where: str) -> None:
         self._budget -= size

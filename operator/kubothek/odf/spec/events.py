@@ -107,6 +107,8 @@ class Seed:
     """The first event of every chain."""
 
     kind: ClassVar[str] = "Seed"
+    essential: ClassVar[bool] = True
+    """Without it nothing can be said of a chain, so it never becomes ``Unknown``."""
     dataset_id: DatasetId
     dataset_kind: DatasetKind
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A union member that this version does not know, or one with fields of a later version that decide its meaning.
+    """A union member that this version does not know, or one with an enumerated value that it does not know.
 
     It is kept in the stored bytes, and refused where it would be used.
     """

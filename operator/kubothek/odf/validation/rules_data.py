@@ -54,7 +54,7 @@ def _data(state: ChainState, event: AddData | ExecuteTransform) -> Iterator[Prob
         message = f"the watermark goes from {state.watermark} to {event.new_watermark}; it never goes back"
         yield Problem("Watermark", "AD-06", message)
     if event.new_data:
-        if state.schema is None:
+        if state.data_schema is None:
             yield Problem("NoSchema", "AD-11", "it has data before SetDataSchema defines the columns")
         yield from _slice(state, event.new_data)
     if event.new_checkpoint and event.new_checkpoint.physical_hash.codec != Codec.SHA3_256:

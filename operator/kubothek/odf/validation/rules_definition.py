@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 import pyarrow as pa
 
-from kubothek.errors import FormatInvalid
+from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.arrow_schema import decode_schema
 from kubothek.odf.spec.events import (
@@ -23,6 +24,7 @@ from kubothek.odf.spec.events import (
     SetVocab,
 )
 from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.logical_types import columns_of, logical_type
 from kubothek.odf.spec.sources import (
     MergeStrategy,
     SqlQueryStep,
@@ -145,23 +147,51 @@ def attachments(_: ChainState, event: SetAttachments) -> Iterator[Problem]:
 def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
     """Yield the problems of SetDataSchema: of common columns, and of changes other than new columns (EVO-01)."""
     try:
-        schema = decode_schema(event.raw_arrow_schema or b"")
+        schema = columns_of(event)
+        raw = schema if event.raw_arrow_schema is None else decode_schema(event.raw_arrow_schema)
     except FormatInvalid as error:
         yield Problem("SchemaBytes", "SD-01", str(error))
         return
+    except UnsupportedVersion as error:
+        yield Problem("UnknownSchema", "EV-01", f"not checked: {error}", Severity.NOTE)
+        return
+    if event.schema is not None and not _alike(raw, schema):
+        message = "its ODF schema and its Arrow schema have other columns or types"
+        yield Problem("SchemaForms", "OS-02", message, Severity.REFUSED)
     yield from column_problems(schema, state.vocabulary)
     if state.schema is not None:
-        yield from _evolution(state.schema, schema)
+        yield from _evolution(state, event, state.schema, schema)
 
 
-def _evolution(before: pa.Schema, after: pa.Schema) -> Iterator[Problem]:
+def _alike(one: pa.Schema, other: pa.Schema) -> bool:
+    return one.names == other.names and all(
+        logical_type(field, options=False) == logical_type(two, options=False)
+        for field, two in zip(one, other, strict=True)
+    )
+
+
+def _evolution(state: ChainState, event: SetDataSchema, before: pa.Schema, after: pa.Schema) -> Iterator[Problem]:
+    was_odf = state.data_schema is not None and state.data_schema.schema is not None
+    is_odf = event.schema is not None
     for field in before:
         if field.name not in after.names:
             yield Problem("SchemaEvolution", "EVO-01", "the column is removed", column=field.name)
-        elif after.names.count(field.name) == 1 and (kind := after.field(field.name).type) != field.type:
-            message = f"the column's type goes from {field.type} to {kind}"
-            yield Problem("SchemaEvolution", "EVO-01", message, column=field.name)
+        elif after.names.count(field.name) == 1:
+            new = after.field(field.name)
+            if _changes(field, new, logically=was_odf or is_odf):
+                message = f"the column's type goes from {field.type} to {new.type}"
+                yield Problem("SchemaEvolution", "EVO-01", message, column=field.name)
+            elif was_odf and is_odf and logical_type(field) != logical_type(new):
+                message = "the column, or a value within it, goes from optional to required or back"
+                yield Problem("SchemaOption", "OS-03", message, Severity.REFUSED, column=field.name)
     for field in after:
         if field.name not in before.names and not field.nullable:
             message = "the column is added and cannot be null, but earlier records have none"
             yield Problem("SchemaEvolution", "EVO-02", message, Severity.REFUSED, column=field.name)
+
+
+def _changes(before: pa.Field[Any], after: pa.Field[Any], *, logically: bool) -> bool:
+    """Return whether a type changes: in Arrow's terms, or once an ODF schema is there, in those of logical types."""
+    if before.type == after.type:
+        return False
+    return not logically or logical_type(before, options=False) != logical_type(after, options=False)

@@ -218,7 +218,7 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
                 break  # an earlier block is broken already
             raise
         found.extend(problems(state, block))
-        if notes and not block.canonical:
+        if notes and not block.unknown and not block.canonical:
             message = "its bytes are not those that the reference would write again: it may refuse them"
             found.append(_placed(Problem("BlockDialect", "HS-09", message, Severity.NOTE), block))
         event = block.content.event

@@ -6,8 +6,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from kubothek.errors import UnsupportedVersion
+from kubothek.errors import FormatInvalid
 from kubothek.odf.sources.readers.ddl import parse_ddl
+from kubothek.odf.spec.logical_types import to_arrow
 from kubothek.odf.spec.sources import (
     ReadStepCsv,
     ReadStepEsriShapefile,
@@ -30,7 +31,13 @@ KnownReadStep: TypeAlias = (
 
 
 def declared_schema(step: KnownReadStep) -> pa.Schema | None:
-    """Return the declared columns, or None if the file's own are read. Raises FormatInvalid."""
+    """Return the declared columns, or None if the file's own are read; the ODF schema counts, if there are both.
+
+    Raises FormatInvalid, UnsupportedVersion.
+    """
     if step.schema is not None:
-        raise UnsupportedVersion("read.schema is a schema of logical types")
+        schema = to_arrow(step.schema)
+        if not schema.names or len(set(schema.names)) < len(schema.names):
+            raise FormatInvalid(f"read.schema must name columns, each once, not {', '.join(schema.names) or 'none'}")
+        return schema
     return None if step.ddl_schema is None else parse_ddl(step.ddl_schema)
