@@ -121,6 +121,18 @@ def test_a_key_that_a_stream_adds_while_it_exists_is_named(store: Store, merge: 
     assert problem.block == last.hash
 
 
+@pytest.mark.parametrize("merge", [SNAPSHOT, UPSERTS, CHANGELOG])
+def test_a_correction_to_another_key_is_named(store: Store, merge: MergeStrategy) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(merge))
+    maker.data(named(0, 1, "Oslo", "Rome", population=[1, 2]), 1)
+    maker.data(named(2, 2, "Oslo", "Bonn", op=[2, 3], population=[1, 5], event_time=[BEFORE, BEFORE]), 2)
+    (problem,) = found(store)
+    assert (problem.code, problem.row) == ("DataKey", 3)
+    assert f"the record at offset 2 to another primary key (city), which {merge.kind} never does" in problem.message
+
+
 BEFORE = rows(0, 1, 1).column("event_time")[0].as_py()
 
 

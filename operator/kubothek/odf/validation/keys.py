@@ -1,6 +1,7 @@
 """Whether records repeat primary keys although the merge strategy excludes it (MS-02, MS-04, MS-08, MS-09).
 
-Ledger appends no record whose key is in an earlier slice; the others add none whose key exists. Keys are compared by
+Ledger appends no record whose key is in an earlier slice; the others add none whose key exists, and correct none to
+another key. Keys are compared by
 64-bit hashes first, and by their values if these are equal. This takes one pass over the columns of the keys.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +33,7 @@ _Operations = npt.NDArray[np.int8]
 
 
 def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spread: Spread) -> Iterator[Problem]:
-    """Yield, for each primary key of the chain's sources, the first record that repeats one; slices must be sound.
+    """Yield, for each primary key of the chain's sources, the first record that breaks one; slices must be sound.
 
     Raises StoreError.
     """
@@ -49,8 +51,13 @@ def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spre
             owner = next(each for each in those if _has(each, before))
             one, other = (_value(store, layout, *at, key) for at in ((owner, before), (those[number], offset)))
             if one == other:
-                yield _problem(those[number], key, offset, before)
+                message = f"it repeats the primary key ({', '.join(key)}) of the record at offset {before}"
+                yield _problem(those[number], offset, message)
                 break
+        else:
+            for number, offset in islice(_corrected(key, those, found), 1):
+                message = f"it corrects the record at offset {offset - 1} to another primary key ({', '.join(key)})"
+                yield _problem(those[number], offset, message)
 
 
 def _key_of(expected: Expected) -> tuple[str, ...] | None:
@@ -102,6 +109,16 @@ def _candidates(
         yield int(number[row]), offset(row), offset(earlier[row])
 
 
+def _corrected(
+    key: tuple[str, ...], slices: Sequence[Expected], found: Sequence[tuple[_Hashes, _Operations]]
+) -> Iterator[tuple[int, int]]:
+    """Yield second halves of corrections with another key than the first ones: slice, and offset."""
+    for number, (each, (hashes, operations)) in enumerate(zip(slices, found, strict=True)):
+        if _key_of(each) == key:
+            for row in np.flatnonzero((operations[1:] == CORRECT_TO) & (hashes[1:] != hashes[:-1])).tolist():
+                yield number, each.data.offset_interval.start + row + 1
+
+
 def _value(store: Store, layout: Layout, expected: Expected, offset: int, key: tuple[str, ...]) -> list[Any]:
     row = offset - expected.data.offset_interval.start
     for batch in read_batches(store, layout, expected, list(key)):
@@ -111,13 +128,12 @@ def _value(store: Store, layout: Layout, expected: Expected, offset: int, key: t
     raise AssertionError("a sound slice has the records that its event says")
 
 
-def _problem(expected: Expected, key: tuple[str, ...], offset: int, before: int) -> Problem:
+def _problem(expected: Expected, offset: int, message: str) -> Problem:
     (merge,) = expected.merges
-    columns = ", ".join(key)
     return Problem(
         "DataKey",
         KEY_RULES[type(merge)],
-        f"it repeats the primary key ({columns}) of the record at offset {before}, which {merge.kind} never does",
+        f"{message}, which {merge.kind} never does",
         Severity.REFUSED,
         block=expected.block,
         number=expected.number,
