@@ -201,7 +201,8 @@ def read_noted(store: Store, uuid: str, note: ChainNote, known: Chain | None = N
 
 def fold(store: Store, layout: Layout, note: ChainNote) -> Chain:
     """Return the same from all blocks of the chain. Raises ChainCorrupt."""
-    chain = Chain(types=Types(note.types), table=note.table)
+    state = ChainState(version=None if note.spec is None else SpecVersion(note.spec))
+    chain = Chain(types=Types(note.types), table=note.table, state=state)
     for stored in read_chain(store, layout, Multihash.parse(note.head)):
         try:
             chain = chain.after(stored.decode())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
+from kubothek.errors import EventInvalid
 from kubothek.odf.spec.blocks import Block, Dialect
 from kubothek.odf.spec.events import AddData, AddPushSource, MetadataEvent, SetDataSchema, SetPollingSource
 from kubothek.odf.spec.sources import (
@@ -47,6 +49,16 @@ def needed_by_event(event: MetadataEvent) -> SpecVersion:
         case AddData() if event.extra is not None:
             found.append(SpecVersion.V0_37)
     return max(found)
+
+
+def require_version(events: Iterable[MetadataEvent], version: SpecVersion) -> None:
+    """Raise EventInvalid for an event that a version does not have."""
+    for event in events:
+        if (needed := needed_by_event(event)) > version:
+            raise EventInvalid(
+                f"{event.kind} needs version {needed} of the specification, and the chain is to be written in version "
+                f"{version}: set spec.ledger.specVersion to {needed} or later, or change the event"
+            )
 
 
 def _since(part: Any) -> SpecVersion:
