@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -23,10 +24,11 @@ from kubothek.odf.spec.sources import (
     MergeStrategyUpsertStream,
     ReadStepCsv,
 )
+from kubothek.odf.sync import StoreRepository, pull
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
-from tests.odf.dataset.planes import APPEND, OWNER, UUID, begun, made, opened, planes, sound, source, table
+from tests.odf.dataset.planes import APPEND, LAYOUT, OWNER, UUID, begun, made, opened, planes, sound, source, table
 from tests.odf.vectors import GOLDEN
 
 Stream: TypeAlias = MergeStrategyUpsertStream | MergeStrategyChangelogStream
@@ -144,6 +146,20 @@ def test_ms_08_upserts_go_into_a_chain_of_the_reference(store: Store, golden: Ro
         (0, "E", 1),
     ]
     assert verify(store, Layout(keys.chain("golden"))).sound
+
+
+def test_ms_08_what_a_batch_adds_and_retracts_is_followed(store: Store, other: Store, tmp_path: Path) -> None:
+    """A copy grows by pulls, another one is made at the end: records that passed are in neither table."""
+    (tmp_path / "fresh").mkdir()
+    fresh = open_store(StoreConfig((tmp_path / "fresh").as_uri()))
+    root, source_of = made(store, UPSERTS), StoreRepository(store, LAYOUT)
+    for number, models in enumerate(("A", "BA", "ABC", "AA")):
+        rows = pa.table({"id": pa.array([1, 2, *[1] * len(models)], pa.int32()), "model": [*"xy", *models]})
+        root.push(again(rows.append_column("op", ops(0, number % 2, *[0] * len(models)))))
+        pull(other, DatasetLog(other, UUID), source_of, table=Table())
+    pull(fresh, DatasetLog(fresh, UUID), source_of, table=Table())
+    assert table(store) == table(other) == table(fresh) == {1: "A"}
+    assert sound(other).records == sound(store).records > 10
 
 
 def test_other_strategies_still_refuse_a_column_of_operations(store: Store) -> None:
