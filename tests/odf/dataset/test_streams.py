@@ -28,6 +28,7 @@ from kubothek.odf.sync import StoreRepository, pull
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
+from tests.faultstore import Crash, FaultStore, every_crash
 from tests.odf.dataset.planes import APPEND, LAYOUT, OWNER, UUID, begun, made, opened, planes, sound, source, table
 from tests.odf.vectors import GOLDEN
 
@@ -160,6 +161,28 @@ def test_ms_08_what_a_batch_adds_and_retracts_is_followed(store: Store, other: S
     pull(fresh, DatasetLog(fresh, UUID), source_of, table=Table())
     assert table(store) == table(other) == table(fresh) == {1: "A"}
     assert sound(other).records == sound(store).records > 10
+
+
+def test_req_06_corrections_that_die_anywhere_happen_once(store: Store, other: Store, tmp_path: Path) -> None:
+    made(store, UPSERTS).push(planes({1: "A", 2: "B"}))
+
+    def correct(store: Store) -> None:
+        Root(store, DatasetLog(store, UUID)).push(planes({1: "C", 2: "B", 3: "D"}, op=ops(0, 1, 0)), commit_id="once")
+
+    for info in store.list(""):
+        other.put(info.key, store.get(info.key))
+    counting = FaultStore(other)
+    correct(counting)
+    for number, fault in enumerate([*every_crash(counting.calls)][::5]):
+        (tmp_path / str(number)).mkdir()
+        copy = open_store(StoreConfig((tmp_path / str(number)).as_uri()))
+        for info in store.list(""):
+            copy.put(info.key, store.get(info.key))
+        with pytest.raises(Crash):
+            correct(FaultStore(copy, fault))
+        correct(copy)
+        assert table(copy) == {1: "C", 3: "D"}, fault
+        assert sound(copy).records == 6, fault
 
 
 def test_other_strategies_still_refuse_a_column_of_operations(store: Store) -> None:
