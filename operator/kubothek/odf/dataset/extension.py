@@ -7,10 +7,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from kubothek.errors import UnsupportedVersion
 from kubothek.odf.dataset.definition import Chain
 from kubothek.odf.dataset.slicing import Sliced
 from kubothek.odf.spec.arrow_schema import encode_schema
 from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.data_schema import ExtraAttributes
+from kubothek.odf.spec.decode import NEWER
 from kubothek.odf.spec.events import (
     AddData,
     Checkpoint,
@@ -125,6 +128,7 @@ class Extension:
         watermark: Timestamp | None,
         source_state: SourceState | None,
         checkpoint: Checkpoint | None,
+        extra: ExtraAttributes | None = None,
     ) -> None:
         """Add one AddData, with the fields that repeat or continue those of the last data event (AD-02 … AD-07)."""
         state = self.chain.state
@@ -136,6 +140,7 @@ class Extension:
                 new_checkpoint=checkpoint,
                 new_watermark=self._not_before(watermark),
                 new_source_state=source_state,
+                extra=extra,
             )
         )
 
@@ -178,6 +183,15 @@ class Extension:
         if self.chain.definition is not self._base.definition:
             data = self.chain.definition.render()
             store.put(keys.definition(uuid, self.chain.definition.name), data)
+
+
+def require_known(block: Block) -> None:
+    """Raise UnsupportedVersion for a block that cannot be written again: a part of it would be lost."""
+    if block.unknown:
+        raise UnsupportedVersion(
+            f"block {block.content.sequence_number}: {NEWER} ({', '.join(block.unknown)}), and writing it again would "
+            "lose that; do it with a newer version of Kubothek"
+        )
 
 
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:

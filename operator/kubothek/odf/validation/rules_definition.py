@@ -25,6 +25,7 @@ from kubothek.odf.spec.events import (
 )
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.logical_types import columns_of, logical_type
+from kubothek.odf.spec.object_links import column_faults
 from kubothek.odf.spec.sources import (
     MergeStrategy,
     SqlQueryStep,
@@ -159,6 +160,8 @@ def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
         message = "its ODF schema and its Arrow schema have other columns or types"
         yield Problem("SchemaForms", "OS-02", message, Severity.REFUSED)
     yield from column_problems(schema, state.vocabulary)
+    for column, fault in column_faults(event.schema) if event.schema is not None else ():
+        yield Problem("LinkType", "OL-01", fault, Severity.REFUSED, column=column)
     if state.schema is not None:
         yield from _evolution(state, event, state.schema, schema)
 
