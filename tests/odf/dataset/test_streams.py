@@ -28,6 +28,7 @@ from kubothek.odf.sync import StoreRepository, pull
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
+from kubothek.table.scan.read import scan
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.odf.dataset.planes import APPEND, LAYOUT, OWNER, UUID, begun, made, opened, planes, sound, source, table
 from tests.odf.vectors import GOLDEN
@@ -106,12 +107,17 @@ def test_sv_01_and_ms_09_operations_are_in_the_column_of_the_vocabulary(store: S
     sound(store)
 
 
+def imported(store: Store, name: str) -> Root:
+    """A chain of the reference: snapshots of cities."""
+    log = DatasetLog(store, "golden")
+    import_chain(store, log, open_store(StoreConfig((GOLDEN / "newest" / name).as_uri())), table=Table())
+    return Root(store, log)
+
+
 @pytest.fixture
 def golden(store: Store) -> Root:
-    """A chain of the reference: snapshots of cities, and a push source of upserts."""
-    log = DatasetLog(store, "golden")
-    import_chain(store, log, open_store(StoreConfig((GOLDEN / "newest/upsert").as_uri())), table=Table())
-    return Root(store, log)
+    """One with a push source of upserts."""
+    return imported(store, "upsert")
 
 
 def records(root: Root) -> list[dict[str, Any]]:
@@ -147,6 +153,23 @@ def test_ms_08_upserts_go_into_a_chain_of_the_reference(store: Store, golden: Ro
         (0, "E", 1),
     ]
     assert verify(store, Layout(keys.chain("golden"))).sound
+
+
+def test_ms_08_upserts_go_into_a_chain_with_an_odf_schema(store: Store, other: Store) -> None:
+    root, layout = imported(store, "snapshot-merge-odf-schema"), Layout(keys.chain("golden"))
+    merge = replace(UPSERTS, primary_key=("city",))
+    root.append_events([AddPushSource(source_name="upserts", read=CSV, merge=merge)])
+    for population, records_made in ((7, 5), (None, 6)):
+        rows = pa.table({"city": ["A", "E", "E"], "population": [population, 1, 2], "op": ops(0, 0, 0)})
+        assert root.push(again(rows), "upserts").records == records_made
+    pull(other, DatasetLog(other, "copy"), StoreRepository(store, layout), table=Table())
+    tables = [
+        scan(each, DatasetLog(each, name).snapshot()).read_all().sort_by("offset")
+        for each, name in ((store, "golden"), (other, "copy"))
+    ]
+    assert tables[0].equals(tables[1])
+    assert dict(zip(*tables[0].select(["city", "population"]).to_pydict().values(), strict=True)) == {"A": None, "E": 2}
+    assert verify(other, Layout(keys.chain("copy"))).sound
 
 
 def test_ms_08_what_a_batch_adds_and_retracts_is_followed(store: Store, other: Store, tmp_path: Path) -> None:
