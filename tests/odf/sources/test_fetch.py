@@ -36,9 +36,9 @@ from kubothek.odf.spec.sources import (
     SourceCachingForever,
     SqlQueryStep,
     TransformSql,
-    Unknown,
 )
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.storage import StoreConfig, open_store
 from tests.odf.sources.conftest import NOW_MS, all_rows, context, is_up_to_date, polled, source
 from tests.webserver import Answer, Web
