@@ -25,8 +25,10 @@ from kubothek.odf.spec.events import (
 )
 from kubothek.odf.spec.sources import (
     FetchStepUrl,
+    MergeStrategyChangelogStream,
     MergeStrategyLedger,
     MergeStrategySnapshot,
+    MergeStrategyUpsertStream,
     ReadStepCsv,
     SqlQueryStep,
     TransformSql,
@@ -61,6 +63,8 @@ def test_ps_01_sp_04_and_ps_03_sources_add_up_and_replace_each_other() -> None:
         MergeStrategyLedger(primary_key=()),
         MergeStrategySnapshot(primary_key=()),
         MergeStrategyLedger(primary_key=("a", "a")),
+        MergeStrategyUpsertStream(primary_key=("a", "a")),
+        MergeStrategyChangelogStream(primary_key=()),
     ],
 )
 def test_ms_02_and_ms_04_a_primary_key_names_columns(merge: Any) -> None:

@@ -28,14 +28,13 @@ from kubothek.odf.spec.logical_types import columns_of, logical_type
 from kubothek.odf.spec.object_links import column_faults
 from kubothek.odf.spec.sources import (
     MergeStrategy,
-    MergeStrategyLedger,
-    MergeStrategySnapshot,
     SqlQueryStep,
     Transform,
     TransformSql,
 )
 from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.columns import column_problems
+from kubothek.odf.validation.row_checks import KEY_RULES, Keyed
 from kubothek.odf.validation.state import ChainState, Vocabulary
 
 
@@ -112,11 +111,12 @@ def _steps(queries: Sequence[SqlQueryStep], where: str) -> Iterator[Problem]:
 
 
 def _merge(strategy: MergeStrategy) -> Iterator[Problem]:
-    if isinstance(strategy, MergeStrategyLedger | MergeStrategySnapshot):
-        rule = "MS-02" if isinstance(strategy, MergeStrategyLedger) else "MS-04"
+    if isinstance(strategy, Keyed):
         key = strategy.primary_key
         if not key or len(set(key)) < len(key):
-            yield Problem("PrimaryKey", rule, f"the primary key {list(key)} must name columns, each once")
+            yield Problem(
+                "PrimaryKey", KEY_RULES[type(strategy)], f"the primary key {list(key)} must name columns, each once"
+            )
 
 
 def vocabulary(state: ChainState, event: SetVocab) -> Iterator[Problem]:
