@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.dataset.definition import Chain
 from kubothek.odf.dataset.extension import Extension
+from kubothek.odf.dataset.moving import table_of
 from kubothek.odf.spec.arrow_schema import encode_schema
 from kubothek.odf.spec.blocks import Block, Dialect
 from kubothek.odf.spec.data_schema import (
@@ -117,6 +119,16 @@ def test_schema_that_contradicts_itself_is_named(schema: DataSchema, message: st
 def test_unknown_type_is_unsupported_and_never_replaced() -> None:
     with pytest.raises(UnsupportedVersion, match="column 'x': written by a newer version"):
         to_arrow(typed(Unknown(25)))
+
+
+def test_chain_with_an_unknown_type_gets_no_other_schema_and_no_table() -> None:
+    event = SetDataSchema(schema=typed(Unknown(25)))
+    state = replace(chain(ROOT), data_schema=event)
+    with pytest.raises(UnsupportedVersion, match="column 'x'"):
+        Extension(Chain(state=state), NOON).set_schema(SCHEMA)
+    nothing: Any = None
+    with pytest.raises(UnsupportedVersion, match="column 'x'"):
+        table_of(nothing, nothing, nothing, Chain(state=state))
 
 
 # --- in a chain ------------------------------------------------------------------------------------------------------
