@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 import kubothek as lake_door
 from kubothek.api.dataset import Dataset
 from kubothek.api.kinds import parse
+from kubothek.odf import Multihash
 from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log.ownership import Claim, take_claim
 from tests.cli.conftest import Kubothek
@@ -288,7 +290,16 @@ stringData: {{FILE: planes.csv}}
 
 
 def test_import_of_a_chain_of_a_newer_version_is_not_called_corrupt(kubothek: Kubothek, project: Path) -> None:
-    found = kubothek("import", "--store", "file:store", GOLDEN / "newest" / "in1-odf-schema", "--name", "newest")
+    chain = GOLDEN / "newest" / "in1-odf-schema"
+    found = kubothek("import", "--store", "file:store", chain, "--name", "newest")
+    assert found.code == 0
+    newer = Path(shutil.copytree(chain, project / "newer"))
+    head = (newer / "refs" / "head").read_text()
+    data = (newer / "blocks" / head).read_bytes().replace((3).to_bytes(4, "little"), (4).to_bytes(4, "little"), 1)
+    named = str(Multihash.sha3(data))
+    (newer / "blocks" / named).write_bytes(data)
+    (newer / "refs" / "head").write_text(named)
+    found = kubothek("import", "--store", "file:store", newer, "--name", "newer")
     assert (found.code, found.out) == (1, "")
     assert found.err.startswith("error: UnsupportedVersion: ")
     assert "written by a newer version of Open Data Fabric" in found.err

@@ -130,7 +130,7 @@ def test_an_edit_appends_what_is_new_and_disables_what_is_gone(here: Here, ident
 
 
 def test_spec_version_decides_the_form_of_later_blocks(here: Here, identity: Path) -> None:
-    started = defined(here, PUSHED, identity=identity)
+    started = defined(here, PUSHED, identity=identity, spec_version="0.34")
     edited = defined(here, PUSHED, spec_version="0.39")
     assert (edited.blocks, edited.head) == (started.blocks, started.head)
     defined(here, PUSHED, INFO, spec_version="0.39")

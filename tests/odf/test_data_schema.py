@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.dataset.definition import Chain
 from kubothek.odf.dataset.extension import Extension
+from kubothek.odf.dataset.moving import table_of
 from kubothek.odf.spec.arrow_schema import encode_schema
 from kubothek.odf.spec.blocks import Block, Dialect
 from kubothek.odf.spec.data_schema import (
@@ -30,6 +32,7 @@ from kubothek.odf.spec.data_schema import (
 )
 from kubothek.odf.spec.events import MetadataEvent, SetDataSchema
 from kubothek.odf.spec.logical_types import BUFFER, DATE, DECIMAL, from_arrow, to_arrow
+from kubothek.odf.spec.manifests import write_block
 from kubothek.odf.spec.needed_version import needed_by_block
 from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.odf.spec.unknown import Unknown
@@ -78,6 +81,9 @@ def test_encoding_is_an_attribute_only_where_readers_cannot_assume_it() -> None:
     ]
 
 
+NESTED_JSON = json.loads("[" * 50 + "]" * 50)
+
+
 def typed(kind: DataType, **extra: Any) -> DataSchema:
     return DataSchema(fields=(DataField(name="x", type=kind, extra=attributes(**extra) if extra else None),))
 
@@ -105,6 +111,7 @@ def test_absent_units_and_time_zones_have_the_defaults_of_the_schemas() -> None:
         (typed(DataTypeDate(), arrow_apache_org__dateEncoding=[]), "dateEncoding"),
         (DataSchema(fields=(DataField(name="x", type=DataTypeInt8(), extra=ExtraAttributes(entries="{")),)), "JSON"),
         (DataSchema(fields=(DataField(name="x", type=DataTypeInt8(), extra=ExtraAttributes(entries="[]")),)), "object"),
+        (typed(DataTypeInt8(), x__y=NESTED_JSON), "nested deeper than 40"),
     ],
 )  # fmt: skip
 def test_schema_that_contradicts_itself_is_named(schema: DataSchema, message: str) -> None:
@@ -112,11 +119,22 @@ def test_schema_that_contradicts_itself_is_named(schema: DataSchema, message: st
         to_arrow(schema)
     event = SetDataSchema(schema=schema)
     assert found(chain(ROOT), event) == [("SchemaBytes", "SD-01")]
+    assert write_block(block(chain(ROOT), event).content), "it is shown as it is"
 
 
 def test_unknown_type_is_unsupported_and_never_replaced() -> None:
     with pytest.raises(UnsupportedVersion, match="column 'x': written by a newer version"):
         to_arrow(typed(Unknown(25)))
+
+
+def test_chain_with_an_unknown_type_gets_no_other_schema_and_no_table() -> None:
+    event = SetDataSchema(schema=typed(Unknown(25)))
+    state = replace(chain(ROOT), data_schema=event)
+    with pytest.raises(UnsupportedVersion, match="column 'x'"):
+        Extension(Chain(state=state), NOON).set_schema(SCHEMA)
+    nothing: Any = None
+    with pytest.raises(UnsupportedVersion, match="column 'x'"):
+        table_of(nothing, nothing, nothing, Chain(state=state))
 
 
 # --- in a chain ------------------------------------------------------------------------------------------------------
@@ -225,6 +243,20 @@ def test_version_that_a_block_needs(event: SetDataSchema, version: str) -> None:
     assert needed_by_block(block(state, event)) == version
     content = block(state, event).content
     assert needed_by_block(Block.encode(content, Dialect.ALIGNED)) >= "0.37"
+
+
+def test_types_are_not_nested_without_end() -> None:
+    kind: DataType = DataTypeInt8()
+    for _ in range(95):
+        kind = DataTypeOption(inner=kind)
+    event = SetDataSchema(schema=typed(kind))
+    content = block(chain(ROOT), event).content
+    assert Block.decode(Block.encode(content).data).content == content
+    for _ in range(20):
+        kind = DataTypeOption(inner=kind)
+    deeper = replace(content, event=SetDataSchema(schema=typed(kind)))
+    with pytest.raises(FormatInvalid, match="nested deeper than 100"):
+        Block.decode(Block.encode(deeper).data)
 
 
 def test_unit_of_time_is_read_with_16_bits() -> None:

@@ -149,7 +149,7 @@ class Ledger(Strict):
     spec_version: Literal["0.34", "0.35", "0.36", "0.37", "0.38", "0.39"] | None = None
     """A job on edit. The version of the Open Data Fabric specification in which new blocks are written; older blocks
     stay as they are. 0.34: Arrow schemas and manifests of version 2, for readers before kamu 0.248. From 0.37: ODF
-    schemas and manifests of version 3. Default: what the chain has; a new chain: 0.34, or what its events need."""
+    schemas and manifests of version 3. Default: what the chain has; a new chain: 0.39."""
     view: Annotated[
         Literal["Table", "None"],
         Immutable("ledger.view cannot change: it is the layout of the existing table; create another Dataset"),

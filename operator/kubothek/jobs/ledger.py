@@ -19,7 +19,7 @@ from kubothek.odf.ingest import missing
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot, MetadataEvent, SetTransform
 from kubothek.odf.spec.manifests import read_event
 from kubothek.odf.spec.needed_version import require_version
-from kubothek.odf.spec.versions import SpecVersion
+from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.storage import Store
 from kubothek.table.layout import Layout
 from kubothek.table.log import Change, DatasetLog, Operation, Snapshot
@@ -57,7 +57,7 @@ def _created(job: LedgerJob, store: Store, log: DatasetLog, wanted: Sequence[Met
     key = owner_key(job.identity_dir)
     table = table_of(job.dataset, view=job.view)
     types, by = Types(job.types.lower()), job.dataset.claim.owner
-    version = None if job.spec_version is None else SpecVersion(job.spec_version)
+    version = SpecVersion(job.spec_version or NEWEST)
     if snapshot.kind is DatasetKind.DERIVATIVE:
         inputs = inputs_among(store, job.inputs)
         return create_derivative(

@@ -36,8 +36,8 @@ def forms(root: Root) -> list[tuple[str, Dialect]]:
     return found[::-1]
 
 
-def test_new_chain_is_written_in_the_version_that_is_chosen(store: Store) -> None:
-    made(store, version=SpecVersion.V0_39)
+def test_new_chain_is_written_in_the_newest_version(store: Store) -> None:
+    made(store)
     assert push(store, {1: "A"}).records == 1
     names = ["Seed", "AddPushSource", "SetInfo", "ODF", "AddData"]
     assert forms(opened(store)) == [(name, Dialect.ALIGNED) for name in names]
@@ -51,7 +51,7 @@ def test_new_chain_is_written_in_the_version_that_is_chosen(store: Store) -> Non
 
 
 def test_chain_is_upgraded_in_the_middle_and_back(store: Store) -> None:
-    made(store)
+    made(store, version=SpecVersion.V0_34)
     push(store, {1: "A"})
     old = forms(opened(store))
     assert {dialect for _, dialect in old} == {Dialect.UNALIGNED}
@@ -74,7 +74,7 @@ def test_chain_is_upgraded_in_the_middle_and_back(store: Store) -> None:
 
 
 def test_event_of_a_later_version_raises_the_version(store: Store) -> None:
-    made(store)
+    made(store, version=SpecVersion.V0_34)
     push(store, {1: "A"})
     assert opened(store).state.version is None
     opened(store).append_events([UPSERTS])

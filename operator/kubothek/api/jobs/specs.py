@@ -125,7 +125,7 @@ class LedgerJob(BaseJob):
     """What to do if the chain has another transformation."""
     types: Literal["Kamu", "Spec"] = "Kamu"
     spec_version: str | None = None
-    """The version of the specification in which blocks are written; None: what the chain has."""
+    """The version of the specification of new blocks; None: what the chain has; a new chain: the newest."""
     view: bool = True
     """Whether the state is kept as a table."""
     identity_dir: str | None = None

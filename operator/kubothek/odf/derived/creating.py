@@ -16,7 +16,7 @@ from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot, SetTransform, SetVocab
 from kubothek.odf.spec.identity import DatasetId, OwnerKey
 from kubothek.odf.spec.timestamps import Timestamp
-from kubothek.odf.spec.versions import SpecVersion
+from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.odf.validation.snapshots import first_blocks
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.storage import Store
@@ -34,7 +34,7 @@ def create(
     *,
     table: Table | None = _USUAL,
     types: Types = Types.KAMU,
-    version: SpecVersion | None = None,
+    version: SpecVersion = NEWEST,
     commit_id: str | None = None,
     by: str = "",
     foreign: bool = False,

@@ -31,6 +31,8 @@ _SCALARS: Final = {
 _NUMBERS: Final = {Simple.NUMBER: ("u", 8), Simple.UINT32: ("u", 4), Simple.INT32: ("i", 4)}
 NEWER: Final = "written by a newer version of Open Data Fabric"
 REMEDY: Final = "read it with a newer version of Kubothek"
+_DEEPEST: Final = 100
+"""The most tables within each other: types of columns contain types."""
 _SHARED: Final = 4
 """The most bytes that are read, as a multiple of the buffer: parts can be shared, but not without end."""
 
@@ -44,6 +46,7 @@ class Decoder:
     def __init__(self, data: bytes) -> None:
         self.unknown: list[str] = []
         self._data = data
+        self._depth = 0
         self._budget = _SHARED * len(data)
 
     def root(self, record: type) -> Record:
@@ -53,12 +56,16 @@ class Decoder:
     def table(self, record: type, position: int, where: str) -> Record:
         """Decode the table at a position."""
         self._spend(4, where)
+        if self._depth == _DEEPEST:
+            raise FormatInvalid(f"tables are nested deeper than {_DEEPEST} levels")
+        self._depth += 1
         vtable = position - self.scalar(("i", 4), position)
         size = self.scalar(("u", 2), vtable)
         values = {field.name: self._field(field, position, vtable, size, where) for field in fields_of(record)}
         for number in range(slots_of(record), (size - 4) // 2):
             if self.slot(number, position, vtable, size) is not None:
                 self.unknown.append(f"{where}: field {number}")
+        self._depth -= 1
         return record(**values)
 
     def scalar(self, form: tuple[str, int], position: int) -> int:
@@ -156,9 +163,11 @@ class Decoder:
             raise FormatInvalid(f"{where} has a tag and no value")
         member = union.members[tag - 1]
         position = self.follow(place)
+        depth = self._depth
         try:
             return self.table(member, position, where)
         except UnsupportedVersion:
+            self._depth = depth
             if getattr(member, "essential", False):
                 raise
             return Unknown(tag)

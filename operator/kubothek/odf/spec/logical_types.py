@@ -64,6 +64,7 @@ _UNITS: Final[dict[TimeUnit, Any]] = {
     TimeUnit.NANOSECOND: "ns",
 }
 _UNIT_OF: Final = {text: unit for unit, text in _UNITS.items()}
+_DEEPEST: Final = 40
 _DIGITS_128: Final = 38
 _DIGITS_256: Final = 76
 _SIMPLE: Final[dict[type, pa.DataType]] = {
@@ -97,11 +98,18 @@ def attributes_of(extra: ExtraAttributes | None) -> Attributes:
         return {}
     try:
         found = json.loads(extra.entries)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatInvalid(f"attributes of a schema are not JSON: {error}") from None
     if not isinstance(found, dict):
         raise FormatInvalid(f"attributes of a schema are {type(found).__name__}, not an object of JSON")
+    if _is_deeper(found, _DEEPEST):
+        raise FormatInvalid(f"attributes of a schema are nested deeper than {_DEEPEST} levels")
     return found
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)
 
 
 def columns_of(event: SetDataSchema) -> pa.Schema:

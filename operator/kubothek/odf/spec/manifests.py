@@ -22,6 +22,7 @@ from kubothek.odf.spec.encode import RANGES
 from kubothek.odf.spec.events import DatasetSnapshot, MetadataBlock, MetadataEvent
 from kubothek.odf.spec.fields import Choice, Record, Simple, Table, Type, Union, Vector, fields_of, union_of
 from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.logical_types import attributes_of
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.names import parse_alias
 from kubothek.odf.spec.sources import EventTimeSource, SourceCaching
@@ -121,7 +122,7 @@ def plain_value(kind: Type, value: Any, version: SpecVersion = SpecVersion.V0_34
         return {"kind": value.kind, **plain_value(Table(type(value)), value, version)}
     if isinstance(kind, Table):
         if isinstance(value, ExtraAttributes):
-            return json.loads(value.entries)
+            return _attributes(value)
         values = [(field, getattr(value, field.name)) for field in fields_of(kind.record)]
         there = [(field, found) for field, found in values if found is not None]
         both = any(field.text == "schema" for field, _ in there)
@@ -218,6 +219,14 @@ _PARSERS: Final[dict[Simple, Any]] = {
     Simple.ID: DatasetId.parse,
     Simple.MOMENT: Timestamp.parse,
 }
+
+
+def _attributes(extra: ExtraAttributes) -> Any:
+    """Return attributes as plain data; as their text if they are not what they should be, to be shown."""
+    try:
+        return dict(attributes_of(extra))
+    except FormatInvalid:
+        return extra.entries
 
 
 def _text_of(text: str, version: SpecVersion, has_schema: bool) -> str:

@@ -34,7 +34,7 @@ def links_objects(event: MetadataEvent) -> bool:
             return bool(link_columns(event.schema))
         return isinstance(event, AddData) and SUMMARY in attributes_of(event.extra)
     except FormatInvalid:
-        return True  # nobody can tell
+        return True  # unknown, and objects that are deleted do not come back
 
 
 def column_faults(schema: DataSchema) -> Iterator[tuple[str, str]]:

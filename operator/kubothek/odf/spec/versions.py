@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class SpecVersion(StrEnum):
@@ -20,3 +21,7 @@ class SpecVersion(StrEnum):
     """ODF schemas of sources."""
     V0_39 = "0.39"
     """Resources."""
+
+
+NEWEST: Final = SpecVersion.V0_39
+"""The version of new chains."""
