@@ -74,7 +74,8 @@ class ChainState:
     ``checkpoint``     of the last data event, None if it has none
     ``schema``         that of later slices, None before SetDataSchema (or if that event cannot be read)
     ``data_schema``    the event that it is from
-    ``version``        the version of the specification in which blocks are written; None: 0.34, as none needs a later
+    ``version``        the version of the specification in which blocks are written; None: 0.34, as none needs a later;
+                       no part of equality, because blocks do not say it
     ``source_states``  the last of each source, by its name
     ``push_sources``   the active ones, by name
     """
@@ -86,7 +87,7 @@ class ChainState:
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     schema: pa.Schema | None = None
     data_schema: SetDataSchema | None = None
-    version: SpecVersion | None = None
+    version: SpecVersion | None = field(default=None, compare=False)
     polling_source: SetPollingSource | None = None
     push_sources: Mapping[str, AddPushSource] = field(default_factory=dict)
     transform: SetTransform | None = None
