@@ -265,5 +265,5 @@ def test_version_header_is_that_of_specification_0_39() -> None:
         ]
         for path in ("/pull", "/push")
     }
-    assert required == dict.fromkeys(("/pull", "/push"), ["Sec-WebSocket-Version", VERSION_HEADER])
+    assert required == {key: ["Sec-WebSocket-Version", VERSION_HEADER] for key in ("/pull", "/push")}
     assert str(api["components"]["parameters"]["odfSmartTransferProtocolVersion"]["example"]) == VERSION
