@@ -123,7 +123,7 @@ def _dataset(document: Plain) -> DatasetSnapshot:
     spec, headers = document["spec"], document["headers"]
     if "did" in spec:
         raise FormatInvalid(
-            f"Dataset resource: spec.did names {spec['did']!r}, which exists: pull it, or remove the field"
+            f"Dataset resource: the did names {spec['did']!r}, which exists: pull it, or remove the field"
         )
     account = headers.get("account")
     if isinstance(account, dict):
