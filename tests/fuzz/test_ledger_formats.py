@@ -24,6 +24,7 @@ from kubothek.odf.spec.engine_wire import enveloped, unwrapped
 from kubothek.odf.spec.events import MetadataBlock
 from kubothek.odf.spec.manifests import read_manifest, read_snapshot, write_block, write_snapshot
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.resources import read_definition, write_resources
 from kubothek.odf.spec.sources import SqlQueryStep, TransformSql
 from kubothek.odf.transform import TransformInput, TransformRequest, execute
 from kubothek.odf.transform.checkpoint import Reader
@@ -131,6 +132,15 @@ def manifest(data: bytes) -> None:
         first_blocks(found.content, KEY.dataset_id, NOON, lambda reference: None)
 
 
+def resources(data: bytes) -> None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatInvalid("no UTF-8") from error
+    found = read_definition(text)
+    assert read_definition(write_resources(found)) == found
+
+
 def change_text(random: Random, data: bytes) -> bytes:
     """Other values and keys in the lines of a YAML text."""
     lines = data.decode().splitlines()
@@ -187,6 +197,11 @@ VALUES = (
     ),
     *("=", "version: true", "\ufeff"),
 )
+_EXAMPLES = GOLDEN / "0.39" / "examples"
+RESOURCES = [
+    b"\n---\n".join((_EXAMPLES / name / file).read_bytes() for file in (dataset, "source.yaml"))
+    for name, dataset in (("source-polling-url", "dataset.yaml"), ("source-push-http", "dataset-raw.yaml"))
+]
 JSON: tuple[Any, ...] = (None, -1, 0, 7, 1 << 70, 1e300, "x", "BIGINT", "VARCHAR", [], {}, [[]], True, "\ud800")
 KINDS = (
     messages.TransformRequest,
@@ -310,6 +325,7 @@ FORMATS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], Mut
     "chain": (followed, lambda: [*BLOCKS, *NEWEST, *TYPED_BLOCKS, *(each.data for each in chain())], None),
     "schema": (schema, lambda: [encode_schema(SCHEMA), encode_schema(NESTED)], None),
     "manifest": (manifest, lambda: YAML, change_text),
+    "resources": (resources, lambda: RESOURCES, change_text),
     "message": (message, lambda: [enveloped(each) for each in MESSAGES], None),
     "state": (state, lambda: [checkpoint()], change_footer),
     "checkpoint": (resumed, lambda: [checkpoint()], change_footer),

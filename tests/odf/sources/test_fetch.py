@@ -29,7 +29,10 @@ from kubothek.odf.spec.sources import (
     EventTimeSourceFromMetadata,
     EventTimeSourceFromPath,
     EventTimeSourceFromSystemTime,
+    FetchStep,
+    FetchStepEthereumLogs,
     FetchStepFilesGlob,
+    FetchStepMqtt,
     FetchStepUrl,
     PrepStepDecompress,
     RequestHeader,
@@ -361,3 +364,9 @@ def test_pp_01_a_poll_goes_through_preprocess(web: Web) -> None:
     web.put("/x", b"1,x\ny,2\n")
     with pytest.raises(DataTypeMismatch, match=r"row 2 \(line 2\): 'y' is no int64"):
         all_rows(polled(FetchStepUrl(url=web.url("/x")), preprocess=query))
+
+
+@pytest.mark.parametrize("step", [FetchStepEthereumLogs(), FetchStepMqtt(host="h", port=1883, topics=())])
+def test_step_that_cannot_be_ingested_says_what_to_do(step: FetchStep) -> None:
+    with pytest.raises(InputError, match=f"{step.kind} cannot be ingested here: write the data to files"):
+        polled(step)

@@ -23,6 +23,7 @@ from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import (
     AddData,
     AddPushSource,
+    DatasetSnapshot,
     DisablePollingSource,
     DisablePushSource,
     MetadataEvent,
@@ -97,6 +98,12 @@ class Definition:
         """Return the event in force that this one would replace."""
         name = _push(event.source_name) if isinstance(event, AddPushSource) else event.kind
         return Block.decode(self.blocks[name]).content.event if name in self.blocks else None
+
+    def snapshot(self, name: str) -> DatasetSnapshot:
+        """Return the events in force as the snapshot of a dataset of this name."""
+        seed, *events = (Block.decode(data).content.event for data in self.blocks.values())
+        assert isinstance(seed, Seed), "a chain begins with one"
+        return DatasetSnapshot(name=name, kind=seed.dataset_kind, metadata=tuple(events))
 
     def render(self) -> bytes:
         """Return the stored form."""
