@@ -1,8 +1,9 @@
-"""Ledger merges of a few rows into histories of different lengths: what they cost is to depend on the rows alone.
+"""Merges of a few rows into histories of different lengths: what they cost is to depend on the rows alone.
 
 The bar: 10,000 rows into 10 million cost at most three times what they cost into 100,000. Half of the rows are known
 already: those of the last hours again, as most sources send them (``recent``), or any that ever were, by a key that
-says nothing of when (``anywhere``), which is the worst there is.
+says nothing of when (``anywhere``), which is the worst there is. A Ledger and a stream of upserts leave those as they
+are; a changelog corrects them, which rewrites the files of the table that hold them, so it has recent ones only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from kubothek.odf.dataset import Root, again, create
 from kubothek.odf.dataset import Table as View
 from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot
 from kubothek.odf.spec.identity import OwnerKey
-from kubothek.odf.spec.sources import MergeStrategyAppend, MergeStrategyLedger, ReadStepParquet
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyChangelogStream,
+    MergeStrategyLedger,
+    MergeStrategyUpsertStream,
+    ReadStepParquet,
+)
 from kubothek.table.indexes import IndexKind
 from kubothek.table.log import DatasetLog
 
@@ -32,18 +40,26 @@ _MS = pa.timestamp("ms", "UTC")
 _MINUTE = 60_000
 _OWNER = OwnerKey(bytes(range(32)))
 _LOAD = "load"
+ADDED, CORRECTED = (0,), (2, 3)
 
 Numbers = npt.NDArray[np.int64]
 
 
 def run(place: Place, histories: Sequence[int], *, rounds: int = 5, seconds: float = 60) -> Iterator[Table]:
-    """Two tables: of keys that ascend with time, and of keys that do not."""
-    for name, known in (("recent", _recent), ("anywhere", _anywhere)):
+    """Tables for each strategy: of keys that ascend with time, and of keys that do not."""
+    for strategy, name, known in (
+        (MergeStrategyLedger, "recent", _recent),
+        (MergeStrategyLedger, "anywhere", _anywhere),
+        (MergeStrategyUpsertStream, "recent", _recent),
+        (MergeStrategyUpsertStream, "anywhere", _anywhere),
+        (MergeStrategyChangelogStream, "recent", _recent),
+    ):
         cases = []
         for rows in histories:
-            ledger = Ledger.of(place, f"{name}-{rows}", rows, scattered=known is _anywhere)
+            where = f"{strategy.kind}-{name}-{rows}"
+            ledger = Ledger.of(place, where, rows, strategy(primary_key=("id",)), scattered=known is _anywhere)
             cases.append(Case(f"into {rows:,}", partial(ledger.merge, known), ledger.prepare))
-        title = f"Ledger merge of {BATCH:,} rows, half of them known ({name}), {place.name}"
+        title = f"{strategy.kind} merge of {BATCH:,} rows, half of them known ({name}), {place.name}"
         yield compare(title, cases, rounds=rounds, seconds=seconds)
 
 
@@ -54,23 +70,25 @@ class Ledger:
     root: Root
     records: int
     scattered: bool
+    strategy: MergeStrategy
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
     rows: pa.Table | None = None
 
     @classmethod
-    def of(cls, place: Place, name: str, records: int, *, scattered: bool) -> Ledger:
-        """One with so many records."""
+    def of(cls, place: Place, name: str, records: int, strategy: MergeStrategy, *, scattered: bool) -> Ledger:
+        """One with so many records. Streams load it themselves: they have to know that it has each key once."""
         store = place.root(name).lake().store
         sources = tuple(
             AddPushSource(source_name=source, read=ReadStepParquet(), merge=merge)
-            for source, merge in (("default", MergeStrategyLedger(primary_key=("id",))), (_LOAD, MergeStrategyAppend()))
+            for source, merge in (("default", strategy), (_LOAD, MergeStrategyAppend()))
         )
+        load = _LOAD if isinstance(strategy, MergeStrategyLedger) else "default"
         snapshot = DatasetSnapshot(name=name, kind=DatasetKind.ROOT, metadata=sources)
         view = View(indices={"id": IndexKind.NATIVE})  # which the first merge would make otherwise
-        ledger = cls(create(store, DatasetLog(store, name), snapshot, _OWNER, table=view), 0, scattered)
+        ledger = cls(create(store, DatasetLog(store, name), snapshot, _OWNER, table=view), 0, scattered, strategy)
         while ledger.records < records:
             new = np.arange(ledger.records, min(records, ledger.records + _AT_ONCE))
-            ledger.root.push(again(ledger._made(new)), _LOAD)
+            ledger.root.push(again(ledger._events(new, ADDED)), load)
             ledger.records += len(new)
         return ledger
 
@@ -80,10 +98,22 @@ class Ledger:
 
     def merge(self, known: Callable[[Ledger], Numbers]) -> None:
         """What is timed: the whole commit."""
-        new = np.arange(self.records, self.records + BATCH // 2)
-        done = self.root.push(again(self._made(np.concatenate([known(self), new]))))
-        assert done.records == len(new), "a merge takes the new ones, and no others"
+        new, old = np.arange(self.records, self.records + BATCH // 2), known(self)
+        if isinstance(self.strategy, MergeStrategyChangelogStream):
+            old = np.repeat(old[: BATCH // 4], 2)
+            batch = pa.concat_tables([self._events(old, CORRECTED), self._events(new, ADDED)])
+            expected = BATCH
+        else:
+            batch, expected = self._events(np.concatenate([old, new]), ADDED), len(new)
+        assert self.root.push(again(batch)).records == expected, "a merge takes what is new, and nothing else"
         self.records += len(new)
+
+    def _events(self, numbers: Numbers, ops: Sequence[int]) -> pa.Table:
+        """The records, with operations by turns if the strategy takes any."""
+        made = self._made(numbers)
+        if isinstance(self.strategy, MergeStrategyLedger):
+            return made
+        return made.append_column("op", pa.array(np.resize(ops, len(numbers)).astype(np.int32)))
 
     def _made(self, numbers: Numbers) -> pa.Table:
         """The records of these numbers, each always the same."""

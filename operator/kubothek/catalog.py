@@ -41,6 +41,7 @@ from kubothek.odf.derived import create as create_derivative
 from kubothek.odf.derived import inputs_of
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot
 from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.odf.time_axes import BLOCK, happened_until, version_of
 from kubothek.sql import FindSnapshot, Query, TableScan, prepare
 from kubothek.storage import Store
@@ -246,23 +247,33 @@ class Lake:
         return dataset
 
     def create_ledger(
-        self, name: str, snapshot: DatasetSnapshot, owner: OwnerKey, *, table: LedgerTable | None = _USUAL_VIEW
+        self,
+        name: str,
+        snapshot: DatasetSnapshot,
+        owner: OwnerKey,
+        *,
+        table: LedgerTable | None = _USUAL_VIEW,
+        spec_version: str = NEWEST,
     ) -> Dataset:
         """Commit a dataset with a chain that begins with the events of an Open Data Fabric snapshot.
 
         ``snapshot``  ``read_snapshot(text)`` reads one from YAML; the inputs of a derivative dataset are in this store
         ``owner``     private key whose public half becomes the dataset's identity; keep it: ``owner_key_file(path)``
         ``table``     layout of the table with the current state; None = no table
+        ``spec_version``  of Open Data Fabric in which the chain is written, such as "0.34" for older readers
 
         Raises DatasetExists, EventInvalid; InputError for missing inputs, TransformInvalid.
         """
+        version = _one_of(SpecVersion, "spec_version", spec_version)
         create_directory(self.store.config)
         dataset = Dataset(self, name)
         log = dataset._log(writing=True)
         if snapshot.kind is DatasetKind.DERIVATIVE:
-            create_derivative(self.store, log, snapshot, owner, inputs_of(self.store), table=table, by=_BY)
+            create_derivative(
+                self.store, log, snapshot, owner, inputs_of(self.store), table=table, version=version, by=_BY
+            )
         else:
-            create(self.store, log, snapshot, owner, table=table, by=_BY)
+            create(self.store, log, snapshot, owner, table=table, version=version, by=_BY)
         return dataset
 
     def sql(

@@ -8,13 +8,31 @@ from typing import Any
 import pytest
 
 from kubothek.api.kinds import InvalidResource, parse
-from kubothek.api.ledger_events import EVENTS, FLAG, TEXT, Choice, Many, OneOf, checked_event
+from kubothek.api.ledger_events import (
+    ATTRIBUTES,
+    DATA_TYPE,
+    EVENTS,
+    FLAG,
+    INT32,
+    TEXT,
+    UINT32,
+    UINT64,
+    Choice,
+    ListOr,
+    Many,
+    OneOf,
+    checked_event,
+)
 from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.spec import events as chain
+from kubothek.odf.spec.data_schema import DataType, ExtraAttributes
 from kubothek.odf.spec.fields import Choice as ChainChoice
-from kubothek.odf.spec.fields import Simple, Table, Type, Union, Vector, fields_of
+from kubothek.odf.spec.fields import Simple, Table, Type, Union, Vector, fields_of, union_of
 from kubothek.odf.spec.manifests import plain_value, read_event
 from tests.api.manifests import DERIVED, POLLED, PUSHED, READ, Case, derivative, ledger
+
+COLUMN = {"name": "id", "type": "string", "extra": {"kamu.dev/archetype": {"kind": "x"}}}
+MQTT = {"kind": "Mqtt", "host": "broker", "port": 1883, "topics": [{"path": "a/#", "qos": "AtLeastOnce"}]}
 
 
 @pytest.mark.parametrize("kind", EVENTS.members)
@@ -22,13 +40,17 @@ def test_mf_02_fields_are_those_of_the_chain(kind: str) -> None:
     assert _shape(EVENTS.members[kind]) == _fields(getattr(chain, kind))
 
 
-def _shape(kind: Any) -> Any:
+def _shape(kind: Any, inside: bool = False) -> Any:
     """A kind of the table as plain data: a field's name ends in `?` if it may be absent."""
+    if kind is DATA_TYPE and not inside:
+        return "DataType"
     match kind:
         case OneOf():
             return {name: _shape(fields) for name, fields in kind.members.items()}
         case Many():
             return [_shape(kind.item)]
+        case ListOr():
+            return _shape(kind.other)
         case Choice():
             return kind.names
         case Mapping():
@@ -40,32 +62,62 @@ def _fields(record: type) -> Any:
     return {f"{field.text}{'?' if field.optional else ''}": _type(field.type) for field in fields_of(record)}
 
 
-def _type(kind: Type) -> Any:
+def _type(kind: Type, inside: bool = False) -> Any:
     """The same of a type of the chain."""
+    if kind == union_of(DataType) and not inside:
+        return "DataType"
     match kind:
         case Union():
             return {member.kind: _fields(member) for member in kind.members}  # type: ignore[attr-defined]
+        case Table(record=record) if record is ExtraAttributes:
+            return ATTRIBUTES
         case Table():
             return _fields(kind.record)
         case Vector():
             return [_type(kind.item)]
         case ChainChoice():
             return tuple(each.value for each in kind.values)
-    return {Simple.TEXT: TEXT, Simple.FLAG: FLAG}[kind]
+    numbers = {Simple.NUMBER: UINT64, Simple.INT32: INT32, Simple.UINT32: UINT32}
+    return {Simple.TEXT: TEXT, Simple.FLAG: FLAG, **numbers}[kind]
+
+
+def test_mf_02_types_of_columns_are_those_of_the_chain() -> None:
+    assert _shape(DATA_TYPE, inside=True) == _type(union_of(DataType), inside=True)
 
 
 @pytest.mark.parametrize(
     ("event", "told"),
     [
         (PUSHED | {"merge": {"kind": "append"}}, None),
-        (PUSHED | {"merge": {"kind": "Upsert"}}, "merge.kind: must be one of Append, Ledger, Snapshot, not 'Upsert'"),
+        (
+            PUSHED | {"merge": {"kind": "Upsert"}},
+            "merge.kind: must be one of Append, Ledger, Snapshot, ChangelogStream, UpsertStream, not 'Upsert'",
+        ),
         (PUSHED | {"merge": {"kind": "Ledger"}}, "merge.primaryKey: is required"),
         (PUSHED | {"sourceName": 7}, "sourceName: must be a text, not 7"),
         (PUSHED | {"sourceName": None}, "sourceName: is required"),
         (PUSHED | {"source": "x"}, "source: is not a known field; known are sourceName, read, preprocess, merge"),
         (PUSHED | {"preprocess": None}, None),
         (PUSHED | {"read": READ | {"header": "yes"}}, "read.header: must be true or false, not 'yes'"),
-        (PUSHED | {"read": {"kind": "csv", "schema": "id BIGINT"}}, "read.schema: must be a list"),
+        (PUSHED | {"read": {"kind": "csv", "schema": "id BIGINT"}}, "read.schema: must be a mapping"),
+        (PUSHED | {"read": {"kind": "csv", "ddlSchema": "id BIGINT"}}, "read.ddlSchema: must be a list"),
+        (PUSHED | {"read": {"kind": "csv", "schema": {"fields": [COLUMN | {"type": {"kind": "UInt8"}}]}}}, None),
+        (PUSHED | {"read": {"kind": "csv", "schema": {"fields": [COLUMN]}}}, None),
+        (
+            PUSHED | {"read": {"kind": "csv", "schema": {"fields": [COLUMN | {"type": "Decimal"}]}}},
+            "read.schema.fields[0].type.precision: is required",
+        ),
+        (
+            PUSHED | {"read": {"kind": "csv", "schema": {"fields": [COLUMN | {"extra": "x"}]}}},
+            "read.schema.fields[0].extra: must be a mapping of attributes, not 'x'",
+        ),
+        (
+            PUSHED | {"read": {"kind": "csv", "schema": {"fields": [COLUMN | {"extra": {"x": 1}}]}}},
+            "read.schema.fields[0].extra.x: is not an attribute: <domain>/<name>",
+        ),
+        (PUSHED | {"merge": {"kind": "UpsertStream", "primaryKey": ["id"]}}, None),
+        (POLLED | {"fetch": MQTT | {"port": 1 << 31}}, "fetch.port: must be -2147483648 to 2147483647, not 2147483648"),
+        (POLLED | {"fetch": MQTT}, None),
         (PUSHED | {"read": {"kind": "CSV"}}, "read.kind: must be one of Csv"),
         (PUSHED | {"read": "Csv"}, "read: must be a mapping with a kind: one of Csv"),
         (POLLED | {"prepare": [{"kind": "Decompress", "format": "gzip"}]}, None),

@@ -11,7 +11,7 @@ import pytest
 import kubothek
 from kubothek.catalog import Lake
 from kubothek.dataset import Dataset
-from kubothek.errors import DatasetExists, LedgerOnly, NotALedger, QueryInvalid, VersionNotFound
+from kubothek.errors import DatasetExists, InputError, LedgerOnly, NotALedger, QueryInvalid, VersionNotFound
 from kubothek.odf.dataset import Table, again, export, import_chain, owner_key_file
 from kubothek.odf.spec.events import AddData
 from kubothek.odf.spec.manifests import read_snapshot
@@ -74,6 +74,17 @@ def _as_of_any_block(lake: Lake, planes: Dataset, asked: str) -> None:
     assert lake.sql(copied, as_of=last).read_all().column("name").to_pylist() == ["Airbus", "Boeing"]
     with pytest.raises(VersionNotFound, match=f"no version ends with that block.* is {last}"):
         lake.sql(copied, as_of=first)
+
+
+def test_ledger_is_written_in_the_version_that_is_asked_for(tmp_path: Path) -> None:
+    lake, key = kubothek.open(tmp_path.as_uri()), owner_key_file(tmp_path / "key")
+    planes = lake.create_ledger("planes", read_snapshot(SNAPSHOT), key, spec_version="0.39")
+    assert planes.ledger.state.version == "0.39"
+    assert planes.ledger.push(again(rows((1, "Airbus")))).records == 1
+    assert planes.ledger.state.data_schema is not None
+    assert planes.ledger.state.data_schema.raw_arrow_schema is None
+    with pytest.raises(InputError, match=r"spec_version: '1' is none of 0\.34"):
+        lake.create_ledger("other", read_snapshot(SNAPSHOT), key, spec_version="1")
 
 
 def test_a_table_is_no_ledger(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 import kubothek as lake_door
 from kubothek.api.dataset import Dataset
 from kubothek.api.kinds import parse
+from kubothek.odf import Multihash
 from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log.ownership import Claim, take_claim
 from tests.cli.conftest import Kubothek
@@ -34,6 +36,19 @@ content:
       read: {kind: Csv, header: true, schema: ["id BIGINT", "name STRING"]}
       merge: {kind: Ledger, primaryKey: [id]}
     - {kind: SetInfo, description: All planes}
+"""
+RESOURCES = """
+$schema: https://opendatafabric.org/schemas/source/v1alpha1/Source
+headers: {name: planes.http}
+spec:
+  ingress: {kind: RestEndpoint, buffer: {kind: Memory, bufferSize: 1000, overflowPolicy: Reject}}
+  read: {kind: NdJson, schema: {fields: [{name: id, type: Int64}, {name: name, type: String}]}}
+---
+$schema: https://opendatafabric.org/schemas/dataset/v1alpha1/Dataset
+headers: {name: planes, account: acme, labels: {env: prod}}
+spec:
+  kind: Root
+  metadata: [{kind: SetInfo, description: All planes}]
 """
 POLLED = """
   ledger:
@@ -100,6 +115,35 @@ def test_a_snapshot_becomes_a_manifest_with_the_same_events(kubothek: Kubothek, 
     assert dataset.spec.ledger is not None
     assert (dataset.name, dataset.spec.table.partition_on) == ("planes", ("id",))
     assert list(dataset.spec.ledger.metadata) == yaml.safe_load(SNAPSHOT)["content"]["metadata"]
+
+
+def test_resources_become_a_dataset_and_come_back(kubothek: Kubothek, project: Path) -> None:
+    (project / "r.yaml").write_text(RESOURCES)
+    imported(kubothek, project / "r.yaml")
+    (project / "a.ndjson").write_text('{"id": 1, "name": "Airbus"}\n')
+    pushed = kubothek("ingest", "--store", "file:store", "planes", "a.ndjson", "--source-name", "planes.http")
+    assert pushed.code == 0, pushed.err
+    shown = kubothek("export", "--store", "file:store", "planes", "--resources")
+    assert shown.code == 0, shown.err
+    dataset, source = yaml.safe_load_all(shown.out)
+    assert [event["kind"] for event in dataset["spec"]["metadata"]] == ["SetInfo", "SetDataSchema"]
+    assert source["headers"] == {"name": "planes.http"}
+    assert source["spec"]["read"]["schema"]["fields"][0] == {"name": "id", "type": {"kind": "Int64"}}
+    (project / "again.yaml").write_text(shown.out)
+    again = kubothek("import", "--store", "file:store", project / "again.yaml", "--name", "again")
+    assert again.code == 0, again.err
+    assert kubothek("export", "--store", "file:store", "planes").code == 2
+    assert kubothek("export", "--store", "file:store", "planes", "out", "--resources").code == 2
+
+
+def test_resources_become_a_manifest_for_a_cluster(kubothek: Kubothek, project: Path) -> None:
+    (project / "r.yaml").write_text(RESOURCES)
+    done = kubothek("import", "--manifest", project / "r.yaml")
+    manifest: dict[str, Any] = yaml.safe_load(done.out)
+    dataset = parse(manifest)
+    assert isinstance(dataset, Dataset)
+    assert dataset.spec.ledger is not None
+    assert [event["kind"] for event in dataset.spec.ledger.metadata] == ["SetInfo", "AddPushSource"]
 
 
 def test_a_snapshot_that_is_none_is_named_with_the_place(kubothek: Kubothek, snapshot: Path) -> None:
@@ -288,7 +332,16 @@ stringData: {{FILE: planes.csv}}
 
 
 def test_import_of_a_chain_of_a_newer_version_is_not_called_corrupt(kubothek: Kubothek, project: Path) -> None:
-    found = kubothek("import", "--store", "file:store", GOLDEN / "newest" / "in1-odf-schema", "--name", "newest")
+    chain = GOLDEN / "newest" / "in1-odf-schema"
+    found = kubothek("import", "--store", "file:store", chain, "--name", "newest")
+    assert found.code == 0
+    newer = Path(shutil.copytree(chain, project / "newer"))
+    head = (newer / "refs" / "head").read_text()
+    data = (newer / "blocks" / head).read_bytes().replace((3).to_bytes(4, "little"), (4).to_bytes(4, "little"), 1)
+    named = str(Multihash.sha3(data))
+    (newer / "blocks" / named).write_bytes(data)
+    (newer / "refs" / "head").write_text(named)
+    found = kubothek("import", "--store", "file:store", newer, "--name", "newer")
     assert (found.code, found.out) == (1, "")
     assert found.err.startswith("error: UnsupportedVersion: ")
     assert "written by a newer version of Open Data Fabric" in found.err

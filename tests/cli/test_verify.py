@@ -74,7 +74,7 @@ def test_what_no_writer_should_have_made_is_noted(kubothek: Kubothek, project: P
     maker = Maker(open_store(StoreConfig((project / "odf").as_uri())))
     order = ["city", *(name for name in SCHEMA.names if name != "city")]
     maker.start(pa.schema([SCHEMA.field(name) for name in order]))
-    read = ReadStepCsv(schema=("city STRING", "population BIGINT"))
+    read = ReadStepCsv(ddl_schema=("city STRING", "population BIGINT"))
     maker.add(AddPushSource(source_name="p", read=read, merge=MergeStrategyLedger(primary_key=("city",))))
     maker.data(rows(0, 1, 1).select(order), 1)
     maker.data(rows(1, 1, 2, city=["city 0"]).select(order), 2)

@@ -64,6 +64,16 @@ def test_the_chain_is_created_before_anything_else_with_a_key_that_is_made_once(
     assert context.identities == ["flights-identity"]
 
 
+def test_spec_version_is_given_to_the_job_and_an_edit_of_it_is_one(context: Fake) -> None:
+    with_dataset(context, ledger=ledger(INFO))
+    context.job_ends("flights-ledger-1", dataset=chained())
+    context.settle(*KEY)
+    assert [job.spec_version for job in jobs_of(context, LedgerJob)] == [None]
+    context.edit(*KEY, ledger=ledger(INFO, specVersion="0.39"))
+    context.settle(*KEY)
+    assert [job.spec_version for job in jobs_of(context, LedgerJob)] == [None, "0.39"]
+
+
 def test_a_secret_that_is_named_is_not_made(context: Fake) -> None:
     with_dataset(context, ledger=ledger(INFO, identitySecretRef={"name": "mine"}))
     assert context.identities == []

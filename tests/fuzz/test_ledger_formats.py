@@ -19,10 +19,12 @@ from kubothek.odf.chain import Stored
 from kubothek.odf.engines.server.transforming import Marks, join, split
 from kubothek.odf.spec import engine_messages as messages
 from kubothek.odf.spec.arrow_schema import decode_schema, encode_schema
-from kubothek.odf.spec.blocks import Block, link_of
+from kubothek.odf.spec.blocks import Block, Dialect, link_of
 from kubothek.odf.spec.engine_wire import enveloped, unwrapped
-from kubothek.odf.spec.manifests import read_manifest, write_block, write_snapshot
+from kubothek.odf.spec.events import MetadataBlock
+from kubothek.odf.spec.manifests import read_manifest, read_snapshot, write_block, write_snapshot
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.resources import read_definition, write_resources
 from kubothek.odf.spec.sources import SqlQueryStep, TransformSql
 from kubothek.odf.transform import TransformInput, TransformRequest, execute
 from kubothek.odf.transform.checkpoint import Reader
@@ -41,7 +43,45 @@ pytestmark = pytest.mark.slow
 
 BLOCKS = [bytes.fromhex(each["hex"]) for each in VECTORS["blocks"]]
 NEWEST = [path.read_bytes() for path in sorted((GOLDEN / "newest").glob("*/blocks/*"))]
-YAML = [ROOT.encode(), *(each["yaml"].encode() for each in VECTORS["blocks"] if each["yaml"])]
+TYPED = """
+kind: DatasetSnapshot
+version: 1
+content:
+  name: typed
+  kind: Root
+  metadata:
+    - kind: SetDataSchema
+      schema:
+        extra: {kamu.dev/archetype: x}
+        fields:
+          - {name: offset, type: UInt64}
+          - {name: op, type: UInt8}
+          - {name: system_time, type: Timestamp}
+          - {name: event_time, type: {kind: Timestamp, unit: Microsecond, timezone: UTC}}
+          - {name: a, type: {kind: Option, inner: {kind: List, itemType: {kind: Decimal, precision: 9, scale: -2}}}}
+          - {name: b, type: {kind: Map, keyType: String, valueType: {kind: Binary, fixedLength: 3}, keysSorted: true}}
+          - name: c
+            type: {kind: Struct, fields: [{name: d, type: Date, extra: {x.org/y: [1, {z: null}]}}]}
+          - {name: e, type: String, extra: {arrow.apache.org/bufferEncoding: {kind: View, offsetBitWidth: 32}}}
+          - name: f
+            type: String
+            extra: {opendatafabric.org/type: {kind: ObjectLink, linkType: {kind: Multihash}}}
+    - kind: SetPollingSource
+      fetch: {kind: Mqtt, host: h, port: 1883, username: u, password: p, topics: [{path: a/#, qos: ExactlyOnce}]}
+      read: {kind: NdJson, schema: {fields: [{name: a, type: {kind: Time, unit: Nanosecond}}]}}
+      merge: {kind: UpsertStream, primaryKey: [a]}
+    - kind: SetPollingSource
+      fetch: {kind: EthereumLogs, chainId: 1, nodeUrl: x, filter: y, signature: z}
+      read: {kind: Csv, ddlSchema: [a INT]}
+      merge: {kind: ChangelogStream, primaryKey: [a]}
+"""
+"""What specification 0.39 has and 0.34 has not."""
+TYPED_BLOCKS = [
+    Block.encode(MetadataBlock(system_time=NOON, sequence_number=number, event=event), dialect).data
+    for number, event in enumerate(read_snapshot(TYPED).metadata)
+    for dialect in Dialect
+]
+YAML = [ROOT.encode(), TYPED.encode(), *(each["yaml"].encode() for each in VECTORS["blocks"] if each["yaml"])]
 MESSAGES = [bytes.fromhex(each["hex"]) for each in VECTORS["engine_messages"]]
 NESTED = pa.schema(
     [("s", pa.struct([("a", pa.list_(pa.decimal128(9, 2))), ("b", pa.timestamp("us", "Europe/Berlin"))]))]
@@ -90,6 +130,15 @@ def manifest(data: bytes) -> None:
     if found.kind == "DatasetSnapshot":
         write_snapshot(found.content)
         first_blocks(found.content, KEY.dataset_id, NOON, lambda reference: None)
+
+
+def resources(data: bytes) -> None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatInvalid("no UTF-8") from error
+    found = read_definition(text)
+    assert read_definition(write_resources(found)) == found
 
 
 def change_text(random: Random, data: bytes) -> bytes:
@@ -148,6 +197,11 @@ VALUES = (
     ),
     *("=", "version: true", "\ufeff"),
 )
+_EXAMPLES = GOLDEN / "0.39" / "examples"
+RESOURCES = [
+    b"\n---\n".join((_EXAMPLES / name / file).read_bytes() for file in (dataset, "source.yaml"))
+    for name, dataset in (("source-polling-url", "dataset.yaml"), ("source-push-http", "dataset-raw.yaml"))
+]
 JSON: tuple[Any, ...] = (None, -1, 0, 7, 1 << 70, 1e300, "x", "BIGINT", "VARCHAR", [], {}, [[]], True, "\ud800")
 KINDS = (
     messages.TransformRequest,
@@ -267,10 +321,11 @@ def _change(random: Random, value: Any) -> None:
 
 
 FORMATS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], Mutation | None]] = {
-    "block": (block, lambda: [*BLOCKS, *NEWEST], None),
-    "chain": (followed, lambda: [*BLOCKS, *NEWEST, *(each.data for each in chain())], None),
+    "block": (block, lambda: [*BLOCKS, *NEWEST, *TYPED_BLOCKS], None),
+    "chain": (followed, lambda: [*BLOCKS, *NEWEST, *TYPED_BLOCKS, *(each.data for each in chain())], None),
     "schema": (schema, lambda: [encode_schema(SCHEMA), encode_schema(NESTED)], None),
     "manifest": (manifest, lambda: YAML, change_text),
+    "resources": (resources, lambda: RESOURCES, change_text),
     "message": (message, lambda: [enveloped(each) for each in MESSAGES], None),
     "state": (state, lambda: [checkpoint()], change_footer),
     "checkpoint": (resumed, lambda: [checkpoint()], change_footer),

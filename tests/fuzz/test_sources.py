@@ -136,7 +136,7 @@ def csv(data: bytes) -> None:
     _all(
         lambda: committed(data, Format.CSV),
         lambda: ledger(ReadStepCsv(header=True, infer_schema=True), data),
-        lambda: ledger(ReadStepCsv(header=True, schema=_CSV_DDL, escape="\\"), data),
+        lambda: ledger(ReadStepCsv(header=True, ddl_schema=_CSV_DDL, escape="\\"), data),
     )
 
 
@@ -144,7 +144,7 @@ def json_lines(data: bytes) -> None:
     _all(
         lambda: committed(data, Format.JSON_LINES),
         lambda: ledger(ReadStepNdJson(), data),
-        lambda: ledger(ReadStepNdJson(schema=("id INT", "name STRING", "t TIMESTAMP(3)")), data),
+        lambda: ledger(ReadStepNdJson(ddl_schema=("id INT", "name STRING", "t TIMESTAMP(3)")), data),
     )
 
 

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 
 READ: dict[str, Any] = {"kind": "Csv", "header": True, "schema": ["id BIGINT NOT NULL", "name STRING", "seats BIGINT"]}
 SNAPSHOT = {"kind": "Snapshot", "primaryKey": ["id"]}
+UPSERTS = {"kind": "UpsertStream", "primaryKey": ["id"]}
 PUSHED = {"kind": "AddPushSource", "sourceName": "default", "read": READ, "merge": SNAPSHOT}
 INFO = {"kind": "SetInfo", "description": "Planes"}
 
@@ -126,6 +127,17 @@ def test_an_edit_appends_what_is_new_and_disables_what_is_gone(here: Here, ident
     assert isinstance(events[1], DisablePollingSource)
     assert sum(isinstance(event, SetInfo) for event in events) == 1
     sound(here)
+
+
+def test_spec_version_decides_the_form_of_later_blocks(here: Here, identity: Path) -> None:
+    started = defined(here, PUSHED, identity=identity, spec_version="0.34")
+    edited = defined(here, PUSHED, spec_version="0.39")
+    assert (edited.blocks, edited.head) == (started.blocks, started.head)
+    defined(here, PUSHED, INFO, spec_version="0.39")
+    assert [block.dialect for block in Root(here.store, here.log).blocks()] == [3, 2, 2]
+    result, code = define(here, {**PUSHED, "merge": UPSERTS}, spec_version="0.34")
+    assert (code, result.reason) == (ExitCode.INVALID, "EventInvalid")
+    assert "set spec.ledger.specVersion to 0.37 or later" in result.message
 
 
 def test_an_event_that_may_not_follow_leaves_the_chain_as_it_was(here: Here, identity: Path) -> None:

@@ -36,8 +36,8 @@ from kubothek.odf.spec.sources import (
     ReadStepCsv,
     SqlQueryStep,
     TransformSql,
-    Unknown,
 )
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.rules import append, problems
 from kubothek.odf.validation.state import ChainState, advance
 from tests.odf.making import KEY, SCHEMA, later
@@ -46,8 +46,8 @@ A, B, C = (DatasetId(bytes([number]) * 32) for number in (1, 2, 3))
 H1, H2, H3 = (Multihash.sha3(bytes([number])) for number in (1, 2, 3))
 ROOT = Seed(dataset_id=KEY.dataset_id, dataset_kind=DatasetKind.ROOT)
 DERIVATIVE = Seed(dataset_id=KEY.dataset_id, dataset_kind=DatasetKind.DERIVATIVE)
-COLUMNS = SetDataSchema(schema=encode_schema(SCHEMA))
-CSV = ReadStepCsv(schema=("x BIGINT",))
+COLUMNS = SetDataSchema(raw_arrow_schema=encode_schema(SCHEMA))
+CSV = ReadStepCsv(ddl_schema=("x BIGINT",))
 PUSH = AddPushSource(source_name="p", read=CSV, merge=MergeStrategyAppend())
 POLL = SetPollingSource(fetch=FetchStepUrl(url="https://x"), read=CSV, merge=MergeStrategyAppend())
 SQL = TransformSql(engine="spark", queries=(SqlQueryStep(query="SELECT 1"),))

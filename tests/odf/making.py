@@ -101,7 +101,7 @@ class Maker:
 
     def start(self, schema: pa.Schema = SCHEMA) -> None:
         self.add(Seed(dataset_id=KEY.dataset_id, dataset_kind=DatasetKind.ROOT))
-        self.add(SetDataSchema(schema=encode_schema(schema)))
+        self.add(SetDataSchema(raw_arrow_schema=encode_schema(schema)))
 
     def slice(self, table: pa.Table, start: int, **changed: Any) -> DataSlice:
         """A slice of these records, stored; ``changed`` replaces what is said of it."""

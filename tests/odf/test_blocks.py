@@ -18,17 +18,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubothek.errors import FormatInvalid, InputError, UnsupportedVersion
+from kubothek.odf.problems import Severity
 from kubothek.odf.spec.blocks import Block, Dialect, link_of
+from kubothek.odf.spec.data_schema import ExtraAttributes
 from kubothek.odf.spec.decode import Decoder
-from kubothek.odf.spec.events import MetadataBlock, MetadataEvent, Seed, SetAttachments, SetInfo
+from kubothek.odf.spec.encode import RANGES
+from kubothek.odf.spec.events import (
+    DatasetKind,
+    MetadataBlock,
+    MetadataEvent,
+    Seed,
+    SetAttachments,
+    SetDataSchema,
+    SetInfo,
+    SetPollingSource,
+)
 from kubothek.odf.spec.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.manifests import plain_value, read_value
 from kubothek.odf.spec.multihash import Codec, Multihash
-from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.sources import ReadStepGeoJson
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
+from kubothek.odf.validation.rules import problems
+from kubothek.odf.validation.state import ChainState
 from tests.odf.values import SOAK, events, examples
-from tests.odf.vectors import GOLDEN, VECTORS
+from tests.odf.vectors import GOLDEN, SPEC_039, VECTORS, json_schemas, referred
 
 BLOCKS = VECTORS["blocks"]
 NAMES = [f"{vector['name']}-v{vector['manifestVersion']}" for vector in BLOCKS]
@@ -56,44 +71,64 @@ def test_ev_01_all_thirteen_events_have_vectors() -> None:
 # --- the published schemas are those of the classes ------------------------------------------------------------------
 
 
-def _schemas() -> dict[str, dict[str, Any]]:
+def _schemas(version: Path) -> dict[str, dict[str, Any]]:
     """The JSON schemas by name, the members of unions as ``Union.Member``."""
     found: dict[str, dict[str, Any]] = {}
-    for path in (GOLDEN / "schemas").rglob("*.json"):
-        schema = json.loads(path.read_text())
-        found[path.stem] = schema
-        found |= {f"{path.stem}.{name}": member for name, member in schema.get("$defs", {}).items()}
+    for name, schema in json_schemas(version).items():
+        found[name] = schema
+        found |= {f"{name}.{member}": each for member, each in schema.get("$defs", {}).items()}
     return found
 
 
-def test_mf_04_the_classes_have_the_fields_of_the_json_schemas() -> None:
-    schemas, seen = _schemas(), set()
+LATER = {"ddlSchema": "schema", "rawArrowSchema": "schema", "schema": None, "extra": None}
+"""Fields of 0.39 by their names in 0.34.1."""
+
+
+@pytest.mark.parametrize(("version", "tables"), [(GOLDEN, 46), (SPEC_039, 77)], ids=["0.34.1", "0.39"])
+def test_mf_04_the_classes_have_the_fields_of_the_json_schemas(version: Path, tables: int) -> None:
+    schemas, seen, newest = _schemas(version), set[type](), version is SPEC_039
+
+    def same(known: list[str], published: list[str]) -> bool:
+        """What 0.34.1 does not have comes after what it has."""
+        return known == published if newest else known[: len(published)] == published
 
     def check(kind: Type, schema: dict[str, Any]) -> None:
-        name = schema.get("$ref", "").removeprefix("/schemas/")
+        name = referred(schema) if "$ref" in schema else ""
         schema = schemas[name] if name else schema
         if isinstance(kind, Vector):
             assert schema["type"] == "array"
             check(kind.item, schema["items"])
         elif isinstance(kind, Choice):
             assert [choice.value for choice in kind.values] == schema["enum"]
+            assert kind.width == {"int16": 2}.get(schema.get("format", ""), 4)
         elif isinstance(kind, Union):
-            refs = [each["$ref"].rpartition("/")[2] for each in schema["oneOf"]]
-            assert [member.kind for member in kind.members] == refs  # type: ignore[attr-defined]
-            for member, ref in zip(kind.members, refs, strict=True):
-                check(Table(member), schemas[ref if name == "MetadataEvent" else f"{name}.{ref}"])
+            refs = [referred(each) for each in schema["oneOf"] if "type" not in each]
+            assert same([member.kind for member in kind.members], refs)  # type: ignore[attr-defined]
+            for member, ref in zip(kind.members, refs, strict=newest):
+                if member not in seen:
+                    check(Table(member), schemas[ref if name == "MetadataEvent" else f"{name}.{ref}"])
+        elif kind == Table(ExtraAttributes):
+            assert schema["codegen"]["flatbuffers"]["mapFormat"] == "json-encoded-string"
         elif isinstance(kind, Table):
-            seen.add(kind.record.__name__)
-            fields = fields_of(kind.record)
-            assert [field.text for field in fields] == list(schema["properties"]), kind
-            assert {field.text for field in fields if not field.optional} == set(schema["required"]), kind
-            for field in fields:
-                check(field.type, schema["properties"][field.text])
+            seen.add(kind.record)
+            names = {
+                field: field.text if newest else LATER.get(field.text, field.text) for field in fields_of(kind.record)
+            }
+            known = {name: field for field, name in names.items() if name is not None}
+            assert same(list(known), list(schema["properties"])), kind
+            assert {name for name, field in known.items() if not field.optional} == set(schema["required"]) - {
+                "schema" if kind.record is SetDataSchema and not newest else None
+            }
+            for name, field in known.items():
+                check(field.type, schema["properties"][name])
         else:
-            assert schema["type"] == {Simple.NUMBER: "integer", Simple.FLAG: "boolean"}.get(kind, "string")
+            assert schema["type"] == {Simple.FLAG: "boolean"}.get(kind, "integer" if kind in RANGES else "string")
+            assert kind not in RANGES or schema["format"] == {Simple.INT32: "int32", Simple.UINT32: "uint32"}.get(
+                kind, "uint64"
+            )
 
     check(Table(MetadataBlock), schemas["MetadataBlock"])
-    assert len(seen) == 46
+    assert len(seen) == tables
 
 
 def _flatc_value(kind: Type, value: Any) -> Any:
@@ -101,6 +136,8 @@ def _flatc_value(kind: Type, value: Any) -> Any:
     if isinstance(kind, Union):
         return _flatc_value(Table(type(value)), value)
     if isinstance(kind, Table):
+        if kind == Table(ExtraAttributes):
+            return {"entries": value.entries}
         found: dict[str, Any] = {}
         for field in fields_of(kind.record):
             each = getattr(value, field.name)
@@ -136,7 +173,7 @@ def _with_flatc(blocks: list[Block], directory: Path) -> list[Any]:
         assert content is not None
         files[-1].write_bytes(manifest.bytes_at(manifest.follow(content), "content"))
     command = [flatc, "--json", "--strict-json", "--raw-binary", "--root-type", "MetadataBlock"]
-    subprocess.run([*command, "-o", directory, GOLDEN / "opendatafabric.fbs", "--", *files], check=True)
+    subprocess.run([*command, "-o", directory, SPEC_039 / "opendatafabric.fbs", "--", *files], check=True)
     return [json.loads(file.with_suffix(".json").read_text()) for file in files]
 
 
@@ -211,6 +248,85 @@ def test_ev_01_what_a_later_version_adds_is_kept_and_never_written_again() -> No
     extended = Block.decode(_manifest(Codec.METADATA_BLOCK, 2, _inner(8, extra=True)))
     assert extended.content.event == SetInfo()
     assert not extended.canonical
+
+
+def _source(merge: int, order: int, later: bool) -> bytes:
+    """A MetadataBlock with a polling source: members and values by number, perhaps with a field of a later version."""
+    builder: Any = flatbuffers.Builder()
+    text = builder.CreateString("x")
+    builder.StartObject(6)
+    builder.PrependUOffsetTRelativeSlot(0, text, 0)
+    builder.PrependInt32Slot(5, order, None)
+    fetch = builder.EndObject()
+    builder.StartObject(3)
+    if later:
+        builder.PrependUint64Slot(2, 7, 0)
+    read = builder.EndObject()
+    builder.StartObject(0)
+    strategy = builder.EndObject()
+    builder.StartObject(9)
+    for slot, (tag, value) in ((0, (2, fetch)), (3, (2, read)), (7, (merge, strategy))):
+        builder.PrependUint8Slot(slot, tag, 0)
+        builder.PrependUOffsetTRelativeSlot(slot + 1, value, 0)
+    event = builder.EndObject()
+    builder.StartObject(5)
+    builder.Prep(4, 16)
+    builder.head -= 16
+    builder.Bytes[builder.head : builder.head + 16] = Timestamp(0).pack()
+    builder.Slot(0)
+    builder.PrependUint8Slot(3, 4, 0)
+    builder.PrependUOffsetTRelativeSlot(4, event, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+@pytest.mark.parametrize(
+    ("merge", "order", "later", "unknown"),
+    [
+        (1, 1, False, ()),
+        (6, 1, False, ("MetadataBlock.event.merge: member 6",)),
+        (1, 2, False, ("MetadataBlock.event.fetch.order: value 2",)),
+        (1, 1, True, ("MetadataBlock.event.read: field 2",)),
+    ],
+)
+def test_ev_03_parts_of_a_later_version_are_named_and_noted(
+    merge: int, order: int, later: bool, unknown: tuple[str, ...]
+) -> None:
+    block = Block.decode(_manifest(Codec.METADATA_BLOCK, 3, _source(merge, order, later)))
+    event = block.content.event
+    assert isinstance(event, SetPollingSource)
+    assert block.unknown == unknown
+    assert block.canonical is not bool(unknown)
+    assert isinstance(event.merge, Unknown) == (merge == 6)
+    assert isinstance(event.fetch, Unknown) == (order == 2)
+    assert isinstance(event.read, ReadStepGeoJson)
+    noted = [(each.code, each.severity) for each in problems(ChainState(), block) if each.rule == "EV-01"]
+    assert noted == [("UnknownParts", Severity.NOTE)] * bool(unknown)
+    for member in ("merge", "fetch"):
+        if isinstance(getattr(event, member), Unknown):
+            shown = plain_value(Table(MetadataBlock), block.content)["event"][member]
+            assert shown == {"kind": "Unknown", "tag": getattr(event, member).tag}
+
+
+def test_ev_03_a_kind_of_dataset_that_is_not_known_is_a_later_version() -> None:
+    content = MetadataBlock(
+        system_time=Timestamp(0),
+        sequence_number=0,
+        event=Seed(dataset_id=DatasetId(b"1" * 32), dataset_kind=DatasetKind.DERIVATIVE),
+    )
+    data = Block.encode(content, Dialect.ALIGNED).data
+    ids = bytes(content.event.dataset_id) if isinstance(content.event, Seed) else b""
+    places = [at for at in range(data.index(ids)) if data[at : at + 4] == b"\1\0\0\0"]
+    found = []
+    for at in places:
+        try:
+            Block.decode(data[:at] + b"\2\0\0\0" + data[at + 4 :])
+        except UnsupportedVersion as error:
+            found.append(str(error))
+        except FormatInvalid:
+            continue
+    assert found
+    assert all("MetadataBlock.event.datasetKind: written by a newer version" in each for each in found)
 
 
 @pytest.mark.parametrize(

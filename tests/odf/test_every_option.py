@@ -1,7 +1,7 @@
 """Every event with every option set and unset, as the published JSON schemas have them (EV-01, MF-01, MF-04, HS-09).
 
 Nothing here is drawn from the classes: manifests are made from the schemas and written by PyYAML, and blocks are read
-by the code that flatc generates from the published FlatBuffers schema.
+by the code that flatc generates from the published FlatBuffers schema; all that for each published version.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,8 +30,9 @@ from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.manifests import plain_value, read_event, read_manifest, write_block
 from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.versions import SpecVersion
 from tests.odf.making import KEY
-from tests.odf.vectors import GOLDEN
+from tests.odf.vectors import GOLDEN, SPEC_039, json_schemas, referred
 
 pytestmark = pytest.mark.slow
 
@@ -44,67 +45,110 @@ TEXTS = {
     "flatbuffers": [base64.b64encode(bytes(range(256))).decode(), ""],
     None: ["Grüße, 日本 🛩: # 'x' \"y\"\t\x85\ufeff", "", "off\n1e3\n", "012"],
 }
-NUMBERS = [0, 1, (1 << 53) + 1, (1 << 63) - 1, (1 << 64) - 1]
+NUMBERS = {
+    "uint64": [0, 1, (1 << 53) + 1, (1 << 63) - 1, (1 << 64) - 1],
+    "uint32": [0, 1, (1 << 32) - 1],
+    "int32": [0, -1, -(1 << 31), (1 << 31) - 1],
+}
+ATTRIBUTES = [
+    {"kamu.dev/archetype": "x", "opendatafabric.org/type": {"kind": "ObjectLink", "linkType": {"kind": "Multihash"}}},
+    {},
+    {"a.b/c_d-E": ["é", 1, 1.5, None, True, '\u2028 "', {"z": 1, "a": {}}]},
+]
 
 
-@cache
-def schemas() -> dict[str, Schema]:
-    return {path.stem: json.loads(path.read_text()) for path in (GOLDEN / "schemas").rglob("*.json")}
+@dataclass(frozen=True)
+class Published:
+    """The schemas of a version of the specification."""
+
+    version: SpecVersion
+    directory: Path
+    dialect: Dialect
+
+    def followed(self, schema: Schema, root: Schema) -> tuple[Schema, Schema]:
+        """What a reference means, and where the references in that start."""
+        ref = (schema["allOf"][1] if "allOf" in schema else schema).get("$ref", "")
+        if not ref:
+            return schema, root
+        if ref.startswith("#/$defs/"):
+            return root["$defs"][ref.removeprefix("#/$defs/")], root
+        found = json_schemas(self.directory)[referred(schema)]
+        return self.followed(found, found)
+
+    def members(self, schema: Schema, root: Schema) -> Iterator[tuple[str, Schema, Schema]]:
+        for each in schema["oneOf"]:
+            if "type" not in each:
+                yield referred(each), *self.followed(each, root)
+
+    def values(self, schema: Schema, root: Schema, depth: int = 0) -> list[Any]:
+        """Values of a schema that between them have every member, and every field present and absent."""
+        within, (schema, root) = root, self.followed(schema, root)
+        if schema.get("$id", "").endswith("/DataSchema") and not within["$id"].endswith("/SetDataSchema"):
+            return [COLUMNS]  # every option of it is in SetDataSchema
+        if "oneOf" in schema:
+            if schema.get("$id", "").endswith("/DataType"):
+                if depth == DEPTH:
+                    return [{"kind": "Int8"}]
+                depth += 1
+            found = list(self.members(schema, root))
+            return [{"kind": kind, **value} for kind, each, at in found for value in self.values(each, at, depth)]
+        if "enum" in schema:
+            return list(schema["enum"])
+        if "codegen" in schema:
+            return ATTRIBUTES
+        match schema["type"]:
+            case "boolean":
+                return [True, False]
+            case "integer":
+                return NUMBERS[schema["format"]]
+            case "array":
+                items = self.values(schema["items"], root, depth)
+                return [items, [], items[-1:]]
+            case "string":
+                return TEXTS.get(schema.get("format"), TEXTS[None])
+        each = {name: self.values(kind, root, depth) for name, kind in schema.get("properties", {}).items()}
+        required = {name: each[name][0] for name in schema.get("required", ())}
+        everything = {name: found[0] for name, found in each.items()}
+        varied = [{**required, name: value} for name, found in each.items() for value in found]
+        return [everything, required, *varied]
+
+    def events(self) -> list[Any]:
+        schema = json_schemas(self.directory)["MetadataEvent"]
+        return self.values(schema, schema)
 
 
-def followed(schema: Schema, root: Schema) -> tuple[Schema, Schema]:
-    """What a reference means, and where the references in that start."""
-    ref = schema.get("$ref", "")
-    if ref.startswith("/schemas/"):
-        found = schemas()[ref.removeprefix("/schemas/")]
-        return followed(found, found)
-    return (root["$defs"][ref.removeprefix("#/$defs/")], root) if ref else (schema, root)
+COLUMNS = {"fields": [{"name": "id", "type": {"kind": "Option", "inner": {"kind": "String"}}}]}
+DEPTH = 1
+"""The most types that are within each other."""
+VERSIONS = [
+    Published(SpecVersion.V0_34, GOLDEN, Dialect.UNALIGNED),
+    Published(SpecVersion.V0_39, SPEC_039, Dialect.ALIGNED),
+]
 
 
-def members(schema: Schema, root: Schema) -> Iterator[tuple[str, Schema, Schema]]:
-    for each in schema["oneOf"]:
-        yield each["$ref"].rpartition("/")[2], *followed(each, root)
-
-
-def values(schema: Schema, root: Schema) -> list[Any]:
-    """Values of a schema that between them have every member, and every field present and absent."""
-    schema, root = followed(schema, root)
-    if "oneOf" in schema:
-        return [{"kind": kind, **value} for kind, each, at in members(schema, root) for value in values(each, at)]
-    if "enum" in schema:
-        return list(schema["enum"])
-    match schema["type"]:
-        case "boolean":
-            return [True, False]
-        case "integer":
-            return NUMBERS
-        case "array":
-            items = values(schema["items"], root)
-            return [items, [], items[-1:]]
-        case "string":
-            return TEXTS.get(schema.get("format"), TEXTS[None])
-    each = {name: values(kind, root) for name, kind in schema.get("properties", {}).items()}
-    required = {name: each[name][0] for name in schema.get("required", ())}
-    everything = {name: found[0] for name, found in each.items()}
-    varied = [{**required, name: value} for name, found in each.items() for value in found]
-    return [everything, required, *varied]
-
-
-def events() -> list[Any]:
-    schema = schemas()["MetadataEvent"]
-    return values(schema, schema)
+@pytest.fixture(scope="module", params=VERSIONS, ids=lambda each: each.version)
+def published(request: pytest.FixtureRequest) -> Published:
+    found: Published = request.param
+    return found
 
 
 # --- the code that flatc generates ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def generated(published: Published, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Imports a module of the generated code."""
     directory = tmp_path_factory.mktemp("generated")
     flatc = shutil.which("flatc", path=str(Path(sys.executable).parent))
     assert flatc, "flatc is part of the test extra"
-    command = [flatc, "--python", "--gen-object-api", "-o", str(directory), str(GOLDEN / "opendatafabric.fbs")]
+    command = [
+        flatc,
+        "--python",
+        "--gen-object-api",
+        "-o",
+        str(directory),
+        str(published.directory / "opendatafabric.fbs"),
+    ]
     subprocess.run(command, check=True)
     before = set(sys.modules)
     sys.path.insert(0, str(directory))
@@ -116,26 +160,30 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             del sys.modules[name]
 
 
-def plain(schema: Schema, root: Schema, found: Any) -> Any:
+def plain(published: Published, schema: Schema, root: Schema, found: Any) -> Any:
     """What the generated code read, as a manifest has it."""
-    schema, root = followed(schema, root)
+    schema, root = published.followed(schema, root)
     if "oneOf" in schema:
-        for kind, each, at in members(schema, root):
+        for kind, each, at in published.members(schema, root):
             if type(found).__name__ in (f"{kind}T", f"{schema['$id'].rpartition('/')[2]}{kind}T"):
-                return {"kind": kind, **plain(each, at, found)}
-        raise AssertionError(f"{type(found).__name__} is none of {[kind for kind, *_ in members(schema, root)]}")
+                return {"kind": kind, **plain(published, each, at, found)}
+        raise AssertionError(
+            f"{type(found).__name__} is none of {[kind for kind, *_ in published.members(schema, root)]}"
+        )
     if "enum" in schema:
         return schema["enum"][found]
+    if "codegen" in schema:
+        return json.loads(found.entries)
     match schema["type"]:
         case "array":
             items = (each.value if type(each).__name__.endswith("WrapperT") else each for each in found)
-            return [plain(schema["items"], root, each) for each in items]
+            return [plain(published, schema["items"], root, each) for each in items]
         case "string":
             return _text(schema.get("format"), found)
         case "object":
             fields = schema.get("properties", {}).items()
             there = {name: getattr(found, name) for name, _ in fields}
-            return {name: plain(kind, root, there[name]) for name, kind in fields if there[name] is not None}
+            return {name: plain(published, kind, root, there[name]) for name, kind in fields if there[name] is not None}
     return found
 
 
@@ -164,53 +212,56 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
 
 
-def _manifest(content: Any) -> str:
-    manifest = {"kind": "MetadataBlock", "version": 2, "content": content}
+def _manifest(content: Any, dialect: Dialect) -> str:
+    manifest = {"kind": "MetadataBlock", "version": int(dialect), "content": content}
     return str(yaml.dump(manifest, Dumper=_Dumper, allow_unicode=True))
 
 
-def read_by_generated_code(generated: Any, block: Block) -> Any:
+def read_by_generated_code(published: Published, generated: Any, block: Block) -> Any:
     manifest: ModuleType = generated("Manifest")
     content: ModuleType = generated("MetadataBlock")
     outer = manifest.ManifestT.InitFromPackedBuf(block.data)
     assert (outer.kind, outer.version) == (0x400000, block.dialect)
-    schema = schemas()["MetadataBlock"]
-    return plain(schema, schema, content.MetadataBlockT.InitFromPackedBuf(bytes(outer.content)))
+    schema = json_schemas(published.directory)["MetadataBlock"]
+    return plain(published, schema, schema, content.MetadataBlockT.InitFromPackedBuf(bytes(outer.content)))
 
 
-def test_ev_01_every_option_comes_through_manifest_and_block(generated: Any) -> None:
-    made = events()
+def test_ev_01_every_option_comes_through_manifest_and_block(published: Published, generated: Any) -> None:
+    made = published.events()
     assert len(made) > 400
     assert len({event["kind"] for event in made}) == 13
     for number, event in enumerate(made):
         content = {"systemTime": "2050-01-02T03:04:05.000000006Z", "sequenceNumber": number, "event": event}
         content |= {"prevBlockHash": HASH} if number else {}
-        read = read_manifest(_manifest(content)).content
+        manifest = read_manifest(_manifest(content, published.dialect))
+        read = manifest.content
         for dialect in Dialect:
             block = Block.encode(read, dialect)
-            assert read_by_generated_code(generated, block) == content
+            assert read_by_generated_code(published, generated, block) == content
             again = Block.decode(block.data)
             assert (again.content, again.canonical) == (read, True)
-        written = plain_yaml.load(write_block(read))
-        assert written == {"kind": "MetadataBlock", "version": 2, "content": content}
+        written = plain_yaml.load(write_block(read, published.dialect, published.version))
+        assert written == {"kind": "MetadataBlock", "version": int(published.dialect), "content": content}
 
 
-def test_mf_04_what_a_schema_requires_or_does_not_know_is_refused() -> None:
+def test_mf_04_what_a_schema_requires_or_does_not_know_is_refused(published: Published) -> None:
     """One field too few, one too many, one of another type, for every object of the schemas."""
-    for event in events():
+    for event in published.events():
         assert plain_value(union_of(MetadataEvent), read_event(event))["kind"] == event["kind"]
-        for broken in _broken(event):
+        for broken in _broken(published, event):
             with pytest.raises(FormatInvalid, match="event"):
                 read_event(broken)
 
 
-def _broken(event: Any) -> Iterator[Any]:
+def _broken(published: Published, event: Any) -> Iterator[Any]:
     yield {**event, "unknown": 1}
     for name, value in event.items():
         if name != "kind":
             yield {**event, name: {"no": "such"}}
-            if isinstance(value, dict):
+            if isinstance(value, dict) and name not in ("extra", "schema"):
                 yield {**event, name: {**value, "unknown": 1}}
-    schema, _ = next((each, at) for kind, each, at in members(schemas()["MetadataEvent"], {}) if kind == event["kind"])
+    events = json_schemas(published.directory)["MetadataEvent"]
+    schema, _ = next((each, at) for kind, each, at in published.members(events, events) if kind == event["kind"])
     for name in schema.get("required", ()):
-        yield {key: value for key, value in event.items() if key != name}
+        if event["kind"] != "SetDataSchema":
+            yield {key: value for key, value in event.items() if key != name}

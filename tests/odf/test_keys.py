@@ -13,8 +13,10 @@ from kubothek.odf.spec.events import AddPushSource, SourceState
 from kubothek.odf.spec.sources import (
     MergeStrategy,
     MergeStrategyAppend,
+    MergeStrategyChangelogStream,
     MergeStrategyLedger,
     MergeStrategySnapshot,
+    MergeStrategyUpsertStream,
     ReadStepCsv,
 )
 from kubothek.odf.validation import keys
@@ -24,10 +26,14 @@ from tests.odf.making import Maker, changes, rows
 LEDGER = MergeStrategyLedger(primary_key=("city",))
 SNAPSHOT = MergeStrategySnapshot(primary_key=("city",))
 APPEND = MergeStrategyAppend()
+CHANGELOG = MergeStrategyChangelogStream(primary_key=("city",))
+UPSERTS = MergeStrategyUpsertStream(primary_key=("city",))
 
 
 def source(merge: MergeStrategy, name: str = "default") -> AddPushSource:
-    return AddPushSource(source_name=name, read=ReadStepCsv(schema=("city STRING", "population BIGINT")), merge=merge)
+    return AddPushSource(
+        source_name=name, read=ReadStepCsv(ddl_schema=("city STRING", "population BIGINT")), merge=merge
+    )
 
 
 def named(start: int, minutes: int, *cities: str | None, **columns: Any) -> pa.Table:
@@ -97,6 +103,34 @@ def test_a_key_that_snapshot_appends_while_it_is_there_is_named(store: Store) ->
     (problem,) = found(store)
     assert (problem.code, problem.rule, problem.row) == ("DataKey", "MS-04", 4)
     assert "offset 1, which Snapshot never does" in problem.message
+
+
+@pytest.mark.parametrize(("merge", "rule"), [(UPSERTS, "MS-08"), (CHANGELOG, "MS-09")])
+def test_a_key_that_a_stream_adds_while_it_exists_is_named(store: Store, merge: MergeStrategy, rule: str) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(merge))
+    maker.data(named(0, 1, "Oslo", "Rome", population=[1, 2]), 1)
+    time = BEFORE
+    maker.data(named(2, 2, "Oslo", "Oslo", op=[2, 3], population=[1, 5], event_time=[time, time]), 2)
+    assert found(store) == []
+    last = maker.data(named(4, 3, "Oslo", "Rome", op=[2, 3], population=[5, 6], event_time=[time, time]), 3)
+    (problem,) = found(store)
+    assert (problem.code, problem.rule, problem.row) == ("DataKey", rule, 5)
+    assert f"offset 1, which {merge.kind} never does" in problem.message
+    assert problem.block == last.hash
+
+
+@pytest.mark.parametrize("merge", [SNAPSHOT, UPSERTS, CHANGELOG])
+def test_a_correction_to_another_key_is_named(store: Store, merge: MergeStrategy) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(merge))
+    maker.data(named(0, 1, "Oslo", "Rome", population=[1, 2]), 1)
+    maker.data(named(2, 2, "Oslo", "Bonn", op=[2, 3], population=[1, 5], event_time=[BEFORE, BEFORE]), 2)
+    (problem,) = found(store)
+    assert (problem.code, problem.row) == ("DataKey", 3)
+    assert f"the record at offset 2 to another primary key (city), which {merge.kind} never does" in problem.message
 
 
 BEFORE = rows(0, 1, 1).column("event_time")[0].as_py()

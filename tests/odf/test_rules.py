@@ -23,7 +23,7 @@ from kubothek.odf.spec.events import (
     SetInfo,
 )
 from kubothek.odf.spec.multihash import Codec, Multihash
-from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.rules import append, problems
 from kubothek.odf.validation.state import ChainState, Consumed, advance
 from tests.odf.chains import (
@@ -176,7 +176,7 @@ def consumed() -> ChainState:
         ExecuteTransformInput(dataset_id=A, new_block_hash=H1, new_offset=4),
         ExecuteTransformInput(dataset_id=B, new_block_hash=H2),
     )
-    schema = SetDataSchema(schema=encode_schema(SCHEMA))
+    schema = SetDataSchema(raw_arrow_schema=encode_schema(SCHEMA))
     return chain(DERIVATIVE, TRANSFORM, schema, ExecuteTransform(query_inputs=inputs, new_data=data(0, 0)))
 
 
@@ -250,6 +250,6 @@ def test_sd_01_damaged_schemas_have_an_answer() -> None:
         for bit in range(8) if SOAK else (place % 8,):
             changed = bytearray(data)
             changed[place] ^= 1 << bit
-            event = SetDataSchema(schema=bytes(changed))
+            event = SetDataSchema(raw_arrow_schema=bytes(changed))
             codes |= {code for code, _ in found(seeded(), event)}
     assert codes >= {"SchemaBytes", "DataColumns", "SchemaEvolution"}

@@ -25,8 +25,10 @@ from kubothek.odf.spec.events import (
 )
 from kubothek.odf.spec.sources import (
     FetchStepUrl,
+    MergeStrategyChangelogStream,
     MergeStrategyLedger,
     MergeStrategySnapshot,
+    MergeStrategyUpsertStream,
     ReadStepCsv,
     SqlQueryStep,
     TransformSql,
@@ -61,6 +63,8 @@ def test_ps_01_sp_04_and_ps_03_sources_add_up_and_replace_each_other() -> None:
         MergeStrategyLedger(primary_key=()),
         MergeStrategySnapshot(primary_key=()),
         MergeStrategyLedger(primary_key=("a", "a")),
+        MergeStrategyUpsertStream(primary_key=("a", "a")),
+        MergeStrategyChangelogStream(primary_key=()),
     ],
 )
 def test_ms_02_and_ms_04_a_primary_key_names_columns(merge: Any) -> None:
@@ -123,7 +127,7 @@ def test_sa_01_attachments_stay_where_they_are_unpacked(path: str) -> None:
 
 
 def schema(*fields: Any) -> SetDataSchema:
-    return SetDataSchema(schema=encode_schema(pa.schema(list(fields))))
+    return SetDataSchema(raw_arrow_schema=encode_schema(pa.schema(list(fields))))
 
 
 COMMON = list(SCHEMA)[:4]
@@ -133,8 +137,8 @@ MICROSECONDS = pa.field("system_time", pa.timestamp("us", "UTC"))
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        (SetDataSchema(schema=b""), [("SchemaBytes", "SD-01")]),
-        (SetDataSchema(schema=b"\x08\0\0\0" * 8), [("SchemaBytes", "SD-01")]),
+        (SetDataSchema(raw_arrow_schema=b""), [("SchemaBytes", "SD-01")]),
+        (SetDataSchema(raw_arrow_schema=b"\x08\0\0\0" * 8), [("SchemaBytes", "SD-01")]),
         (schema(*COMMON[:3], pa.field("event_time", pa.date32())), []),
         (schema(pa.field("offset", pa.uint64()), pa.field("op", pa.uint8()), *COMMON[2:]), []),
         (schema(*COMMON[:3]), [("DataColumns", "SL-11"), ("ColumnOrder", "SL-17")]),
@@ -170,4 +174,5 @@ def test_sd_02_evo_01_and_evo_02_columns_are_only_added() -> None:
 def test_sd_01_schemas_are_written_as_published(vector: dict[str, Any]) -> None:
     event = Block.decode(bytes.fromhex(vector["hex"])).content.event
     assert isinstance(event, SetDataSchema)
-    assert encode_schema(decode_schema(event.schema)) == event.schema
+    assert event.raw_arrow_schema is not None
+    assert encode_schema(decode_schema(event.raw_arrow_schema)) == event.raw_arrow_schema

@@ -180,7 +180,7 @@ def test_sl_12_and_sl_13_the_types_of_the_specification_are_read(store: Store) -
     maker.start(SCHEMA)
     maker.blocks.pop()
     maker.add(SetVocab(offset_column="n", operation_type_column="kind_of", event_time_column="date"))
-    maker.add(SetDataSchema(schema=encode_schema(schema)))
+    maker.add(SetDataSchema(raw_arrow_schema=encode_schema(schema)))
     maker.data(table, 1)
     assert verify(store, Layout(), threads=1).problems == ()
 
@@ -233,7 +233,7 @@ def test_op_02_records_from_before_a_column_was_added_are_taken_back_with_a_null
         maker = Maker(store, Layout(f"{number}/"))
         maker.start()
         maker.data(rows(0, 3, 1), 1)
-        maker.add(SetDataSchema(schema=encode_schema(wide)), 1)
+        maker.add(SetDataSchema(raw_arrow_schema=encode_schema(wide)), 1)
         maker.data(changes().append_column("extra", pa.array([{"x": 1, "y": ["a"]}, value, None, None], kind)), 2)
         assert verify(store, maker.layout, threads=1).sound is sound
 

@@ -209,8 +209,8 @@ TOGETHER = TransformSql(
         (ReadStepParquet(), APPEND, None, False, True),
         (ReadStepParquet(), LEDGER, None, False, True),
         (ReadStepParquet(), TIMED, None, False, False),
-        (ReadStepNdJson(schema=DDL), LEDGER, ROW_WISE, False, True),
-        (ReadStepCsv(header=True, schema=DDL), APPEND, TOGETHER, True, False),
+        (ReadStepNdJson(ddl_schema=DDL), LEDGER, ROW_WISE, False, True),
+        (ReadStepCsv(header=True, ddl_schema=DDL), APPEND, TOGETHER, True, False),
     ],
     ids=["ordered", "unordered", "ledger", "ledger-by-time", "row-wise", "aggregate"],
 )
@@ -242,7 +242,7 @@ def test_spark_makes_the_same_ledger_as_one_process(
 def test_a_file_that_was_cut_inside_of_a_value_is_read_as_a_whole(stores: tuple[Store, Store, Store]) -> None:
     """Of two files, in one of which every value has line ends, and rows of another width behind them."""
     inbox, *others = stores
-    read = ReadStepCsv(header=True, schema=DDL)
+    read = ReadStepCsv(header=True, ddl_schema=DDL)
     roots = [made(store, read, APPEND, None) for store in others]
     files = [
         as_file(inbox, "a", as_csv(rows(1, 300, ordered=False))),
@@ -254,7 +254,7 @@ def test_a_file_that_was_cut_inside_of_a_value_is_read_as_a_whole(stores: tuple[
 
 def test_what_is_wrong_is_told_with_its_row_and_nothing_is_left(stores: tuple[Store, Store, Store]) -> None:
     inbox, store, _ = stores
-    root = made(store, ReadStepCsv(header=True, schema=DDL), APPEND, None)
+    root = made(store, ReadStepCsv(header=True, ddl_schema=DDL), APPEND, None)
     before = root.snapshot.version, root.state.head
     bad = as_csv(rows(1, 300, ordered=False)) + b"2026-11-22T00:00:00Z,many,x,1,\n"
     files = [as_file(inbox, "a", as_csv(rows(2, 300, ordered=False))), as_file(inbox, "b", bad)]
@@ -346,9 +346,9 @@ def test_pieces_of_files_put_together_are_the_files(stores: tuple[Store, Store, 
     inbox, *_ = stores
     table = rows(1, 50, ordered=False)
     given: list[tuple[ReadStep, pa.Table | bytes]] = [
-        (ReadStepCsv(header=True, schema=DDL), as_csv(table)),
+        (ReadStepCsv(header=True, ddl_schema=DDL), as_csv(table)),
         (ReadStepCsv(header=True), as_csv(table)),
-        (ReadStepNdJson(schema=DDL), as_lines(table)),
+        (ReadStepNdJson(ddl_schema=DDL), as_lines(table)),
         (ReadStepParquet(), table),
     ]
     for number, (step, data) in enumerate(given):

@@ -58,12 +58,18 @@ class Ledger(Strict):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="self.kind != 'Copy' || !(has(self.metadata) && self.metadata.size() > 0 || has(self.schedule) || "
-            "has(self.envSecretRef) || has(self.identitySecretRef))",
+            "has(self.envSecretRef) || has(self.identitySecretRef) || has(self.specVersion))",
             message="the chain of a ledger of kind Copy belongs to another party: remove metadata, "
-            "schedule, envSecretRef and identitySecretRef",
+            "schedule, envSecretRef, identitySecretRef and specVersion",
             holds=lambda self: (
                 self.kind != "Copy"
-                or not (self.metadata or self.schedule or self.env_secret_ref or self.identity_secret_ref)
+                or not (
+                    self.metadata
+                    or self.schedule
+                    or self.env_secret_ref
+                    or self.identity_secret_ref
+                    or self.spec_version
+                )
             ),
         ),
         Rule(
@@ -140,6 +146,10 @@ class Ledger(Strict):
     ] = "Kamu"
     """Immutable. The types of the columns `offset` and `op`. Kamu: int64 and int32, as in kamu-cli. Spec: uint64 and
     uint8, as in the specification."""
+    spec_version: Literal["0.34", "0.35", "0.36", "0.37", "0.38", "0.39"] | None = None
+    """A job on edit. The version of the Open Data Fabric specification in which new blocks are written; older blocks
+    stay as they are. 0.34: Arrow schemas and manifests of version 2, for readers before kamu 0.248. From 0.37: ODF
+    schemas and manifests of version 3. Default: what the chain has; a new chain: 0.39."""
     view: Annotated[
         Literal["Table", "None"],
         Immutable("ledger.view cannot change: it is the layout of the existing table; create another Dataset"),

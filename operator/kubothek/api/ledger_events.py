@@ -7,6 +7,7 @@ mistakes wherever manifests are parsed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,9 @@ from kubothek.api.transforms import checked_transform
 
 TEXT: Final = "a text"
 FLAG: Final = "true or false"
+ATTRIBUTES: Final = "a mapping of attributes"
+_ATTRIBUTE: Final = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9_-]+")
+_TYPES: Final[dict[str, type]] = {TEXT: str, FLAG: bool, ATTRIBUTES: dict}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +29,19 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Number:
+    """A whole number between these."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class OneOf:
-    """A mapping whose ``kind`` determines its fields."""
+    """A mapping whose ``kind`` determines its fields; ``short``: the kind alone stands for a mapping without fields."""
 
     members: Mapping[str, Mapping[str, Any]]
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +51,22 @@ class Many:
     item: Any
 
 
+@dataclass(frozen=True, slots=True)
+class ListOr:
+    """A list in the form of an earlier version of the specification, or its present form."""
+
+    many: Many
+    other: Any
+
+
 _TEXTS: Final = Many(TEXT)
+UINT64: Final = Number(0, (1 << 64) - 1)
+UINT32: Final = Number(0, (1 << 32) - 1)
+INT32: Final = Number(-(1 << 31), (1 << 31) - 1)
 _EVENT_TIME: Final = OneOf(
-    {"FromMetadata": {}, "FromPath": {"pattern": TEXT, "timestampFormat?": TEXT}, "FromSystemTime": {}}
+    {"FromMetadata": {}, "FromPath": {"pattern": TEXT, "timestampFormat?": TEXT}, "FromSystemTime": {}}, short=True
 )
-_CACHE: Final = OneOf({"Forever": {}})
+_CACHE: Final = OneOf({"Forever": {}}, short=True)
 _FETCH: Final = OneOf(
     {
         "Url": {
@@ -63,12 +87,42 @@ _FETCH: Final = OneOf(
             "args?": _TEXTS,
             "env?": Many({"name": TEXT, "value?": TEXT}),
         },
+        "Mqtt": {
+            "host": TEXT,
+            "port": INT32,
+            "username?": TEXT,
+            "password?": TEXT,
+            "topics": Many({"path": TEXT, "qos?": Choice(("AtMostOnce", "AtLeastOnce", "ExactlyOnce"))}),
+        },
+        "EthereumLogs": {"chainId?": UINT64, "nodeUrl?": TEXT, "filter?": TEXT, "signature?": TEXT},
     }
 )
 _PREPARE: Final = OneOf(
     {"Decompress": {"format": Choice(("Gzip", "Zip")), "subPath?": TEXT}, "Pipe": {"command": _TEXTS}}
 )
-_SCHEMA: Final = {"schema?": _TEXTS}
+_UNIT: Final = {"unit?": Choice(("Second", "Millisecond", "Microsecond", "Nanosecond"))}
+_MEMBERS: Final[dict[str, Mapping[str, Any]]] = {}
+DATA_TYPE: Final = OneOf(_MEMBERS, short=True)
+"""The type of a column (RFC-016); it contains itself."""
+_FIELD: Final = {"name": TEXT, "type": DATA_TYPE, "extra?": ATTRIBUTES}
+_PLAIN: Final = ("Bool", "Date", "Float16", "Float32", "Float64", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16")
+_MEMBERS.update(
+    {
+        "Binary": {"fixedLength?": UINT64},
+        **{name: {} for name in (*_PLAIN, "UInt32", "UInt64", "Null", "String")},
+        "Decimal": {"precision": UINT32, "scale": INT32},
+        "Duration": _UNIT,
+        "List": {"itemType": DATA_TYPE, "fixedLength?": UINT64},
+        "Map": {"keyType": DATA_TYPE, "valueType": DATA_TYPE, "keysSorted?": FLAG},
+        "Option": {"inner": DATA_TYPE},
+        "Struct": {"fields": Many(_FIELD)},
+        "Time": _UNIT,
+        "Timestamp": {**_UNIT, "timezone?": TEXT},
+    }
+)
+_COLUMNS: Final = {"fields": Many(_FIELD), "extra?": ATTRIBUTES}
+_SCHEMA: Final = {"ddlSchema?": _TEXTS, "schema?": ListOr(_TEXTS, _COLUMNS)}
+"""Since specification 0.38 ``schema`` is an ODF schema; before, it was what ``ddlSchema`` is now."""
 _JSON: Final = {**_SCHEMA, "dateFormat?": TEXT, "encoding?": TEXT, "timestampFormat?": TEXT}
 _READ: Final = OneOf(
     {
@@ -108,6 +162,8 @@ _MERGE: Final = OneOf(
         "Append": {},
         "Ledger": {"primaryKey": _TEXTS},
         "Snapshot": {"primaryKey": _TEXTS, "compareColumns?": _TEXTS},
+        "ChangelogStream": {"primaryKey": _TEXTS},
+        "UpsertStream": {"primaryKey": _TEXTS},
     }
 )
 EVENTS: Final = OneOf(
@@ -153,16 +209,26 @@ def _read(kind: Any, value: Any, where: str) -> Any:
             return [_read(kind.item, item, f"{where}[{number}]") for number, item in enumerate(value)]
         case Choice():
             return _named(value, kind.names, where)
+        case ListOr():
+            return _read(kind.many if isinstance(value, list) else kind.other, value, where)
+        case Number():
+            if not isinstance(value, int) or isinstance(value, bool) or not kind.least <= value <= kind.most:
+                raise ValueError(f"{_at(where)}must be {kind.least} to {kind.most}, not {value!r:.80}")
+            return value
         case dict():
             return _fields(kind, value, where)
         case _:
-            expected = bool if kind is FLAG else str
-            if not isinstance(value, expected):
+            if not isinstance(value, _TYPES[kind]):
                 raise ValueError(f"{_at(where)}must be {kind}, not {value!r:.80}")
+            for key in value if isinstance(value, dict) else ():
+                if not _ATTRIBUTE.fullmatch(key):
+                    raise ValueError(f"{_at(f'{where}.{key}')}is not an attribute: <domain>/<name>")
             return value
 
 
 def _member(kind: OneOf, value: Any, where: str) -> dict[str, Any]:
+    if kind.short and isinstance(value, str):
+        value = {"kind": value}
     if not isinstance(value, dict) or "kind" not in value:
         raise ValueError(f"{_at(where)}must be a mapping with a kind: one of {', '.join(kind.members)}")
     name = _named(value["kind"], tuple(kind.members), f"{where}.kind")

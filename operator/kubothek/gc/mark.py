@@ -27,6 +27,7 @@ from kubothek.ingest.watch.ledger import Page
 from kubothek.odf.chain import read_chain
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.object_links import links_objects
 from kubothek.storage import ObjectInfo, Store
 from kubothek.table.indexes.native import read_manifest
 from kubothek.table.log import Head, Operation, Record
@@ -243,13 +244,19 @@ def _mark_complete(journal: Journal, record: Record, into: References, known: He
 def _of_chain(journal: Journal, head: str) -> Iterator[str]:
     """Yield what the chain of a version names, from this block down to its seed. Reads every block.
 
-    Raises VersionIncomplete if the chain cannot be read, as its names are then unknown.
+    If not only blocks name objects, but records too (RFC-017) or parts that this version does not know, all objects of
+    the chain are named. Raises VersionIncomplete if the chain cannot be read, as its names are then unknown.
     """
+    layout, names_more = Layout(keys.chain(journal.uuid)), False
     try:
-        for block in read_chain(journal.store, Layout(keys.chain(journal.uuid)), Multihash.parse(head)):
-            yield from references.of_chain(journal.uuid, block.decode())
+        for stored_block in read_chain(journal.store, layout, Multihash.parse(head)):
+            block = stored_block.decode()
+            yield from references.of_chain(journal.uuid, block)
+            names_more = names_more or bool(block.unknown) or links_objects(block.content.event)
     except (ChainCorrupt, FormatInvalid, UnsupportedVersion) as error:
         raise VersionIncomplete(f"the chain of the ledger {journal.uuid!r} cannot be followed: {error}") from error
+    for directory in (layout.slices, layout.checkpoints) if names_more else ():
+        yield from (info.key for info in journal.store.list(directory))
 
 
 def _only_adds(record: Record) -> bool:

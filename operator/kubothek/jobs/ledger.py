@@ -18,6 +18,8 @@ from kubothek.odf.derived import create as create_derivative
 from kubothek.odf.ingest import missing
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot, MetadataEvent, SetTransform
 from kubothek.odf.spec.manifests import read_event
+from kubothek.odf.spec.needed_version import require_version
+from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.storage import Store
 from kubothek.table.layout import Layout
 from kubothek.table.log import Change, DatasetLog, Operation, Snapshot
@@ -55,12 +57,13 @@ def _created(job: LedgerJob, store: Store, log: DatasetLog, wanted: Sequence[Met
     key = owner_key(job.identity_dir)
     table = table_of(job.dataset, view=job.view)
     types, by = Types(job.types.lower()), job.dataset.claim.owner
+    version = SpecVersion(job.spec_version or NEWEST)
     if snapshot.kind is DatasetKind.DERIVATIVE:
         inputs = inputs_among(store, job.inputs)
         return create_derivative(
-            store, log, snapshot, key, inputs, table=table, types=types, by=by, foreign=job.foreign
+            store, log, snapshot, key, inputs, table=table, types=types, version=version, by=by, foreign=job.foreign
         )
-    return create(store, log, snapshot, key, table=table, types=types, by=by)
+    return create(store, log, snapshot, key, table=table, types=types, version=version, by=by)
 
 
 def _edited(job: LedgerJob, there: Root | Derivative, wanted: Sequence[MetadataEvent]) -> Ingested:
@@ -71,6 +74,9 @@ def _edited(job: LedgerJob, there: Root | Derivative, wanted: Sequence[MetadataE
         raise InputError(
             f"{job.dataset.uuid!r} is a {found} dataset, and a {job.kind} is wanted: create another Dataset"
         )
+    if job.spec_version is not None:
+        require_version(wanted, SpecVersion(job.spec_version))
+        there.write_in(SpecVersion(job.spec_version))
     if isinstance(there, Root):
         return there.append_events(missing(there, wanted))
     inputs = inputs_among(there.store, job.inputs)

@@ -34,7 +34,7 @@ SNAPSHOT = MergeStrategySnapshot(primary_key=("id",))
 
 
 def source(merge: MergeStrategy, name: str = "default") -> AddPushSource:
-    return AddPushSource(source_name=name, read=ReadStepNdJson(schema=("id INT", "model STRING")), merge=merge)
+    return AddPushSource(source_name=name, read=ReadStepNdJson(ddl_schema=("id INT", "model STRING")), merge=merge)
 
 
 def begun(*events: MetadataEvent) -> DatasetSnapshot:

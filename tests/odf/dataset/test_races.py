@@ -13,6 +13,7 @@ from kubothek.catalog import Lake
 from kubothek.errors import Conflict, Drift, IdReused
 from kubothek.odf.dataset import Root
 from kubothek.odf.spec.events import AddData, SetInfo
+from kubothek.odf.spec.sources import MergeStrategyUpsertStream
 from kubothek.storage import Store
 from kubothek.table.log import Change, DatasetLog, Operation
 from kubothek.table.log.model import keys
@@ -49,6 +50,14 @@ def test_ms_04_a_snapshot_is_compared_with_what_is_there_by_then(store: Store) -
     push(store, {1: "A"})
     interrupted(store, lambda: push(store, {1: "A", 2: "B"})).push(planes({1: "A", 3: "C"}))
     assert table(store) == {1: "A", 3: "C"}
+    assert sound(store).records == 4
+
+
+def test_ms_08_upserts_are_compared_with_what_is_there_by_then(store: Store) -> None:
+    made(store, MergeStrategyUpsertStream(primary_key=("id",)))
+    push(store, {1: "A"})
+    interrupted(store, lambda: push(store, {1: "A", 2: "B"})).push(planes({1: "C", 2: "B"}))
+    assert table(store) == {1: "C", 2: "B"}
     assert sound(store).records == 4
 
 

@@ -50,7 +50,7 @@ def owner(name: str) -> OwnerKey:
 
 
 def source(merge: MergeStrategy = SNAPSHOT) -> AddPushSource:
-    return AddPushSource(source_name="default", read=ReadStepNdJson(schema=COLUMNS), merge=merge)
+    return AddPushSource(source_name="default", read=ReadStepNdJson(ddl_schema=COLUMNS), merge=merge)
 
 
 def root(store: Store, name: str = "flights", merge: MergeStrategy = SNAPSHOT) -> Root:

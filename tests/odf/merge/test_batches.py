@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from kubothek.odf.spec.sources import MergeStrategy, MergeStrategyAppend, MergeStrategyLedger, MergeStrategySnapshot
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyChangelogStream,
+    MergeStrategyLedger,
+    MergeStrategySnapshot,
+    MergeStrategyUpsertStream,
+)
 from kubothek.storage import StoreConfig, open_store
 from kubothek.table.layout import Layout
 from tests.odf.merge.world import MS, Model, Record, World, a_set, columns, moment, shown
@@ -34,7 +42,12 @@ STRATEGIES: list[MergeStrategy] = [
     MergeStrategyLedger(primary_key=KEY),
     MergeStrategySnapshot(primary_key=KEY),
     MergeStrategySnapshot(primary_key=("k", "p"), compare_columns=("v",)),
+    MergeStrategyUpsertStream(primary_key=KEY),
+    MergeStrategyChangelogStream(primary_key=KEY),
 ]
+NAMES = ["append", "ledger", "snapshot", "compared", "upserts", "changelog"]
+DELETED = 7.5
+"""The value of an event that deletes its key."""
 LAYOUTS = [Layout(), Layout(partition_on=("p",), sort_by=("k",), target_file_bytes=1 << 12, row_group_rows=16)]
 
 
@@ -50,7 +63,7 @@ def stream(random_: random.Random, count: int) -> list[Record]:
         if rows and random_.random() < 0.3:
             again = random_.choice(rows)
             rows.append(
-                again if random_.random() < 0.5 else {**again, "v": random_.choice([None, NAN, 0.0, -0.0, 7.5])}
+                again if random_.random() < 0.5 else {**again, "v": random_.choice([None, NAN, 0.0, -0.0, DELETED])}
             )
             continue
         late = random_.random() < 0.2
@@ -79,12 +92,36 @@ def snapshots(rows: Sequence[Record], batches: int) -> list[list[Record]]:
     for batch in cut(rows, batches):
         for row in batch:
             key = (row["p"], row["k"])
-            if row["v"] == 7.5:
+            if row["v"] == DELETED:
                 known.pop(key, None)
             else:
                 known[key] = row
         found.append(list(known.values()))
     return found
+
+
+def upserts(rows: Sequence[Record]) -> list[Record]:
+    """The records as a source of upserts and deletions has them."""
+    return [{**row, "op": int(row["v"] == DELETED)} for row in rows]
+
+
+def changelog(rows: Sequence[Record], model: Model, now: datetime) -> list[Record]:
+    """The changes that these upserts and deletions make, one after another, to what the model has."""
+    copy = Model([*model.records])
+    return [change for row in upserts(rows) for change in copy.ingest(STRATEGIES[4], [row], now)]
+
+
+def given_to(strategy: MergeStrategy, rows: list[Record], model: Model, now: datetime) -> list[Record]:
+    """The records as a source of this strategy has them."""
+    match strategy:
+        case MergeStrategySnapshot():
+            return list({(each["p"], each["k"]): each for each in rows}.values())
+        case MergeStrategyUpsertStream():
+            return upserts(rows)
+        case MergeStrategyChangelogStream():
+            return changelog(rows, model, now)
+        case _:
+            return rows
 
 
 def check(here: World, model: Model) -> None:
@@ -106,7 +143,7 @@ def check(here: World, model: Model) -> None:
     assert shown(here.shown_by_table()) == expected
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=["append", "ledger", "snapshot", "compared"])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 def test_dat_01_and_cor_01_a_stream_is_the_same_in_any_number_of_batches(
     tmp_path: Path, strategy: MergeStrategy
 ) -> None:
@@ -118,13 +155,15 @@ def test_dat_01_and_cor_01_a_stream_is_the_same_in_any_number_of_batches(
     for number, batches in enumerate((1, 7, many)):
         here, model = world(tmp_path / str(batches), LAYOUTS[number % 2]), Model()
         taken = snapshots if isinstance(strategy, MergeStrategySnapshot) else cut
-        for batch in taken(rows, batches):
-            before = here.next
+        for some in taken(rows, batches):
+            batch, before = given_to(strategy, list(some), model, here.now), here.next
             here.ingest(strategy, batch)
             assert here.next - before == len(model.ingest(strategy, batch, here.now))
         check(here, model)
         compared = names if strategy is not STRATEGIES[3] else ["p", "k", "v"]
         ends[batches] = a_set(here.shown_by_table(), *compared)
+        if isinstance(strategy, MergeStrategyUpsertStream | MergeStrategyChangelogStream):
+            ends[batches] += a_set(here.records(), "op", *names)
     assert ends[1] == ends[7] == ends[many]
 
 
@@ -133,14 +172,10 @@ row = st.fixed_dictionaries(
         "event_time": st.none() | st.integers(0, 5).map(moment),
         "p": st.integers(0, 2),
         "k": st.sampled_from([None, "", "a", "b"]),
-        "v": st.sampled_from([None, NAN, 0.0, -0.0, 1.5]),
+        "v": st.sampled_from([None, NAN, 0.0, -0.0, 1.5, DELETED]),
         "t": st.none() | st.integers(0, 2).map(moment),
     }
 )
-
-
-def distinct(rows: list[Record]) -> list[Record]:
-    return list({(each["p"], each["k"]): each for each in rows}.values())
 
 
 def twice(first: float, last: float) -> tuple[MergeStrategy, list[Record]]:
@@ -154,7 +189,7 @@ def twice(first: float, last: float) -> tuple[MergeStrategy, list[Record]]:
 # Records that differ by the sign of their zero alone are two: a retraction carries the one that it takes back.
 @example(steps=[twice(0.0, -0.0), (STRATEGIES[2], [])], layout=LAYOUTS[0], table=True, in_memory=1 << 20)
 @settings(
-    max_examples=200 if SOAK else 5,
+    max_examples=200 if SOAK else 8,
     deadline=None,
     derandomize=not SOAK,
     database=None,
@@ -167,7 +202,7 @@ def twice(first: float, last: float) -> tuple[MergeStrategy, list[Record]]:
     table=st.booleans(),
     in_memory=st.sampled_from([0, 1 << 20]),
 )
-def test_ms_01_to_ms_06_any_steps_are_what_the_model_says(
+def test_ms_01_to_ms_09_any_steps_are_what_the_model_says(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[MergeStrategy, list[Record]]],
     layout: Layout,
@@ -177,7 +212,9 @@ def test_ms_01_to_ms_06_any_steps_are_what_the_model_says(
     here = world(tmp_path_factory.mktemp("steps") / "lake", layout, table=table, in_memory=in_memory)
     model = Model()
     for strategy, rows in steps:
-        batch = distinct(rows) if isinstance(strategy, MergeStrategySnapshot) else rows
+        batch = given_to(strategy, rows, model, moment(1001 + here.times))
+        if not batch and isinstance(strategy, MergeStrategyChangelogStream):
+            continue  # it would have no column of operations
         here.ingest(strategy, batch, rows_a_slice=3)
         model.ingest(strategy, batch, here.now)
     if table:

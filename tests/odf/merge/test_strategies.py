@@ -16,8 +16,8 @@ from kubothek.odf.spec.sources import (
     MergeStrategyAppend,
     MergeStrategyLedger,
     MergeStrategySnapshot,
-    Unknown,
 )
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.storage import Store
 from tests.odf.merge.world import MS, Model, World, columns, moment, shown

@@ -18,7 +18,14 @@ import pyarrow.parquet as pq
 from kubothek.errors import DatasetNotFound
 from kubothek.odf.merge import RETRACTS, Merged, Scratch, merge
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.sources import MergeStrategy, MergeStrategyAppend, MergeStrategyLedger, MergeStrategySnapshot
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyChangelogStream,
+    MergeStrategyLedger,
+    MergeStrategySnapshot,
+    MergeStrategyUpsertStream,
+)
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view import History, Part, ViewChange, ViewWriter, as_of, rebuild, seen_of, wanted_indices
 from kubothek.storage import Store
@@ -108,8 +115,13 @@ class World:
         return History(self.store, self.parts, self.names, self.schema if self.parts else None, self.next)
 
     def batch(self, rows: Sequence[Record]) -> pa.Table:
-        columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in self.columns]
-        return pa.table(columns, schema=self.columns)
+        """The records, with a column of operations if any has one."""
+        schema = self.columns
+        if any(self.names.op in row for row in rows):
+            schema = schema.append(pa.field(self.names.op, self.types[1]))
+        missing = {self.names.op: 0}
+        columns = [pa.array([row.get(f.name, missing.get(f.name)) for row in rows], f.type) for f in schema]
+        return pa.table(columns, schema=schema)
 
     # --- what a root does -----------------------------------------------------------------------------------------
 
@@ -239,6 +251,10 @@ class Model:
                 new = [{"op": 0, **row} for row in _by_time(self._unseen(strategy.primary_key, rows))]
             case MergeStrategySnapshot():
                 new = self._differences(strategy, rows, now)
+            case MergeStrategyUpsertStream():
+                new = self._upserts(strategy.primary_key, rows, now)
+            case MergeStrategyChangelogStream():
+                new = self._changes(strategy.primary_key, rows)
             case _:
                 raise AssertionError(strategy)
         filled = [{**row, "event_time": row["event_time"] or now} for row in new]
@@ -280,12 +296,46 @@ class Model:
                 found += [{**state[each], "op": 2}, {"op": 3, **new[each]}]
         return sorted(found, key=lambda row: (_sortable(row, key), row["op"]))
 
+    def _upserts(self, key: Sequence[str], rows: Sequence[Record], now: datetime) -> list[Record]:
+        """Each event is compared with the record that its key has then."""
+        state = self._last(key)
+        found: list[Record] = []
+        for row in rows:
+            of_key, new = _key(row, key), {**row, "op": 0}
+            old = state.get(of_key)
+            if row.get("op") == 1:
+                if old is not None:
+                    found.append({**old, "op": 1})
+                    state[of_key] = None
+            elif old is None:
+                state[of_key] = {**new, "event_time": row["event_time"] or now}
+                found.append(new)
+            elif self._changed(MergeStrategySnapshot(primary_key=tuple(key)), old, new):
+                found += [{**old, "op": 2}, {**new, "op": 3}]
+                state[of_key] = {**new, "event_time": row["event_time"] or now}
+        order = sorted({_key(row, key): row for row in rows}.values(), key=lambda row: _sortable(row, key))
+        places = {_key(row, key): place for place, row in enumerate(order)}
+        return sorted(found, key=lambda row: places[_key(row, key)])
+
+    def _changes(self, key: Sequence[str], rows: Sequence[Record]) -> list[Record]:
+        """The events as they come; what retracts has the record that it retracts."""
+        state = self._last(key)
+        found = []
+        for row in rows:
+            of_key = _key(row, key)
+            found.append(row if row["op"] in (0, 3) else {**(state[of_key] or {}), "op": row["op"]})
+            state[of_key] = row if row["op"] in (0, 3) else None
+        return found
+
+    def _last(self, key: Sequence[str]) -> dict[tuple[Any, ...], Record | None]:
+        return {_key(record, key): record if record["op"] in (0, 3) else None for record in self.records}
+
     def _changed(self, strategy: MergeStrategySnapshot, old: Record, new: Record) -> bool:
         compared = strategy.compare_columns or [name for name in new if name not in strategy.primary_key]
         return any(
             canonical(old[name]) != canonical(new[name])
             for name in compared
-            if name != "event_time" or new["event_time"] is not None
+            if name != "op" and (name != "event_time" or new["event_time"] is not None)
         )
 
 

@@ -28,7 +28,7 @@ SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 NOW = Timestamp.parse("2026-11-22T13:00:00.123456Z")
 NOW_MS = Timestamp.parse("2026-11-22T13:00:00.123Z")
 LOCAL = UrlPolicy(("localhost", "127.0.0.1"), allow_local=True)
-CSV = ReadStepCsv(schema=("a BIGINT", "b STRING"))
+CSV = ReadStepCsv(ddl_schema=("a BIGINT", "b STRING"))
 
 
 def table(step: ReadStep, data: bytes | str, name: str = "in.txt") -> pa.Table:

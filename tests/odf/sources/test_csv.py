@@ -21,7 +21,7 @@ TEXTS = ("a STRING", "b STRING")
 
 
 def test_rd_01_defaults_are_those_of_the_specification() -> None:
-    found = rows_of(ReadStepCsv(schema=TEXTS), 'x,"a ""quoted"" \\"value\\", here"\n,""\n')
+    found = rows_of(ReadStepCsv(ddl_schema=TEXTS), 'x,"a ""quoted"" \\"value\\", here"\n,""\n')
     assert found == [{"a": "x", "b": 'a "quoted" "value", here'}, {"a": None, "b": ""}]
 
 
@@ -46,12 +46,12 @@ def test_rd_01_defaults_are_those_of_the_specification() -> None:
     ],
 )
 def test_rd_01_every_option(options: dict[str, Any], data: bytes, found: tuple[str | None, str]) -> None:
-    assert rows_of(ReadStepCsv(schema=TEXTS, **options), data) == [dict(zip("ab", found, strict=True))]
+    assert rows_of(ReadStepCsv(ddl_schema=TEXTS, **options), data) == [dict(zip("ab", found, strict=True))]
 
 
 def test_rd_01_a_backslash_that_escapes_nothing_stays() -> None:
     data = 'C:\\temp,"C:\\new, \\n"\n"x\\\\",\\"y\n'
-    assert rows_of(ReadStepCsv(schema=TEXTS), data) == [
+    assert rows_of(ReadStepCsv(ddl_schema=TEXTS), data) == [
         {"a": "C:\\temp", "b": "C:\\new, \\n"},
         {"a": "x\\", "b": '\\"y'},
     ]
@@ -60,7 +60,7 @@ def test_rd_01_a_backslash_that_escapes_nothing_stays() -> None:
 def test_rd_01_every_type() -> None:
     step = ReadStepCsv(
         header=True,
-        schema=(
+        ddl_schema=(
             *("b BOOLEAN", "i INT", "l BIGINT", "d DECIMAL(5, 2)", "f FLOAT", "g DOUBLE", "u UUID", "s STRING"),
             *("t TIMESTAMP(3)", "e DATE", "c TIME(3)"),
         ),
@@ -77,22 +77,22 @@ def test_rd_01_every_type() -> None:
 
 def test_rd_01_columns_are_found_by_name_else_by_place() -> None:
     data = "x,y\n1,2\n"
-    assert rows_of(ReadStepCsv(schema=("y INT", "x INT"), header=True), data) == [{"y": 2, "x": 1}]
-    assert rows_of(ReadStepCsv(schema=("y INT",), header=True), data) == [{"y": 2}]
-    assert rows_of(ReadStepCsv(schema=("first INT", "y INT"), header=True), data) == [{"first": 1, "y": 2}]
+    assert rows_of(ReadStepCsv(ddl_schema=("y INT", "x INT"), header=True), data) == [{"y": 2, "x": 1}]
+    assert rows_of(ReadStepCsv(ddl_schema=("y INT",), header=True), data) == [{"y": 2}]
+    assert rows_of(ReadStepCsv(ddl_schema=("first INT", "y INT"), header=True), data) == [{"first": 1, "y": 2}]
     with pytest.raises(SchemaMismatch, match=r"its header has 2 columns \(x, y\), read.schema has 3, of which 'z'"):
-        rows_of(ReadStepCsv(schema=("x INT", "y INT", "z INT"), header=True), data)
+        rows_of(ReadStepCsv(ddl_schema=("x INT", "y INT", "z INT"), header=True), data)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_rd_01_headers_without_names_or_with_one_twice_are_places(end: str) -> None:
-    step = ReadStepCsv(schema=("a INT", "b STRING", "c INT"), header=True)
+    step = ReadStepCsv(ddl_schema=("a INT", "b STRING", "c INT"), header=True)
     assert rows_of(step, f'{end},"x{end}y","x{end}y"{end}1,ü,3{end}') == [{"a": 1, "b": "ü", "c": 3}]
     with pytest.raises(DataTypeMismatch, match=r"column 'a', row 1 \(line 3\): 'q' is no int32"):
         rows_of(step, f",x,{end}{end}q,2,3{end}")
-    assert rows_of(ReadStepCsv(schema=("x INT",), header=True), f",x,y,y{end}1,2,3,4{end}") == [{"x": 2}]
+    assert rows_of(ReadStepCsv(ddl_schema=("x INT",), header=True), f",x,y,y{end}1,2,3,4{end}") == [{"x": 2}]
     with pytest.raises(SchemaMismatch, match=r"of which 'y' is not in the header, or not once"):
-        rows_of(ReadStepCsv(schema=("y INT",), header=True), f"x,y,y{end}1,2,3{end}")
+        rows_of(ReadStepCsv(ddl_schema=("y INT",), header=True), f"x,y,y{end}1,2,3{end}")
     with pytest.raises(SchemaMismatch, match=r"more than once: 'x'"):
         rows_of(ReadStepCsv(header=True), f"x,x{end}1,2{end}")
 
@@ -110,18 +110,18 @@ def test_rd_01_headers_without_names_or_with_one_twice_are_places(end: str) -> N
     ],
 )
 def test_rd_02_formats_of_timestamps(form: str | None, text: str, found: datetime) -> None:
-    step = ReadStepCsv(schema=("t TIMESTAMP", "x INT"), timestamp_format=form)
+    step = ReadStepCsv(ddl_schema=("t TIMESTAMP", "x INT"), timestamp_format=form)
     assert rows_of(step, f'"{text}",1\n,\n') == [{"t": found, "x": 1}, {"t": None, "x": None}]
 
 
 def test_rd_02_formats_of_dates() -> None:
     for form, text in (("rfc3339", "2020-01-31"), ("%d.%m.%y", "31.01.20"), ("yyyyMMdd", "20200131")):
-        assert rows_of(ReadStepCsv(schema=("d DATE",), date_format=form), f"{text}\n") == [{"d": date(2020, 1, 31)}]
-    assert rows_of(ReadStepCsv(schema=("d DATE",)), "2020-01-31T00:00:00Z\n") == [{"d": date(2020, 1, 31)}]
+        assert rows_of(ReadStepCsv(ddl_schema=("d DATE",), date_format=form), f"{text}\n") == [{"d": date(2020, 1, 31)}]
+    assert rows_of(ReadStepCsv(ddl_schema=("d DATE",)), "2020-01-31T00:00:00Z\n") == [{"d": date(2020, 1, 31)}]
     with pytest.raises(FormatInvalid, match=r"'Q' is not understood; write rfc3339"):
-        rows_of(ReadStepCsv(schema=("d DATE",), date_format="yyyy Q"), "2020 1\n")
+        rows_of(ReadStepCsv(ddl_schema=("d DATE",), date_format="yyyy Q"), "2020 1\n")
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 'd', row 2 \(line 2\): '31.02.20' is no date32"):
-        rows_of(ReadStepCsv(schema=("d DATE",), date_format="%d.%m.%y"), "31.01.20\n31.02.20\n")
+        rows_of(ReadStepCsv(ddl_schema=("d DATE",), date_format="%d.%m.%y"), "31.01.20\n31.02.20\n")
 
 
 def test_rd_09_without_a_schema_all_are_texts_unless_inferred() -> None:
@@ -139,7 +139,9 @@ def test_rd_09_without_a_schema_all_are_texts_unless_inferred() -> None:
 
 
 def test_rd_10_times_without_a_zone_are_utc() -> None:
-    found = rows_of(ReadStepCsv(schema=("t TIMESTAMP",)), "2020-01-01 10:00\n2020-01-01T10:00:00+02:00\n2020-01-01\n")
+    found = rows_of(
+        ReadStepCsv(ddl_schema=("t TIMESTAMP",)), "2020-01-01 10:00\n2020-01-01T10:00:00+02:00\n2020-01-01\n"
+    )
     assert [row["t"].isoformat() for row in found] == [
         "2020-01-01T10:00:00+00:00",
         "2020-01-01T08:00:00+00:00",
@@ -149,8 +151,8 @@ def test_rd_10_times_without_a_zone_are_utc() -> None:
 
 @pytest.mark.parametrize(("header", "data"), [(False, b""), (True, b""), (False, b"\n\n"), (True, b"\r\n")])
 def test_rd_10_an_empty_file_is_no_data(header: bool, data: bytes) -> None:
-    assert read(ReadStepCsv(schema=TEXTS, header=header), FileContent.of_bytes(data, "x")) is None
-    assert rows_of(ReadStepCsv(schema=TEXTS, header=True), "a,b\n") == []
+    assert read(ReadStepCsv(ddl_schema=TEXTS, header=header), FileContent.of_bytes(data, "x")) is None
+    assert rows_of(ReadStepCsv(ddl_schema=TEXTS, header=True), "a,b\n") == []
 
 
 @pytest.mark.parametrize(
@@ -191,16 +193,16 @@ def test_rd_01_errors_name_file_row_and_column(
     options: dict[str, Any], data: str | bytes, error: type[LakeError], problem: str
 ) -> None:
     with pytest.raises(error, match=problem):
-        rows_of(ReadStepCsv(schema=("a BIGINT", "b STRING"), **options), data)
+        rows_of(ReadStepCsv(ddl_schema=("a BIGINT", "b STRING"), **options), data)
 
 
 def test_sl_20_a_value_must_be_there_where_the_schema_says_not_null() -> None:
     with pytest.raises(DataTypeMismatch, match=r"column 'a', row 2 \(line 2\): no value, but .* not nullable"):
-        rows_of(ReadStepCsv(schema=("a INT NOT NULL", "b INT")), "1,\n,2\n")
+        rows_of(ReadStepCsv(ddl_schema=("a INT NOT NULL", "b INT")), "1,\n,2\n")
 
 
 def test_rd_01_errors_name_the_line_too() -> None:
-    step = ReadStepCsv(schema=("a BIGINT", "b STRING"), header=True)
+    step = ReadStepCsv(ddl_schema=("a BIGINT", "b STRING"), header=True)
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 'a', row 3 \(line 6\): 'x' is no int64"):
         rows_of(step, 'a,b\n1,"\n"\n2,\n\nx,\n')
     with pytest.raises(SchemaMismatch, match=r"'a row 1.csv' row 2 \(line 3\) has 1 values"):
@@ -222,7 +224,7 @@ def test_rd_01_escapes_are_read_as_they_are_written(rows: list[list[str]], block
     csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n", **options).writerows(written)
     before, filters.BLOCK_BYTES = filters.BLOCK_BYTES, block
     try:
-        found = rows_of(ReadStepCsv(schema=TEXTS), text.getvalue())
+        found = rows_of(ReadStepCsv(ddl_schema=TEXTS), text.getvalue())
     finally:
         filters.BLOCK_BYTES = before
     assert [[row["a"], row["b"]] for row in found] == rows

@@ -29,16 +29,19 @@ from kubothek.odf.spec.sources import (
     EventTimeSourceFromMetadata,
     EventTimeSourceFromPath,
     EventTimeSourceFromSystemTime,
+    FetchStep,
+    FetchStepEthereumLogs,
     FetchStepFilesGlob,
+    FetchStepMqtt,
     FetchStepUrl,
     PrepStepDecompress,
     RequestHeader,
     SourceCachingForever,
     SqlQueryStep,
     TransformSql,
-    Unknown,
 )
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.storage import StoreConfig, open_store
 from tests.odf.sources.conftest import NOW_MS, all_rows, context, is_up_to_date, polled, source
 from tests.webserver import Answer, Web
@@ -361,3 +364,9 @@ def test_pp_01_a_poll_goes_through_preprocess(web: Web) -> None:
     web.put("/x", b"1,x\ny,2\n")
     with pytest.raises(DataTypeMismatch, match=r"row 2 \(line 2\): 'y' is no int64"):
         all_rows(polled(FetchStepUrl(url=web.url("/x")), preprocess=query))
+
+
+@pytest.mark.parametrize("step", [FetchStepEthereumLogs(), FetchStepMqtt(host="h", port=1883, topics=())])
+def test_step_that_cannot_be_ingested_says_what_to_do(step: FetchStep) -> None:
+    with pytest.raises(InputError, match=f"{step.kind} cannot be ingested here: write the data to files"):
+        polled(step)

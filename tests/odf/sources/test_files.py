@@ -35,7 +35,7 @@ def test_rd_08_parquet_as_it_is_or_by_a_schema() -> None:
         "t": datetime(1970, 1, 1, 0, 0, 1, 500000),
         "d": "x",
     }
-    found = table(ReadStepParquet(schema=("t TIMESTAMP(3)", "s DATE", "a STRING")), data)
+    found = table(ReadStepParquet(ddl_schema=("t TIMESTAMP(3)", "s DATE", "a STRING")), data)
     kinds: list[pa.DataType] = [pa.timestamp("ms", "UTC"), pa.date32(), pa.string()]
     assert list(zip(found.column_names, found.schema.types, strict=True)) == list(zip("tsa", kinds, strict=True))
     assert found.to_pylist() == [
@@ -47,11 +47,11 @@ def test_rd_08_parquet_as_it_is_or_by_a_schema() -> None:
 def test_rd_08_what_does_not_fit_is_named() -> None:
     data = parquet(pa.table({"a": [1, 2**40], "s": ["1", "x"]}), row_group_size=1)
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 'a', row 2: 1099511627776 is no int32"):
-        rows_of(ReadStepParquet(schema=("a INT",)), data)
+        rows_of(ReadStepParquet(ddl_schema=("a INT",)), data)
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 's', row 2: 'x' is no int64"):
-        rows_of(ReadStepParquet(schema=("s BIGINT",)), data)
+        rows_of(ReadStepParquet(ddl_schema=("s BIGINT",)), data)
     with pytest.raises(SchemaMismatch, match=r"has no column 'b'; it has 'a', 's'; correct read.schema"):
-        rows_of(ReadStepParquet(schema=("b INT",)), data)
+        rows_of(ReadStepParquet(ddl_schema=("b INT",)), data)
     for broken in (data[:-5], b"PAR1" + data[:40], b"nothing"):
         with pytest.raises(SourceCorrupt, match=r"'in.txt' is not a sound Parquet file .* correct read.kind"):
             rows_of(ReadStepParquet(), broken)
@@ -95,7 +95,7 @@ def test_rd_07_a_record_a_shape() -> None:
     assert [str(each) for each in found.schema.types] == [
         *("string", "int64", "double", "double", "date32[day]", "bool", "string")
     ]
-    step = ReadStepEsriShapefile(schema=("count DECIMAL(9, 1)", "geometry STRING"))
+    step = ReadStepEsriShapefile(ddl_schema=("count DECIMAL(9, 1)", "geometry STRING"))
     assert table(step, shapes(x=1)).column_names == ["count", "geometry"]
 
 

@@ -37,7 +37,7 @@ def test_rd_03_an_array_of_objects(indent: int | None) -> None:
 
 def test_rd_03_every_option() -> None:
     step = ReadStepJson(
-        schema=("t TIMESTAMP(3)", "d DATE", "a DECIMAL(4, 1)", "missing STRING"),
+        ddl_schema=("t TIMESTAMP(3)", "d DATE", "a DECIMAL(4, 1)", "missing STRING"),
         date_format="%d.%m.%Y",
         timestamp_format="%d.%m.%Y %H:%M",
         encoding="utf-16",
@@ -72,12 +72,12 @@ def test_rd_03_every_option() -> None:
 )
 def test_rd_03_errors_name_the_place(path: str | None, data: str, error: type[LakeError], problem: str) -> None:
     with pytest.raises(error, match=problem):
-        rows_of(ReadStepJson(sub_path=path, schema=("a BIGINT",)), data)
+        rows_of(ReadStepJson(sub_path=path, ddl_schema=("a BIGINT",)), data)
 
 
 def test_rd_03_an_empty_array_is_no_data_or_no_rows() -> None:
     assert read(ReadStepJson(), FileContent.of_bytes(b"[]", "x")) is None
-    assert rows_of(ReadStepJson(schema=("a INT",)), "[ ]") == []
+    assert rows_of(ReadStepJson(ddl_schema=("a INT",)), "[ ]") == []
     assert read(ReadStepJson(), FileContent.of_bytes(b"", "x")) is None
 
 
@@ -109,14 +109,14 @@ def test_rd_04_an_object_a_line() -> None:
     data = "\n".join(map(json.dumps, ROWS))
     assert rows_of(ReadStepNdJson(), data) == ROWS
     assert rows_of(ReadStepNdJson(encoding="latin1"), '{"a": "ä"}\n'.encode("latin1")) == [{"a": "ä"}]
-    step = ReadStepNdJson(schema=("t TIMESTAMP", "d DATE"), date_format="%Y%m%d", timestamp_format="%Y%m%d %H")
+    step = ReadStepNdJson(ddl_schema=("t TIMESTAMP", "d DATE"), date_format="%Y%m%d", timestamp_format="%Y%m%d %H")
     assert rows_of(step, '{"t": "20200131 10", "d": "20200131"}') == [
         {"t": datetime(2020, 1, 31, 10, tzinfo=UTC), "d": date(2020, 1, 31)}
     ]
 
 
 def test_rd_04_errors_name_the_line_too() -> None:
-    step = ReadStepNdJson(schema=("a BIGINT",))
+    step = ReadStepNdJson(ddl_schema=("a BIGINT",))
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 'a', row 2 \(line 3\): 'x' is no int64"):
         rows_of(step, '{"a": 1}\n\n{"a": "x"}\n')
     with pytest.raises(SourceCorrupt, match=r"'in.txt', row 1 \(line 2\) is no JSON"):
@@ -147,7 +147,7 @@ def test_rd_05_and_rd_06_a_record_a_feature(step: ReadStep, data: str, monkeypat
     found = table(step, data)
     assert found.column_names == ["Name", "geometry", "zone"]
     assert found.to_pylist() == FEATURE_ROWS
-    chosen = type(step)(schema=("zone BIGINT", "geometry STRING NOT NULL"))  # type: ignore[call-arg]
+    chosen = type(step)(ddl_schema=("zone BIGINT", "geometry STRING NOT NULL"))  # type: ignore[call-arg]
     with pytest.raises(DataTypeMismatch, match=r"column 'geometry', row 2: no value"):
         rows_of(chosen, data)
     monkeypatch.setattr(filters, "BLOCK_BYTES", 3)
@@ -166,7 +166,7 @@ def test_rd_05_and_rd_06_a_record_a_feature(step: ReadStep, data: str, monkeypat
 )
 def test_rd_06_errors_name_the_row(line: str, error: type[LakeError], problem: str) -> None:
     with pytest.raises(error, match=problem):
-        rows_of(ReadStepNdGeoJson(schema=("a INT",)), json.dumps(FEATURES[0]) + "\n\n" + line)
+        rows_of(ReadStepNdGeoJson(ddl_schema=("a INT",)), json.dumps(FEATURES[0]) + "\n\n" + line)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_rd_06_errors_name_the_row(line: str, error: type[LakeError], problem: s
     [
         (ReadStepJson(), b"[%s]"),
         (ReadStepNdJson(), b"%s\n"),
-        (ReadStepNdJson(schema=("a STRING",)), b"%s\n"),
+        (ReadStepNdJson(ddl_schema=("a STRING",)), b"%s\n"),
         (ReadStepGeoJson(), b'{"type": "FeatureCollection", "features": [%s]}'),
         (ReadStepNdGeoJson(), b"%s\n"),
     ],

@@ -1,17 +1,22 @@
-"""Chains and manifests of newer versions of Open Data Fabric: refused by name, or kept as they are."""
+"""Chains and manifests of newer versions of Open Data Fabric: read, continued, and kept as they are."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
-from kubothek.errors import DatasetNotFound, FormatInvalid, UnsupportedVersion
+from kubothek.errors import FormatInvalid, SchemaMismatch, UnsupportedVersion
 from kubothek.odf import Layout, Multihash, verify
 from kubothek.odf.dataset import Root, Table, import_chain
-from kubothek.odf.ingest.pushing import InputFormat, push_files
+from kubothek.odf.ingest.pushing import push_files
 from kubothek.odf.sources.readers import FileContent
-from kubothek.odf.spec.blocks import Block
-from kubothek.odf.spec.manifests import read_snapshot
-from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.sources.readers.declared import declared_schema
+from kubothek.odf.spec.blocks import Block, Dialect
+from kubothek.odf.spec.manifests import read_snapshot, write_snapshot
+from kubothek.odf.spec.sources import ReadStepNdJson
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.sync import StoreRepository, pull
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import DatasetLog
@@ -27,22 +32,35 @@ def golden(name: str) -> Store:
     return open_store(StoreConfig((NEWEST / name).as_uri()))
 
 
-def test_a_chain_without_an_arrow_schema_is_of_a_newer_version(store: Store) -> None:
-    source = golden("in1-odf-schema")
-    log = DatasetLog(store, "newest")
-    for attempt in (
-        lambda: import_chain(store, log, source, table=Table()),
-        lambda: pull(store, log, StoreRepository(source), table=Table()),
-        lambda: verify(source, Layout()),
-    ):
-        with pytest.raises(UnsupportedVersion, match="written by a newer version of Open Data Fabric") as caught:
-            attempt()
-        text = str(caught.value)
-        assert "SetDataSchema without an Arrow schema" in text
-        assert "f1620f4f0b7140146fc60e85a6d25664de6903179afca32759da3cb7b7c450cf5251f" in text, "it names the block"
-        assert "orrupt" not in text
-    with pytest.raises(DatasetNotFound):
-        log.snapshot()
+@pytest.mark.parametrize("name", sorted(path.name for path in NEWEST.iterdir()))
+def test_chain_of_the_newest_reference_is_sound_and_kept(name: str, store: Store) -> None:
+    source = golden(name)
+    for uuid, copy in (("imported", import_chain), ("pulled", _pulled)):
+        copy(store, DatasetLog(store, uuid), source, table=Table())
+        report = verify(store, Layout(keys.chain(uuid)))
+        assert (report.sound, report.problems) == (True, ())
+        for path in (NEWEST / name / "blocks").iterdir():
+            assert store.get(f"{keys.chain(uuid)}blocks/{path.name}") == path.read_bytes()
+        root = Root(store, DatasetLog(store, uuid))
+        assert root.state.version is not None
+        assert root.state.version >= SpecVersion.V0_37
+        assert all(block.canonical for block in root.blocks())
+
+
+def _pulled(store: Store, log: DatasetLog, source: Store, table: Table) -> None:
+    pull(store, log, StoreRepository(source), table=table)
+
+
+def test_chain_with_an_odf_schema_is_continued_in_its_form(store: Store) -> None:
+    log = DatasetLog(store, "cities")
+    import_chain(store, log, golden("snapshot-merge-odf-schema"), table=Table())
+    root = Root(store, log)
+    before = root.state.length
+    rows = b"city,population,event_time\nOslo,1,2026-01-01T00:00:00Z\n"
+    assert push_files(root, [FileContent.of_bytes(rows, "cities.csv")], "default").records > 0
+    first = next(iter(Root(store, log).blocks()))
+    assert (first.dialect, first.content.sequence_number) == (Dialect.ALIGNED, before), "the schema is the same"
+    assert verify(store, Layout(keys.chain("cities"))).sound
 
 
 def test_damage_before_a_newer_block_is_still_named(store: Store) -> None:
@@ -54,17 +72,18 @@ def test_damage_before_a_newer_block_is_still_named(store: Store) -> None:
     assert problem.code == "BlockHash"
 
 
-def test_a_source_with_an_odf_schema_is_kept_and_not_read(store: Store) -> None:
-    source = golden("odfschema")
-    import_chain(store, DatasetLog(store, "kept"), source, table=Table())
-    root = Root(store, DatasetLog(store, "kept"))
-    assert verify(store, Layout(keys.chain("kept"))).sound
+def test_source_with_an_odf_schema_reads_its_columns(store: Store) -> None:
+    log = DatasetLog(store, "kept")
+    import_chain(store, log, golden("odfschema"), table=Table())
+    root = Root(store, log)
     event = root.state.push_sources["typed"]
-    assert isinstance(event.read, Unknown)
-    for wanted in (None, InputFormat.ND_JSON, InputFormat.CSV):
-        content = FileContent.of_bytes(b'{"city": "Oslo", "population": 1}\n', "cities.ndjson")
-        with pytest.raises(UnsupportedVersion, match=r"read\.schema"):
-            push_files(root, [content], "typed", wanted=wanted)
+    assert isinstance(event.read, ReadStepNdJson)
+    assert event.read.schema is not None
+    fields: list[Any] = [pa.field("city", pa.string(), False), pa.field("n", pa.int64())]
+    assert declared_schema(event.read) == pa.schema(fields)
+    content = FileContent.of_bytes(b'{"city": "Oslo", "n": 1}\n', "cities.ndjson")
+    with pytest.raises(SchemaMismatch, match="'population' is missing"):
+        push_files(root, [content], "typed")
     rows = b"Oslo,1,2026-01-01T00:00:00Z\n"
     assert push_files(root, [FileContent.of_bytes(rows, "cities.csv")], "default").records == 1
     names = {block.hash for block in root.blocks()}
@@ -95,32 +114,35 @@ content:
 """
 READ = "{kind: Csv, schema: [city STRING]}"
 MERGE = "{kind: Append}"
+MQTT = "{kind: Mqtt, host: x, port: 1883, topics: [{path: a/#}]}"
 TYPED = "schema: {fields: [{name: city, type: String}]}"
 
 
 @pytest.mark.parametrize(
-    ("read", "merge", "more", "place"),
+    ("read", "merge", "more"),
     [
-        ("{kind: Csv, ddlSchema: [city STRING]}", MERGE, "", "read.ddlSchema"),
-        (f"{{kind: Csv, {TYPED}}}", MERGE, "", "read.schema"),
-        (READ, "Append", "", "metadata[0].merge"),
-        (READ, "{kind: UpsertStream, primaryKey: [city]}", "", "merge.kind"),
-        (READ, "changelogStream", "", "merge"),
-        (READ, MERGE, f"- {{kind: SetDataSchema, {TYPED}}}", "metadata[1].schema"),
-        (READ, MERGE, f"- {{kind: SetDataSchema, rawArrowSchema: AA==, {TYPED}}}", "metadata[1].rawArrowSchema"),
-        (
-            READ,
-            MERGE,
-            f"- {{kind: SetPollingSource, fetch: {{kind: Mqtt, host: x}}, read: {READ}, merge: {MERGE}}}",
-            "metadata[1].fetch.kind",
-        ),
+        ("{kind: Csv, ddlSchema: [city STRING]}", MERGE, ""),
+        (f"{{kind: Csv, {TYPED}}}", MERGE, ""),
+        (READ, "{kind: UpsertStream, primaryKey: [city]}", ""),
+        (READ, "{kind: changelogStream, primaryKey: [city]}", ""),
+        (READ, MERGE, f"- {{kind: SetDataSchema, {TYPED}}}"),
+        (READ, MERGE, f"- {{kind: SetDataSchema, rawArrowSchema: AA==, {TYPED}}}"),
+        (READ, MERGE, f"- {{kind: SetPollingSource, fetch: {MQTT}, read: {READ}, merge: {MERGE}}}"),
     ],
 )
-def test_a_snapshot_of_the_newest_form_is_named(read: str, merge: str, more: str, place: str) -> None:
+def test_snapshot_of_the_newest_form_comes_back(read: str, merge: str, more: str) -> None:
     text = SNAPSHOT.replace("{read}", read).replace("{merge}", merge).replace("{more}", more)
-    with pytest.raises(UnsupportedVersion, match="written by a newer version of Open Data Fabric") as caught:
-        read_snapshot(text)
-    assert place in str(caught.value)
+    snapshot = read_snapshot(text)
+    for version in SpecVersion:
+        assert read_snapshot(write_snapshot(snapshot, version)) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [("0.34", "schema"), ("0.37", "schema"), ("0.38", "ddlSchema"), ("0.39", "ddlSchema")]
+)
+def test_ddl_columns_have_the_name_of_the_version(version: str, name: str) -> None:
+    text = SNAPSHOT.replace("{read}", READ).replace("{merge}", MERGE).replace("{more}", "")
+    assert f"{name}:\n      - city STRING" in write_snapshot(read_snapshot(text), SpecVersion(version))
 
 
 def test_a_resource_manifest_of_the_newest_form_is_named() -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import orjson
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from kubothek.odf.named import Kind, Named
 from kubothek.odf.sync.smart import batch as archives
 from kubothek.odf.sync.smart.batch import batch_of, blocks_of
 from kubothek.odf.sync.smart.messages import (
+    VERSION,
+    VERSION_HEADER,
     Dialect,
     Plan,
     Refused,
@@ -33,6 +36,7 @@ from kubothek.odf.sync.smart.messages import (
     render,
 )
 from kubothek.odf.sync.smart.pushing import targets_of
+from tests.odf.vectors import GOLDEN
 
 pytestmark = pytest.mark.slow
 
@@ -249,3 +253,17 @@ def test_a_server_gets_no_object_that_it_was_not_offered() -> None:
     assert targets_of([SLICE], [SKIPPED]) == {}
     with pytest.raises(FormatInvalid, match="not offered"):
         targets_of([Named(Kind.DATA, B, 7)], [target])
+
+
+def test_version_header_is_that_of_specification_0_39() -> None:
+    api = yaml.safe_load((GOLDEN / "0.39" / "protocols" / "smart-transfer-protocol.openapi.yaml").read_text())
+    required = {
+        path: [
+            api["components"]["parameters"][each["$ref"].rpartition("/")[2]]["name"]
+            for each in api["paths"][path]["get"]["parameters"]
+            if "Version" in each["$ref"]
+        ]
+        for path in ("/pull", "/push")
+    }
+    assert required == {key: ["Sec-WebSocket-Version", VERSION_HEADER] for key in ("/pull", "/push")}
+    assert str(api["components"]["parameters"]["odfSmartTransferProtocolVersion"]["example"]) == VERSION

@@ -124,6 +124,8 @@ class LedgerJob(BaseJob):
     on_change: OnChange = "Stop"
     """What to do if the chain has another transformation."""
     types: Literal["Kamu", "Spec"] = "Kamu"
+    spec_version: str | None = None
+    """The version of the specification of new blocks; None: what the chain has; a new chain: the newest."""
     view: bool = True
     """Whether the state is kept as a table."""
     identity_dir: str | None = None

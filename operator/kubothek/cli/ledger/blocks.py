@@ -26,6 +26,7 @@ def show_blocks(store: Store, dataset: str, limit: int, output: str) -> None:
     from kubothek.cli.columns import listed
     from kubothek.odf.dataset import Ledger
     from kubothek.odf.spec.manifests import write_block
+    from kubothek.odf.spec.versions import SpecVersion
     from kubothek.table.log import DatasetLog
 
     root = Ledger(store, DatasetLog(store, dataset))
@@ -33,7 +34,9 @@ def show_blocks(store: Store, dataset: str, limit: int, output: str) -> None:
     if output == "yaml":
         for block in blocks:
             click.echo(f"--- # {block.hash}")
-            click.echo(write_block(block.content), nl=False)
+            for part in block.unknown:
+                click.echo(f"# of a later version of Open Data Fabric, not shown: {part}")
+            click.echo(write_block(block.content, block.dialect, root.state.version or SpecVersion.V0_34), nl=False)
         return
     transform = root.state.transform
     names = {each.dataset_ref: each.alias or each.dataset_ref for each in (transform.inputs if transform else ())}

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 def import_(
     choice: StoreChoice, what: str, name: str | None, manifest: bool, no_table: bool, partition_on: tuple[str, ...]
 ) -> None:
-    """Create a dataset from an Open Data Fabric snapshot or dataset.
+    """Create a dataset from an Open Data Fabric snapshot, resource or dataset.
 
-    FILE is a DatasetSnapshot (YAML), as in kamu: its events begin a new chain, or with --manifest, become the
-    spec.ledger of a Dataset for a cluster. DIR, or a URL of a store, is a whole dataset in the layout of the simple
-    transfer protocol: its chain is verified, then copied block by block, and its table is built from it.
+    FILE is YAML: a DatasetSnapshot, as in kamu, or the resource Dataset of RFC-018 and its Sources, separated by ---.
+    Its events begin a new chain, or with --manifest, become the spec.ledger of a Dataset for a cluster. DIR, or a URL
+    of a store, is a whole dataset in the layout of the simple transfer protocol: its chain is verified, then copied
+    block by block, and its table is built from it.
     """
     path = Path(what)
     if path.is_file():
@@ -48,7 +49,7 @@ def import_(
         _create(choice, snapshot, uuid, no_table=no_table, partition_on=partition_on)
         return
     if manifest:
-        raise click.UsageError(f"--manifest requires a DatasetSnapshot file; {what!r} is not one")
+        raise click.UsageError(f"--manifest requires the file of a DatasetSnapshot or Dataset; {what!r} is not one")
     if not path.is_dir() and ":" not in what:
         raise click.UsageError(f"{what!r} is not a file, directory or URL")
     _take_over(choice, what, name or short_name(what.rstrip("/")), no_table=no_table, partition_on=partition_on)
@@ -57,21 +58,28 @@ def import_(
 @click.command()
 @store_options
 @click.argument("dataset", shell_complete=complete_dataset)
-@click.argument("target", metavar="DIR|URL")
-def export(choice: StoreChoice, dataset: str, target: str) -> None:
+@click.argument("target", metavar="[DIR|URL]", required=False)
+@click.option("--resources", is_flag=True, help="Only write the Dataset and its Sources (RFC-018), to standard output.")
+def export(choice: StoreChoice, dataset: str, target: str | None, resources: bool) -> None:
     """Write a ledger with its whole chain in a form that other Open Data Fabric programs can read.
 
     The layout is that of the simple transfer protocol: a web server that serves the directory is a repository. A
-    repetition adds what is new.
+    repetition adds what is new. With --resources, the definition that is in force, without data, as import reads it.
     """
     from kubothek.odf.dataset import Ledger
     from kubothek.odf.dataset import export as export_chain
+    from kubothek.odf.spec.resources import write_resources
     from kubothek.storage import open_store
     from kubothek.storage.urls import create_directory
     from kubothek.table.log import DatasetLog
 
+    if resources == (target is not None):
+        raise click.UsageError("export needs either DIR|URL or --resources")
     with choice.opened() as store:
         root = Ledger(store, DatasetLog(store, dataset), by=BY)
+        if target is None:
+            click.echo(write_resources(root.chain.definition.snapshot(dataset)), nl=False)
+            return
         elsewhere = _elsewhere(target, choice)
         create_directory(elsewhere)
         done = export_chain(root, open_store(elsewhere))
@@ -140,10 +148,10 @@ def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
 
 def _snapshot(path: Path) -> DatasetSnapshot:
     from kubothek.errors import FormatInvalid, UnsupportedVersion
-    from kubothek.odf.spec.manifests import read_snapshot
+    from kubothek.odf.spec.resources import read_definition
 
     try:
-        return read_snapshot(path.read_text())
+        return read_definition(path.read_text())
     except UnicodeDecodeError:
         raise FormatInvalid(f"{path} is not UTF-8 text") from None
     except (FormatInvalid, UnsupportedVersion) as error:

@@ -206,8 +206,10 @@ _LAYOUT = {
 
 
 def _definition(dataset: Dataset, ledger: Ledger, here: Ledgers) -> str:
-    """Return a digest of the events that the chain should hold, and of the layout of its table."""
+    """Return a digest of the events that the chain should hold, of its version, and of the layout of its table."""
     parts = [ledger.model_dump_json(include={"metadata"}), dataset.spec.table.model_dump_json(include=_LAYOUT)]
+    if ledger.spec_version is not None:
+        parts.append(ledger.spec_version)
     if ledger.kind == "Derivative":
         parts += [ledger.following.on_change, *(identity(other) or "" for other in here.inputs(dataset))]
     return digest(*parts)
@@ -240,6 +242,7 @@ def _ledger_job(inputs: TaskInputs, _task_run: TaskRun, basics: Mapping[str, Any
         inputs=input_refs(inputs.dataset, Ledgers(inputs.context, inputs.dataset.namespace)),
         on_change=ledger.following.on_change,
         types=ledger.types,
+        spec_version=ledger.spec_version,
         view=ledger.view == "Table",
         identity_dir=IDENTITY_DIRECTORY if inputs.dataset.status.ledger is None else None,
         foreign=asked_of(inputs.dataset, inputs.engine) is not None,

@@ -38,14 +38,16 @@ from kubothek.odf.spec.events import (
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.sources import Unknown
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.validation.snapshots import resolved
 from kubothek.odf.validation.state import ChainState
 from kubothek.odf.view import History, Part
 from kubothek.storage import Store
-from kubothek.table.log import AlreadyApplied, Change, DatasetLog, Snapshot, Transaction
+from kubothek.table.log import AlreadyApplied, Change, DatasetLog, Operation, Snapshot, Transaction
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.ledgers import ChainMove, LedgerChange
 from kubothek.table.log.model.refs import named_block
 from kubothek.table.log.prepare.draft import require_no_drift
 
@@ -185,6 +187,20 @@ class Ledger:
             return events_made(ground, extension) if extension.blocks else None
 
         return self._commit("events", make, commit_id, digest)
+
+    def write_in(self, version: SpecVersion) -> Ingested:
+        """Write later blocks in this version of the specification; no commit if that is so already."""
+
+        def make(ground: Ground) -> Made | None:
+            state = ground.chain.state
+            if version == (state.version or SpecVersion.V0_34):
+                return None
+            chain = replace(ground.chain, state=replace(state, version=version))
+            ledger = LedgerChange(ChainMove(base=str(state.head), head=str(state.head)), chain.note)
+            change = Change(operation=Operation.LEDGER, ledger=ledger, by=ground.by)
+            return Made(change=change, extension=Extension(chain, ground.now))
+
+        return self._commit("version", make, None, version)
 
     # --- the chain as a whole ---
 

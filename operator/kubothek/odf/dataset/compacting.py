@@ -15,7 +15,7 @@ import pyarrow as pa
 from kubothek.errors import ChainCorrupt
 from kubothek.odf.chain import read_chain
 from kubothek.odf.dataset.definition import Chain
-from kubothek.odf.dataset.extension import Extension
+from kubothek.odf.dataset.extension import Extension, require_known
 from kubothek.odf.dataset.ingesting import Ground, Made
 from kubothek.odf.dataset.slicing import cast_column
 from kubothek.odf.spec.events import AddData, DataSlice, MetadataEvent
@@ -39,7 +39,9 @@ class _Group:
         return {event.new_source_state.source_name for event in self.events if event.new_source_state}
 
     def takes(self, event: AddData, slice_bytes: int, slice_records: int | None) -> bool:
-        """Return whether one more event fits. An event has room for the state of one source."""
+        """Return whether one more event fits. An event has room for the state of one source, and own attributes."""
+        if self.events and any(each.extra is not None for each in (event, *self.events)):
+            return False
         slices = [*self.slices, *([event.new_data] if event.new_data else [])]
         records = sum(each.offset_interval.end - each.offset_interval.start + 1 for each in slices)
         within = sum(each.size for each in slices) <= slice_bytes
@@ -55,7 +57,7 @@ def compact(ground: Ground, slice_bytes: int, slice_records: int | None) -> Made
     """
     _require_sound(ground, ground.chain, "the chain")
     times = [time for time in (ground.now, ground.chain.state.system_time) if time is not None]
-    extension = Extension(Chain(types=ground.chain.types, table=ground.chain.table), max(times))
+    extension = Extension(ground.chain.emptied(), max(times))
     for group in _groups(ground, slice_bytes, slice_records):
         if isinstance(group, _Group):
             _rewrite(ground, extension, group, slice_bytes)
@@ -74,7 +76,9 @@ def compact(ground: Ground, slice_bytes: int, slice_records: int | None) -> Made
 def _groups(ground: Ground, slice_bytes: int, slice_records: int | None) -> Iterator[_Group | MetadataEvent]:
     group = _Group()
     for stored in read_chain(ground.store, ground.layout, ground.chain.state.head):
-        event = stored.decode().content.event
+        block = stored.decode()
+        require_known(block)
+        event = block.content.event
         if isinstance(event, AddData):
             if not group.takes(event, slice_bytes, slice_records):
                 yield group
@@ -104,7 +108,8 @@ def _rewrite(ground: Ground, extension: Extension, group: _Group, slice_bytes: i
             written = [each.data for each in writer.finish()]
     for number, data in enumerate(written, 1):
         final = number == len(written)
-        extension.add_data(data, last.new_watermark if final else None, known if final else None, last.new_checkpoint)
+        mark, state_now = (last.new_watermark, known) if final else (None, None)
+        extension.add_data(data, mark, state_now, last.new_checkpoint, last.extra if final else None)
 
 
 def _records(

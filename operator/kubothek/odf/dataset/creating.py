@@ -23,7 +23,9 @@ from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot
 from kubothek.odf.spec.identity import OwnerKey
 from kubothek.odf.spec.manifests import write_snapshot
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.odf.validation.snapshots import first_blocks
+from kubothek.odf.validation.state import ChainState
 from kubothek.storage import Store
 from kubothek.table.log import AlreadyApplied, Change, DatasetLog, Operation, Transaction
 from kubothek.table.log.multi.spec import memberships
@@ -43,6 +45,7 @@ def create(
     *,
     table: Table | None = _USUAL,
     types: Types = Types.KAMU,
+    version: SpecVersion = NEWEST,
     commit_id: str | None = None,
     by: str = "",
     slice_bytes: int = SLICE_BYTES,
@@ -50,6 +53,7 @@ def create(
     """Commit the chain's first blocks: the seed, and one for each event of the snapshot (SN-01, SN-03).
 
     ``owner``      its public half becomes the dataset's identity; keep it
+    ``version``    of the specification in which the chain is written
     ``table``      None: no table, only the chain
     ``commit_id``  identifies this creation permanently: repeated calls with it create one dataset
 
@@ -59,10 +63,10 @@ def create(
         raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset is not created by its events alone")
 
     def first(now: Timestamp) -> list[Block]:
-        return first_blocks(snapshot, owner.dataset_id, now, lambda reference: None)
+        return first_blocks(snapshot, owner.dataset_id, now, lambda reference: None, version)
 
     digest = digest_of(snapshot, table, types)
-    begin_chain(store, log, first, table=table, types=types, commit_id=commit_id, digest=digest, by=by)
+    begin_chain(store, log, first, table=table, types=types, version=version, commit_id=commit_id, digest=digest, by=by)
     return Root(store, log, by=by, slice_bytes=slice_bytes)
 
 
@@ -73,6 +77,7 @@ def begin_chain(
     *,
     table: Table | None,
     types: Types,
+    version: SpecVersion,
     commit_id: str | None,
     digest: str,
     by: str,
@@ -80,7 +85,8 @@ def begin_chain(
     """Commit the first blocks of a chain, and an empty table. Raises DatasetExists, and what ``first`` raises."""
     started = begin_new_dataset(log, commit_id, digest)
     if isinstance(started, Transaction):
-        extension = Extension(Chain(types=types, table=table is not None), system_now(log))
+        state = ChainState(version=None if version is SpecVersion.V0_34 else version)  # as in heads of former versions
+        extension = Extension(Chain(types=types, table=table is not None, state=state), system_now(log))
         for block in first(extension.system_time):
             extension.take(block)
         extension.write(store, log.uuid)

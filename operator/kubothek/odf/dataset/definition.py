@@ -23,6 +23,7 @@ from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import (
     AddData,
     AddPushSource,
+    DatasetSnapshot,
     DisablePollingSource,
     DisablePushSource,
     MetadataEvent,
@@ -40,6 +41,7 @@ from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.validation.state import ChainState, Consumed, advance
 from kubothek.storage import Store
 from kubothek.table.log.model import keys
@@ -97,6 +99,12 @@ class Definition:
         name = _push(event.source_name) if isinstance(event, AddPushSource) else event.kind
         return Block.decode(self.blocks[name]).content.event if name in self.blocks else None
 
+    def snapshot(self, name: str) -> DatasetSnapshot:
+        """Return the events in force as the snapshot of a dataset of this name."""
+        seed, *events = (Block.decode(data).content.event for data in self.blocks.values())
+        assert isinstance(seed, Seed), "a chain begins with one"
+        return DatasetSnapshot(name=name, kind=seed.dataset_kind, metadata=tuple(events))
+
     def render(self) -> bytes:
         """Return the stored form."""
         blocks = {name: b64encode(data).decode() for name, data in self.blocks.items()}
@@ -144,6 +152,10 @@ class Chain:
             keyed_by=self.keyed_by if stays else None,
         )
 
+    def emptied(self) -> Chain:
+        """Return the chain before its first block, written in the same way."""
+        return Chain(types=self.types, table=self.table, state=ChainState(version=self.state.version))
+
     @property
     def note(self) -> ChainNote:
         """Its note in the head."""
@@ -166,6 +178,7 @@ class Chain:
                 for name, each in state.consumed.items()
             },
             keyed_by=self.keyed_by,
+            spec=None if state.version is None else str(state.version),
         )
 
 
@@ -185,7 +198,7 @@ def read_noted(store: Store, uuid: str, note: ChainNote, known: Chain | None = N
     for data in definition.blocks.values():
         state = advance(state, Block.decode(data))
     return Chain(
-        state=replace(state, **_numbers(note)),
+        state=replace(state, **_numbers(note, state.version)),
         definition=definition,
         types=Types(note.types),
         table=note.table,
@@ -195,7 +208,8 @@ def read_noted(store: Store, uuid: str, note: ChainNote, known: Chain | None = N
 
 def fold(store: Store, layout: Layout, note: ChainNote) -> Chain:
     """Return the same from all blocks of the chain. Raises ChainCorrupt."""
-    chain = Chain(types=Types(note.types), table=note.table)
+    state = ChainState(version=None if note.spec is None else SpecVersion(note.spec))
+    chain = Chain(types=Types(note.types), table=note.table, state=state)
     for stored in read_chain(store, layout, Multihash.parse(note.head)):
         try:
             chain = chain.after(stored.decode())
@@ -204,8 +218,9 @@ def fold(store: Store, layout: Layout, note: ChainNote) -> Chain:
     return chain
 
 
-def _numbers(note: ChainNote) -> dict[str, Any]:
+def _numbers(note: ChainNote, defined: SpecVersion | None) -> dict[str, Any]:
     return {
+        "version": defined if note.spec is None else SpecVersion(note.spec),
         "length": note.length,
         "head": Multihash.parse(note.head),
         "system_time": Timestamp.parse(note.system_time),

@@ -7,10 +7,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from kubothek.errors import UnsupportedVersion
 from kubothek.odf.dataset.definition import Chain
 from kubothek.odf.dataset.slicing import Sliced
 from kubothek.odf.spec.arrow_schema import encode_schema
 from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.data_schema import ExtraAttributes
+from kubothek.odf.spec.decode import NEWER
 from kubothek.odf.spec.events import (
     AddData,
     Checkpoint,
@@ -23,8 +26,11 @@ from kubothek.odf.spec.events import (
     SourceState,
 )
 from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.logical_types import columns_of, from_arrow, logical_type
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.needed_version import dialect_of
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.validation.rules import append
 from kubothek.storage import Store
 from kubothek.table.log.model import keys
@@ -50,6 +56,11 @@ class Extension:
         self._blocks: list[Block] = []
 
     @property
+    def version(self) -> SpecVersion:
+        """The version of the specification in which blocks are written."""
+        return self.chain.state.version or SpecVersion.V0_34
+
+    @property
     def blocks(self) -> Sequence[Block]:
         """The new blocks, oldest first."""
         return self._blocks
@@ -72,7 +83,8 @@ class Extension:
         block = Block.encode(
             MetadataBlock(
                 system_time=self.system_time, prev_block_hash=state.head, sequence_number=state.length, event=event
-            )
+            ),
+            dialect_of(self.version),
         )
         self.take(block)
 
@@ -82,9 +94,20 @@ class Extension:
         self._blocks.append(block)
 
     def set_schema(self, schema: pa.Schema) -> None:
-        """Set the schema of later slices, if it differs from the present one (WR-06)."""
-        if self.chain.state.schema is None or not self.chain.state.schema.equals(schema):
-            self.add(SetDataSchema(schema=encode_schema(schema)))
+        """Set the schema of later slices, if it differs from the present one (WR-06).
+
+        An Arrow schema before specification 0.37, an ODF schema since, or if the chain has one already: attributes of
+        its columns stay. Raises UnsupportedVersion if this version cannot read the present one.
+        """
+        state = self.chain.state
+        event = state.data_schema
+        if event is not None and state.schema is None:
+            columns_of(event)  # raises
+        if self.version < SpecVersion.V0_37 and (event is None or event.schema is None):
+            if state.schema is None or not state.schema.equals(schema):
+                self.add(SetDataSchema(raw_arrow_schema=encode_schema(schema)))
+        elif state.schema is None or not _same_columns(state.schema, schema):
+            self.add(SetDataSchema(schema=from_arrow(schema, None if event is None else event.schema)))
 
     def add_slices(
         self, slices: Sequence[Sliced], source: str, state: SourceState | None, checkpoint: Checkpoint | None
@@ -105,6 +128,7 @@ class Extension:
         watermark: Timestamp | None,
         source_state: SourceState | None,
         checkpoint: Checkpoint | None,
+        extra: ExtraAttributes | None = None,
     ) -> None:
         """Add one AddData, with the fields that repeat or continue those of the last data event (AD-02 … AD-07)."""
         state = self.chain.state
@@ -116,6 +140,7 @@ class Extension:
                 new_checkpoint=checkpoint,
                 new_watermark=self._not_before(watermark),
                 new_source_state=source_state,
+                extra=extra,
             )
         )
 
@@ -158,6 +183,21 @@ class Extension:
         if self.chain.definition is not self._base.definition:
             data = self.chain.definition.render()
             store.put(keys.definition(uuid, self.chain.definition.name), data)
+
+
+def require_known(block: Block) -> None:
+    """Raise UnsupportedVersion for a block that cannot be written again: a part of it would be lost."""
+    if block.unknown:
+        raise UnsupportedVersion(
+            f"block {block.content.sequence_number}: {NEWER} ({', '.join(block.unknown)}), and writing it again would "
+            "lose that; do it with a newer version of Kubothek"
+        )
+
+
+def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
+    return one.names == other.names and all(
+        logical_type(field) == logical_type(two) for field, two in zip(one, other, strict=True)
+    )
 
 
 def move_of(base: Multihash | None, head: Multihash, blocks: Iterable[Block]) -> ChainMove:

@@ -21,7 +21,7 @@ from kubothek.odf.dataset.extension import Extension
 from kubothek.odf.dataset.parts import ChainParts, moment
 from kubothek.odf.dataset.rows import Rows
 from kubothek.odf.dataset.slicing import SLICE_BYTES, Sliced, SliceWriter, cast_column, evolved, slice_schema
-from kubothek.odf.merge import RETRACTS, Merged, Scratch, merge
+from kubothek.odf.merge import RETRACTS, Merged, Scratch, merge, takes_operations
 from kubothek.odf.merge.scratch import MEMORY
 from kubothek.odf.sources.readers import normalise
 from kubothek.odf.spec.events import Checkpoint, SourceState
@@ -184,7 +184,13 @@ def _merged(ground: Ground, what: Ingest, rows: Rows, now: Timestamp, scratch: S
     state = ground.chain.state
 
     def given() -> pa.RecordBatchReader:
-        return prepared(rows(), state.vocabulary, state.schema, what.event_time or now)
+        return prepared(
+            rows(),
+            state.vocabulary,
+            state.schema,
+            what.event_time or now,
+            operations=takes_operations(what.merge),
+        )
 
     return merge(
         what.merge,
@@ -251,20 +257,28 @@ def without_retracts(rows: Any) -> Any:
 
 
 def prepared(
-    rows: pa.RecordBatchReader, vocabulary: Vocabulary, schema: pa.Schema | None, event_time: Timestamp
+    rows: pa.RecordBatchReader,
+    vocabulary: Vocabulary,
+    schema: pa.Schema | None,
+    event_time: Timestamp,
+    *,
+    operations: bool = False,
 ) -> pa.RecordBatchReader:
     """Return ``[event_time, data…]`` in the types of slices, of rows as a source's preprocess step returns them.
 
     ``schema``      of slices so far, if there are any
     ``event_time``  of the source; rows without an event time stay without one
+    ``operations``  whether the rows may have a column of operations, which stays as it is
 
     Raises SchemaMismatch, DataTypeMismatch, and so does the stream.
     """
-    new = _normalised(rows, vocabulary, event_time)
+    new = _normalised(rows, vocabulary, event_time, operations=operations)
     return new if schema is None else _fitting(new, schema, without=vocabulary.names[:3])
 
 
-def _normalised(rows: pa.RecordBatchReader, vocabulary: Vocabulary, event_time: Timestamp) -> pa.RecordBatchReader:
+def _normalised(
+    rows: pa.RecordBatchReader, vocabulary: Vocabulary, event_time: Timestamp, *, operations: bool
+) -> pa.RecordBatchReader:
     """Return the rows as every ledger has them, but without an event time where the source has none.
 
     A merge compares what the source has, and fills the rest itself afterwards (MS-05): otherwise each snapshot would
@@ -280,7 +294,7 @@ def _normalised(rows: pa.RecordBatchReader, vocabulary: Vocabulary, event_time: 
             yield batch
 
     given = pa.RecordBatchReader.from_batches(rows.schema, told())
-    filled = normalise(given, vocabulary=vocabulary, event_time=event_time).rows
+    filled = normalise(given, vocabulary=vocabulary, event_time=event_time, operations=operations).rows
     first = filled.schema.field(0)
 
     def emptied() -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot, SetTransform, SetVocab
 from kubothek.odf.spec.identity import DatasetId, OwnerKey
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.odf.validation.snapshots import first_blocks
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.storage import Store
@@ -33,6 +34,7 @@ def create(
     *,
     table: Table | None = _USUAL,
     types: Types = Types.KAMU,
+    version: SpecVersion = NEWEST,
     commit_id: str | None = None,
     by: str = "",
     foreign: bool = False,
@@ -59,8 +61,8 @@ def create(
             else event
             for event in snapshot.metadata
         )
-        return first_blocks(replace(snapshot, metadata=tuple(events)), owner.dataset_id, now, DatasetId.parse)
+        return first_blocks(replace(snapshot, metadata=tuple(events)), owner.dataset_id, now, DatasetId.parse, version)
 
     digest = digest_of(snapshot, table, types)
-    begin_chain(store, log, first, table=table, types=types, commit_id=commit_id, digest=digest, by=by)
+    begin_chain(store, log, first, table=table, types=types, version=version, commit_id=commit_id, digest=digest, by=by)
     return Derivative(store, log, by=by)

@@ -17,7 +17,7 @@ from kubothek.errors import InputError, TransformChanged
 from kubothek.odf.chain import read_chain
 from kubothek.odf.dataset import Ingested, Ledger, Root
 from kubothek.odf.dataset.definition import Chain
-from kubothek.odf.dataset.extension import Extension
+from kubothek.odf.dataset.extension import Extension, require_known
 from kubothek.odf.dataset.ingesting import Ground, Made, events_made
 from kubothek.odf.derived.batching import USUAL, Batch, Limits, next_batch
 from kubothek.odf.derived.definition import is_same, remembers, resolved_transform, stored_transform
@@ -212,8 +212,9 @@ def restarted(ground: Ground, transform: SetTransform | None = None) -> Made | N
     blocks = [Block.decode(data) for data in chain.definition.blocks.values()]
     seed = next(block for block in blocks if isinstance(block.content.event, Seed))
     times = [time for time in (ground.now, present.system_time) if time is not None]
-    extension = Extension(Chain(types=chain.types, table=chain.table).after(seed), max(times))
+    extension = Extension(chain.emptied().after(seed), max(times))
     for block in blocks:
+        require_known(block)
         event = block.content.event
         if isinstance(event, SetTransform) and transform is not None:
             extension.add(transform)

@@ -148,7 +148,7 @@ def _is_lines(step: ReadStep) -> bool:
         as_it_is = codecs.lookup(step.encoding or "utf8").name in ("utf-8", "ascii")
     except LookupError:
         return False  # reading reports the unknown encoding
-    declared = step.schema is not None
+    declared = step.schema is not None or step.ddl_schema is not None
     return as_it_is and (declared or (isinstance(step, ReadStepCsv) and not step.infer_schema))
 
 

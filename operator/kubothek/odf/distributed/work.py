@@ -38,7 +38,7 @@ _PIECE: Final = 1 << 19
 def can_spread(merge: MergeStrategy) -> bool:
     """Return whether records of this strategy can be merged independently of each other.
 
-    Those of a Snapshot cannot: they are compared with the whole state, in one process.
+    Others cannot: they are compared with the state, in one process.
     """
     return isinstance(merge, MergeStrategyAppend | MergeStrategyLedger)
 

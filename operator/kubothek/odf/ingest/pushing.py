@@ -22,9 +22,9 @@ from kubothek.odf.spec.sources import (
     ReadStepNdGeoJson,
     ReadStepNdJson,
     ReadStepParquet,
-    Unknown,
 )
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.sql import Limits
 
 

@@ -19,6 +19,8 @@ New: TypeAlias = Callable[[], pa.RecordBatchReader]
 OP: Final = "op"
 RETRACTS: Final = "__retracts"
 """The column with the offset of the record that a retraction or the first half of a correction retracts."""
+PASSING: Final = -1
+"""The value in that column of a record that a later one of the same merge retracts, and of the one that retracts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +29,27 @@ class Rows:
 
     ``table``    its name in the database
     ``ordered``  whether they came in the order of their event times, those without one first
+    ``op``       the column with their operations, which is none of the columns; None: they have none
     """
 
     carrier: Carrier
     held: pa.Table
     table: str
     ordered: bool
+    op: str | None = None
 
     @classmethod
-    def of(cls, reader: pa.RecordBatchReader, scratch: Scratch) -> Self:
-        """Buffer the rows of a reader; its first column is the event time."""
-        carrier = Carrier(reader.schema)
+    def of(cls, reader: pa.RecordBatchReader, scratch: Scratch, op: str | None = None) -> Self:
+        """Buffer the rows of a reader; its first column is the event time, ``op`` that of operations, if it has one."""
+        carrier = Carrier(without(reader.schema, op))
         order = Order()
-        held = scratch.hold(order.watched(map(carrier.carry, reader)), carrier.inside)
-        return cls(carrier, held, scratch.register("rows", held), order.kept)
+        batches: Iterable[pa.RecordBatch] = map(carrier.carry, reader)
+        inside, held_op = carrier.inside, None
+        if op is not None and op in reader.schema.names:
+            inside, held_op = inside.append(reader.schema.field(op).with_name(OP)), OP
+            batches = (_with_operations(batch, carrier, op, inside) for batch in reader)
+        held = scratch.hold(order.watched(batches), inside)
+        return cls(carrier, held, scratch.register("rows", held), order.kept, held_op)
 
     @property
     def count(self) -> int:
@@ -59,6 +68,16 @@ class Rows:
     def each_inside(self, columns: Sequence[str]) -> list[str]:
         """Return the internal names of columns."""
         return [self.inside(column) for column in columns]
+
+
+def without(schema: pa.Schema, name: str | None) -> pa.Schema:
+    """Return the columns but for this one."""
+    return pa.schema([field for field in schema if field.name != name])
+
+
+def _with_operations(batch: pa.RecordBatch, carrier: Carrier, op: str, inside: pa.Schema) -> pa.RecordBatch:
+    columns = carrier.carry(batch.select(carrier.schema.names)).columns
+    return pa.RecordBatch.from_arrays([*columns, batch.column(op)], schema=inside)
 
 
 class Order:

@@ -35,5 +35,11 @@ class Seen(Protocol):
     def state(self) -> pa.RecordBatchReader:
         """Return ``[offset, event_time, data…]`` of the records that are not retracted, in any order."""
 
+    def state_of(self, keys: pa.Table) -> pa.RecordBatchReader:
+        """Return those records of :meth:`state` that have one of these keys, compared as by :meth:`keys`.
+
+        The keys are distinct. Use the scratch for nothing else until all are read.
+        """
+
     def records(self) -> pa.RecordBatchReader:
         """Return ``[offset, op, event_time, data…]`` of all records ever; the cost grows with the chain."""

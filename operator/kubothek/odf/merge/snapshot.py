@@ -6,25 +6,18 @@ compared as IS DISTINCT FROM does: NULL is NULL, NaN is NaN, 0.0 is -0.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Any
 
 from kubothek.errors import MergeInvalid
 from kubothek.odf.merge.batch import New, Rows, check_column, check_key, filled
 from kubothek.odf.merge.output import OFFSETS, OPS, Merged, Output
 from kubothek.odf.merge.scratch import ROW, Scratch
 from kubothek.odf.merge.seen import Seen
+from kubothek.odf.merge.state import EVENT_TIME, OFFSET, whole_state
 from kubothek.odf.spec.sources import MergeStrategySnapshot
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
-
-_EVENT_TIME: Final = "c0"
-_OFFSET: Final = "o"
-_OP: Final = "p"
-_OFFSET_FIELD: Final[Any] = pa.field(_OFFSET, pa.int64())
-_OP_FIELD: Final[Any] = pa.field(_OP, pa.int32())
 
 
 def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Output) -> Merged:
@@ -40,7 +33,7 @@ def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Outp
     _require_distinct(rows, key, scratch)
     inside = rows.each_inside(key)
     changed = rows.each_inside([c for c in (compared or given.schema.names) if c not in key])
-    old, keyed = _state(rows, key, seen, scratch)
+    old, keyed = whole_state(rows, key, seen, scratch)
     diff = scratch.new_name("diff")
     # The order is fixed here, once for both halves of a correction: their keys are equal, but may be 0.0 and -0.0.
     order = ", ".join(f"coalesce(n.{c}, o.{c})" for c in inside)
@@ -56,7 +49,7 @@ def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Outp
 def _differs(column: str) -> str:
     """Return SQL that tests whether a column changed; an event time only where the input has one (MS-05)."""
     differs = f"o.{column} IS DISTINCT FROM n.{column}"
-    return f"(n.{column} IS NOT NULL AND {differs})" if column == _EVENT_TIME else differs
+    return f"(n.{column} IS NOT NULL AND {differs})" if column == EVENT_TIME else differs
 
 
 def _events(rows: Rows, old: str, diff: str) -> str:
@@ -65,7 +58,7 @@ def _events(rows: Rows, old: str, diff: str) -> str:
     return (
         f"SELECT {rows.columns}, {OPS}, {OFFSETS} FROM ("  # noqa: S608
         f"SELECT {after}, CASE WHEN d.n IS NULL THEN {RETRACT} ELSE {CORRECT_FROM} END AS {OPS}, "
-        f"x.{_OFFSET} AS {OFFSETS}, d.place FROM {diff} d JOIN {old} x ON x.{ROW} = d.o "
+        f"x.{OFFSET} AS {OFFSETS}, d.place FROM {diff} d JOIN {old} x ON x.{ROW} = d.o "
         "UNION ALL "
         f"SELECT {after}, CASE WHEN d.o IS NULL THEN {APPEND} ELSE {CORRECT_TO} END, "
         f"NULL, d.place FROM {diff} d JOIN {rows.table} x ON x.{ROW} = d.n"
@@ -80,48 +73,6 @@ def _counts(diff: str, scratch: Scratch) -> dict[int, int]:
     )
     added, gone, changed = found or (0, 0, 0)
     return {APPEND: added, RETRACT: gone, CORRECT_FROM: changed, CORRECT_TO: changed}
-
-
-def _state(rows: Rows, key: Sequence[str], seen: Seen, scratch: Scratch) -> tuple[str, bool]:
-    """Return the state as a table, and whether it has all records that are not retracted.
-
-    The table has the columns of the batch, ``o`` for the offset, and ``n``: a record for each key. This is the last
-    record of the key, unless that one is a retraction (MS-04). If other strategies have left several records of one
-    key, all records must be read.
-    """
-    schema = rows.carrier.inside.append(_OFFSET_FIELD)
-    if seen.keyed_by(key):
-        state = () if seen.empty else _as_batch(seen.state(), rows, schema)
-        return scratch.register("state", scratch.hold(state, schema)), True
-    schema = schema.append(_OP_FIELD)
-    records = scratch.register("records", scratch.hold(_as_batch(seen.records(), rows, schema), schema))
-    name, columns = scratch.new_name("last"), ", ".join(rows.each_inside(key))
-    # Not by QUALIFY row_number(): it turns -0.0 into 0.0, and a retraction has to carry the same record.
-    scratch.run(
-        f"CREATE TABLE {name} AS SELECT * FROM {records} "  # noqa: S608  # names of our own
-        f"SEMI JOIN (SELECT max({_OFFSET}) AS {_OFFSET} FROM {records} GROUP BY {columns}) USING ({_OFFSET}) "
-        f"WHERE {_OP} IN ({APPEND}, {CORRECT_TO})"
-    )
-    found = scratch.first(f"SELECT count(*) FROM {name}")  # noqa: S608
-    return name, found is not None and found[0] == seen.standing
-
-
-def _as_batch(found: pa.RecordBatchReader, rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield records ``[offset, op?, event_time, data…]`` as columns of the batch, then their offset, and operation.
-
-    Columns that only the batch has are NULL.
-    """
-    wanted = rows.carrier.schema
-    for batch in found:
-        columns = [
-            batch.column(batch.schema.get_field_index(field.name))
-            if field.name in batch.schema.names
-            else pa.nulls(batch.num_rows, field.type)
-            for field in wanted
-        ]
-        inside = rows.carrier.carry(pa.RecordBatch.from_arrays(columns, schema=wanted))
-        own = [batch.column(number) for number in range(len(schema) - len(wanted))]
-        yield pa.RecordBatch.from_arrays([*inside.columns, *own], schema=schema)
 
 
 def _require_distinct(rows: Rows, key: Sequence[str], scratch: Scratch) -> None:

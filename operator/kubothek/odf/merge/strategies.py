@@ -1,7 +1,7 @@
-"""Merge strategies: from new and existing records to the records that a ledger gets (MS-01 … MS-07).
+"""Merge strategies: from new and existing records to the records that a ledger gets (MS-01 … MS-09).
 
-A strategy is one function, chosen by the class of its manifest; further ones (ChangelogStream and UpsertStream of
-0.37) need a line in ``STRATEGIES``. Errors in a batch are raised before the first record is returned.
+A strategy is one function, chosen by the class of its manifest. Errors in a batch are raised before the first record
+is returned.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ import pyarrow as pa
 from kubothek.errors import UnsupportedVersion
 from kubothek.odf.merge.append import append
 from kubothek.odf.merge.batch import New, check_columns
+from kubothek.odf.merge.changelog_stream import changelog_stream
 from kubothek.odf.merge.ledger import ledger
 from kubothek.odf.merge.output import Merged, Output
 from kubothek.odf.merge.scratch import Scratch
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.merge.snapshot import snapshot
+from kubothek.odf.merge.upsert_stream import upsert_stream
 from kubothek.odf.spec.decode import REMEDY
 from kubothek.odf.spec.sources import (
     MergeStrategy,
     MergeStrategyAppend,
+    MergeStrategyChangelogStream,
     MergeStrategyLedger,
     MergeStrategySnapshot,
-    Unknown,
+    MergeStrategyUpsertStream,
 )
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.state import Vocabulary
 
 
@@ -42,7 +46,14 @@ STRATEGIES: Final[Mapping[type, Merge]] = {
     MergeStrategyAppend: append,
     MergeStrategyLedger: ledger,
     MergeStrategySnapshot: snapshot,
+    MergeStrategyChangelogStream: changelog_stream,
+    MergeStrategyUpsertStream: upsert_stream,
 }
+
+
+def takes_operations(strategy: MergeStrategy) -> bool:
+    """Return whether the new records of a strategy may have a column of operations (RFC-015)."""
+    return isinstance(strategy, MergeStrategyChangelogStream | MergeStrategyUpsertStream)
 
 
 def merge(
@@ -56,8 +67,8 @@ def merge(
 ) -> Merged:
     """Merge new records with the existing ones.
 
-    ``new``                returns ``[event_time, data…]`` in the types of slices; event times are NULL where the input
-                           has none. May be called twice
+    ``new``                returns ``[event_time, data…]`` in the types of slices, with a column of operations for the
+                           strategies that take one; event times are NULL where the input has none. May be called twice
     ``source_event_time``  replaces these NULLs in the end
     ``scratch``            must stay open until the rows are read
 

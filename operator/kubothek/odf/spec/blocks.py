@@ -35,12 +35,16 @@ _ALIGNMENT: Final = {Dialect.UNALIGNED: 1, Dialect.ALIGNED: 4}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block as it is stored, and its content."""
+    """A block as it is stored, and its content.
+
+    ``unknown``  what its bytes have beyond the content, by path: parts of later versions of the specification
+    """
 
     data: bytes
     hash: Multihash
     dialect: Dialect
     content: MetadataBlock
+    unknown: tuple[str, ...] = ()
 
     @classmethod
     def encode(cls, content: MetadataBlock, dialect: Dialect = Dialect.UNALIGNED) -> Self:
@@ -50,10 +54,11 @@ class Block:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode a stored block. Raises FormatInvalid."""
+        """Decode a stored block. Raises FormatInvalid, UnsupportedVersion."""
         version, inner = _content(data)
-        content: MetadataBlock = Decoder(inner).root(MetadataBlock)
-        return cls(data, Multihash.sha3(data), version, content)
+        decoder = Decoder(inner)
+        content: MetadataBlock = decoder.root(MetadataBlock)
+        return cls(data, Multihash.sha3(data), version, content, tuple(decoder.unknown))
 
     @property
     def canonical(self) -> bool:

@@ -1,8 +1,8 @@
 """FlatBuffers to events. Every position is checked: invalid input ends in an error, never in a crash.
 
-The runtime package's own reader checks none (a negative offset reads from the end), hence this one. Fields that a later
-version added at the end of a table are skipped, unless they decide what it means; members that it added to a union
-become ``Unknown``.
+The runtime package's own reader checks none (a negative offset reads from the end), hence this one. What a later
+version added is noted in ``unknown``: fields at the end of a table are skipped; members of a union, and members with an
+enumerated value that is not known, become ``Unknown``.
 """
 
 from __future__ import annotations
@@ -14,24 +14,39 @@ from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.spec.fields import Choice, Field, Record, Simple, Table, Type, Union, Vector, fields_of, slots_of
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.sources import Unknown
 from kubothek.odf.spec.timestamps import SIZE, Timestamp
+from kubothek.odf.spec.unknown import Unknown
 
 _SCALARS: Final = {
     width: struct.Struct(f"<{code}")
-    for width, code in ((("u", 1), "B"), (("u", 2), "H"), (("u", 4), "I"), (("i", 4), "i"), (("u", 8), "Q"))
+    for width, code in (
+        (("u", 1), "B"),
+        (("u", 2), "H"),
+        (("u", 4), "I"),
+        (("i", 2), "h"),
+        (("i", 4), "i"),
+        (("u", 8), "Q"),
+    )
 }
+_NUMBERS: Final = {Simple.NUMBER: ("u", 8), Simple.UINT32: ("u", 4), Simple.INT32: ("i", 4)}
 NEWER: Final = "written by a newer version of Open Data Fabric"
 REMEDY: Final = "read it with a newer version of Kubothek"
+_DEEPEST: Final = 100
+"""The most tables within each other: types of columns contain types."""
 _SHARED: Final = 4
 """The most bytes that are read, as a multiple of the buffer: parts can be shared, but not without end."""
 
 
 class Decoder:
-    """A reader of one buffer."""
+    """A reader of one buffer.
+
+    ``unknown``  the parts that were read and are not known, by path
+    """
 
     def __init__(self, data: bytes) -> None:
+        self.unknown: list[str] = []
         self._data = data
+        self._depth = 0
         self._budget = _SHARED * len(data)
 
     def root(self, record: type) -> Record:
@@ -41,14 +56,16 @@ class Decoder:
     def table(self, record: type, position: int, where: str) -> Record:
         """Decode the table at a position."""
         self._spend(4, where)
+        if self._depth == _DEEPEST:
+            raise FormatInvalid(f"tables are nested deeper than {_DEEPEST} levels")
+        self._depth += 1
         vtable = position - self.scalar(("i", 4), position)
         size = self.scalar(("u", 2), vtable)
-        if self._has_later(record, "instead", position) and self.slot(0, position, vtable, size) is None:
-            raise UnsupportedVersion(
-                f"{where}: {NEWER} ({record.__name__} without an Arrow schema); {REMEDY}, or ask the writer to keep "
-                "rawArrowSchema in it"
-            )
         values = {field.name: self._field(field, position, vtable, size, where) for field in fields_of(record)}
+        for number in range(slots_of(record), (size - 4) // 2):
+            if self.slot(number, position, vtable, size) is not None:
+                self.unknown.append(f"{where}: field {number}")
+        self._depth -= 1
         return record(**values)
 
     def scalar(self, form: tuple[str, int], position: int) -> int:
@@ -93,12 +110,15 @@ class Decoder:
 
     def _value(self, kind: Type, place: int, where: str) -> Any:
         if isinstance(kind, Choice):
-            number = self.scalar(("i", 4), place)
-            if not 0 <= number < len(kind.values):
+            number = self.scalar(("i", kind.width), place)
+            if number < 0:
                 raise FormatInvalid(f"{where} is {number}, which is none of {[each.value for each in kind.values]}")
+            if number >= len(kind.values):
+                self.unknown.append(f"{where}: value {number}")
+                raise UnsupportedVersion(f"{where}: {NEWER} (value {number}); {REMEDY}")
             return kind.values[number]
-        if kind is Simple.NUMBER:
-            return self.scalar(("u", 8), place)
+        if kind in _NUMBERS:
+            return self.scalar(_NUMBERS[kind], place)
         if kind is Simple.FLAG:
             return self.scalar(("u", 1), place) != 0
         if kind is Simple.MOMENT:
@@ -137,24 +157,20 @@ class Decoder:
 
     def _union(self, union: Union, tag: int, place: int | None, where: str) -> Any:
         if tag > len(union.members):
+            self.unknown.append(f"{where}: member {tag}")
             return Unknown(tag)
         if place is None:
             raise FormatInvalid(f"{where} has a tag and no value")
         member = union.members[tag - 1]
         position = self.follow(place)
-        if self._has_later(member, "later", position):
+        depth = self._depth
+        try:
+            return self.table(member, position, where)
+        except UnsupportedVersion:
+            self._depth = depth
+            if getattr(member, "essential", False):
+                raise
             return Unknown(tag)
-        return self.table(member, position, where)
-
-    def _has_later(self, record: type, which: str, position: int) -> bool:
-        """Return whether a table has fields of a later version, which ``record`` lists: they follow its own."""
-        names: tuple[str, ...] = getattr(record, which, ())
-        if not names:
-            return False
-        vtable = position - self.scalar(("i", 4), position)
-        size = self.scalar(("u", 2), vtable)
-        first = slots_of(record)
-        return any(self.slot(first + number, position, vtable, size) is not None for number in range(len(names)))
 
     def _spend(self, size: int, where: str) -> None:
         self._budget -= size
@@ -163,6 +179,6 @@ class Decoder:
 
 
 def _default(kind: Type) -> Any:
-    if kind is Simple.NUMBER:
+    if kind in _NUMBERS:
         return 0
     return kind.values[0] if isinstance(kind, Choice) else None

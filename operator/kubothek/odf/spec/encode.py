@@ -6,16 +6,21 @@ added, again in that order, not sorted by size. The rest is what every FlatBuffe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import flatbuffers
 
 from kubothek.errors import InputError
 from kubothek.odf.spec.fields import Choice, Field, Record, Simple, Table, Type, Union, Vector, fields_of, slots_of
-from kubothek.odf.spec.sources import Unknown
 from kubothek.odf.spec.timestamps import SIZE
+from kubothek.odf.spec.unknown import Unknown
 
-_LARGEST = (1 << 64) - 1
+RANGES: Final = {
+    Simple.NUMBER: (0, (1 << 64) - 1),
+    Simple.UINT32: (0, (1 << 32) - 1),
+    Simple.INT32: (-(1 << 31), (1 << 31) - 1),
+}
+"""The least and the largest number of each type."""
 
 
 class Encoder:
@@ -77,11 +82,13 @@ class Encoder:
             builder.PrependUint8Slot(slot, field.type.tag(value), 0)
             builder.PrependUOffsetTRelativeSlot(slot + 1, offset, 0)
         elif isinstance(field.type, Choice):
-            builder.PrependInt32Slot(slot, field.type.values.index(value), absent)
-        elif field.type is Simple.NUMBER:
-            if not 0 <= value <= _LARGEST:
-                raise InputError(f"{field.text} {value} is not a number from 0 to 2^64-1")
-            builder.PrependUint64Slot(slot, value, absent)
+            prepend = builder.PrependInt16Slot if field.type.width == 2 else builder.PrependInt32Slot
+            prepend(slot, field.type.values.index(value), absent)
+        elif isinstance(field.type, Simple) and field.type in RANGES:
+            low, high = RANGES[field.type]
+            if not low <= value <= high:
+                raise InputError(f"{field.text} {value} is not a number from {low} to {high}")
+            self._number(field.type)(slot, value, absent)
         elif field.type is Simple.FLAG:
             builder.PrependBoolSlot(slot, value, absent)
         elif field.type is Simple.MOMENT:
@@ -91,3 +98,8 @@ class Encoder:
             builder.Slot(slot)
         else:
             builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
+
+    def _number(self, kind: Type) -> Any:
+        if kind is Simple.NUMBER:
+            return self._builder.PrependUint64Slot
+        return self._builder.PrependUint32Slot if kind is Simple.UINT32 else self._builder.PrependInt32Slot

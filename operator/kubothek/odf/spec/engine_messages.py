@@ -13,8 +13,9 @@ from kubothek.odf.spec.decode import Decoder
 from kubothek.odf.spec.encode import Encoder
 from kubothek.odf.spec.events import OffsetInterval
 from kubothek.odf.spec.identity import DatasetId
-from kubothek.odf.spec.sources import Transform, Unknown
+from kubothek.odf.spec.sources import Transform
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 
 _Message = TypeVar("_Message")
 

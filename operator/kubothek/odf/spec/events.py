@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, TypeAlias
 
+from kubothek.odf.spec.data_schema import DataSchema, ExtraAttributes
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.sources import FetchStep, MergeStrategy, PrepStep, ReadStep, Transform, Unknown
+from kubothek.odf.spec.sources import FetchStep, MergeStrategy, PrepStep, ReadStep, Transform
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 
 
 class DatasetKind(Enum):
@@ -73,6 +75,7 @@ class AddData:
     new_checkpoint: Checkpoint | None = None
     new_watermark: Timestamp | None = None
     new_source_state: SourceState | None = None
+    extra: ExtraAttributes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +107,8 @@ class Seed:
     """The first event of every chain."""
 
     kind: ClassVar[str] = "Seed"
+    essential: ClassVar[bool] = True
+    """Without it nothing can be said of a chain, so it never becomes ``Unknown``."""
     dataset_id: DatasetId
     dataset_kind: DatasetKind
 
@@ -197,12 +202,16 @@ class SetLicense:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetDataSchema:
-    """The columns of all later slices: an Arrow schema as a FlatBuffers root (``arrow_schema``)."""
+    """The columns of all later slices.
+
+    ``raw_arrow_schema``  an Arrow schema as a FlatBuffers root (``arrow_schema``): before specification 0.37 the only
+                          field, deprecated since
+    ``schema``            the logical schema (RFC-016)
+    """
 
     kind: ClassVar[str] = "SetDataSchema"
-    instead: ClassVar[tuple[str, ...]] = ("schema",)
-    """The fields that replace ``schema`` in a later version of the specification (RFC-016)."""
-    schema: bytes
+    raw_arrow_schema: bytes | None = None
+    schema: DataSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,20 +10,26 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeAlias
 
+from kubothek.odf.spec.data_schema import Int16Enum, Int32, UInt32
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.sources import Unknown
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 
 Record: TypeAlias = Any
 """An instance of one of the dataclasses of ``events`` and ``sources``."""
 
 
 class Simple(Enum):
-    """Types without parts. A HASH, an ID and BYTES are ``[ubyte]`` in FlatBuffers, a MOMENT is an inline struct."""
+    """Types without parts. A HASH, an ID and BYTES are ``[ubyte]`` in FlatBuffers, a MOMENT is an inline struct.
+
+    A NUMBER is unsigned with 64 bits.
+    """
 
     TEXT = str
     NUMBER = int
+    INT32 = Int32
+    UINT32 = UInt32
     FLAG = bool
     BYTES = bytes
     HASH = Multihash
@@ -33,9 +39,10 @@ class Simple(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An enumeration: ``int32``, the position of the value; in YAML its name."""
+    """An enumeration: a signed number of ``width`` bytes, the position of the value; in YAML its name."""
 
     values: tuple[Enum, ...]
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,7 @@ class Field:
 @cache
 def fields_of(record: type) -> tuple[Field, ...]:
     """Return the fields of a table in the order of the schema."""
-    hints, found, slot = typing.get_type_hints(record), [], 0
+    hints, found, slot = typing.get_type_hints(record, include_extras=True), [], 0
     for field in dataclasses.fields(record):
         kind, optional = _type(hints[field.name])
         first, *rest = field.name.split("_")
@@ -114,9 +121,11 @@ def _type(hint: Any) -> tuple[Type, bool]:
     if typing.get_origin(only) is tuple:
         item, _ = _type(typing.get_args(only)[0])
         return Vector(item), optional
+    if only in _SIMPLE:
+        return Simple(only), optional
     if issubclass(only, Enum):
-        return Choice(tuple(only)), optional
-    return (Simple(only) if only in _SIMPLE else Table(only)), optional
+        return Choice(tuple(only), 2 if issubclass(only, Int16Enum) else 4), optional
+    return Table(only), optional
 
 
 _SIMPLE = frozenset(simple.value for simple in Simple)

@@ -7,6 +7,8 @@ the place. YAML is read as the subset that JSON is: no dates (a time is text), n
 from __future__ import annotations
 
 import base64
+import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -14,18 +16,22 @@ from typing import Any, Final
 from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.spec import plain_yaml
 from kubothek.odf.spec.blocks import Dialect
+from kubothek.odf.spec.data_schema import DataType, ExtraAttributes
 from kubothek.odf.spec.decode import NEWER, REMEDY
+from kubothek.odf.spec.encode import RANGES
 from kubothek.odf.spec.events import DatasetSnapshot, MetadataBlock, MetadataEvent
 from kubothek.odf.spec.fields import Choice, Record, Simple, Table, Type, Union, Vector, fields_of, union_of
 from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.logical_types import attributes_of
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.names import parse_alias
-from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.sources import EventTimeSource, SourceCaching
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
+from kubothek.odf.spec.versions import SpecVersion
 
 _SNAPSHOT: Final = 1
 _EVENT: Final = 1
-_LARGEST: Final = (1 << 64) - 1
 _EVENTS: Final = union_of(MetadataEvent)
 _VERSIONS: Final[dict[str, tuple[int, ...]]] = {
     "DatasetSnapshot": (_SNAPSHOT,),
@@ -33,10 +39,11 @@ _VERSIONS: Final[dict[str, tuple[int, ...]]] = {
     "MetadataEvent": (_EVENT,),
 }
 
-_LATER_KINDS: Final = ("Mqtt", "EthereumLogs", "ChangelogStream", "UpsertStream")
-_LATER_FIELDS: Final = frozenset({"ddlSchema", "rawArrowSchema", "extra"})
-"""Additions of the specification after 0.36."""
-_REWRITE: Final = f"{REMEDY}, or write it in the form of version 0.36, where read.schema is a list of DDL columns"
+_FORMER: Final = {"ddlSchema": (list, SpecVersion.V0_38), "rawArrowSchema": (str, SpecVersion.V0_37)}
+"""Fields that were named ``schema`` before the version: only the form of the value tells which field is meant."""
+_ATTRIBUTE: Final = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9_-]+")
+_SHORT: Final = tuple(map(union_of, (DataType, EventTimeSource, SourceCaching)))
+"""Unions whose members can be written as their name alone (specification 0.38)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ def read_manifest(text: str) -> Manifest:
     """Parse the one manifest of a YAML text. Raises FormatInvalid, which names the place."""
     document = plain_yaml.load(text)
     if isinstance(document, dict) and ("$schema" in document or {"headers", "spec"} <= set(document)):
-        raise UnsupportedVersion(f"manifest: {NEWER} (a resource with headers and spec); {_REWRITE}")
+        raise UnsupportedVersion(f"manifest: {NEWER} (a resource with headers and spec); {REMEDY}")
     if not isinstance(document, dict) or set(document) != {"kind", "version", "content"}:
         raise FormatInvalid("a manifest has the fields kind, version and content, and no other")
     version, content = document["version"], document["content"]
@@ -84,14 +91,16 @@ def read_event(value: object, where: str = "event") -> MetadataEvent:
     return event
 
 
-def write_snapshot(snapshot: DatasetSnapshot) -> str:
-    """Return the YAML of a snapshot."""
-    return _write("DatasetSnapshot", _SNAPSHOT, plain_value(Table(DatasetSnapshot), snapshot))
+def write_snapshot(snapshot: DatasetSnapshot, version: SpecVersion = SpecVersion.V0_34) -> str:
+    """Return the YAML of a snapshot in the form of a version of the specification."""
+    return _write("DatasetSnapshot", _SNAPSHOT, plain_value(Table(DatasetSnapshot), snapshot, version))
 
 
-def write_block(block: MetadataBlock, dialect: Dialect = Dialect.UNALIGNED) -> str:
-    """Return the YAML of a block, for people: what is hashed is its file."""
-    return _write("MetadataBlock", dialect, plain_value(Table(MetadataBlock), block))
+def write_block(
+    block: MetadataBlock, dialect: Dialect = Dialect.UNALIGNED, version: SpecVersion = SpecVersion.V0_34
+) -> str:
+    """Return the YAML of a block in the form of a version of the specification, for people: its file is hashed."""
+    return _write("MetadataBlock", dialect, plain_value(Table(MetadataBlock), block, version))
 
 
 def _write(kind: str, version: int, content: Any) -> str:
@@ -101,17 +110,25 @@ def _write(kind: str, version: int, content: Any) -> str:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-def plain_value(kind: Type, value: Any) -> Any:
-    """Convert a value to plain data: mappings, lists, texts, numbers, and Timestamps. Absent fields are left out."""
+def plain_value(kind: Type, value: Any, version: SpecVersion = SpecVersion.V0_34) -> Any:
+    """Convert a value to plain data: mappings, lists, texts, numbers, and Timestamps. Absent fields are left out.
+
+    ``version`` decides the names of fields that later versions of the specification renamed. A record that has both
+    schemas, the field of the former name and that of the later one, has the later names in every version.
+    """
     if isinstance(kind, Union):
         if isinstance(value, Unknown):
             return {"kind": "Unknown", "tag": value.tag}
-        return {"kind": value.kind, **plain_value(Table(type(value)), value)}
+        return {"kind": value.kind, **plain_value(Table(type(value)), value, version)}
     if isinstance(kind, Table):
-        values = ((field, getattr(value, field.name)) for field in fields_of(kind.record))
-        return {field.text: plain_value(field.type, found) for field, found in values if found is not None}
+        if isinstance(value, ExtraAttributes):
+            return _attributes(value)
+        values = [(field, getattr(value, field.name)) for field in fields_of(kind.record)]
+        there = [(field, found) for field, found in values if found is not None]
+        both = any(field.text == "schema" for field, _ in there)
+        return {_text_of(field.text, version, both): plain_value(field.type, found, version) for field, found in there}
     if isinstance(kind, Vector):
-        return [plain_value(kind.item, item) for item in value]
+        return [plain_value(kind.item, item, version) for item in value]
     if isinstance(kind, Choice):
         return value.value
     if kind in (Simple.HASH, Simple.ID):
@@ -125,8 +142,6 @@ def read_value(kind: Type, value: Any, where: str) -> Any:
         return _union(kind, value, where)
     if isinstance(kind, Table):
         return _table(kind.record, value, where)
-    if isinstance(value, dict) and "fields" in value and isinstance(kind, Vector | Simple):
-        raise UnsupportedVersion(f"{where}: {NEWER} (a schema of logical types); {_REWRITE}")
     if isinstance(kind, Vector):
         if not isinstance(value, list):
             raise FormatInvalid(f"{where} must be a list, not {_shown(value)}")
@@ -141,13 +156,11 @@ def read_value(kind: Type, value: Any, where: str) -> Any:
 
 def _union(union: Union, value: Any, where: str) -> Record:
     members = {member.kind: member for member in union.members}  # type: ignore[attr-defined]  # all have a kind
-    if isinstance(value, str) and _pascal(value, (*members, *_LATER_KINDS)) is not None:
-        raise UnsupportedVersion(f"{where}: {NEWER} ({value!r} in place of a mapping); {_REWRITE}")
+    if isinstance(value, str) and union in _SHORT:
+        value = {"kind": value}
     if not isinstance(value, dict) or "kind" not in value:
         raise FormatInvalid(f"{where} must be a mapping with a kind: one of {', '.join(members)}")
     if (name := _pascal(value["kind"], members)) is None:
-        if (later := _pascal(value["kind"], _LATER_KINDS)) is not None:
-            raise UnsupportedVersion(f"{where}.kind: {NEWER} ({later}); {_REWRITE}")
         raise FormatInvalid(f"{where}.kind must be one of {', '.join(members)}, not {_shown(value['kind'])}")
     return _table(members[name], {key: each for key, each in value.items() if key != "kind"}, where)
 
@@ -155,21 +168,26 @@ def _union(union: Union, value: Any, where: str) -> Record:
 def _table(record: type, value: Any, where: str) -> Record:
     if not isinstance(value, dict):
         raise FormatInvalid(f"{where} must be a mapping, not {_shown(value)}")
+    if record is ExtraAttributes:
+        return ExtraAttributes(entries=_json(value, where))
     fields = fields_of(record)
-    if unknown := set(value) - {field.text for field in fields}:
-        if later := unknown & _LATER_FIELDS:
-            raise UnsupportedVersion(f"{where}.{min(later)}: {NEWER}; {_REWRITE}")
+    texts = {_written(field.text, value): field for field in reversed(fields)}
+    if unknown := set(value) - set(texts):
         known = ", ".join(field.text for field in fields) or "none"
         raise FormatInvalid(f"{where} has the unknown field {min(map(str, unknown))!r}; known are: {known}")
     found = {}
-    for field in fields:
-        if value.get(field.text) is not None:
-            found[field.name] = read_value(field.type, value[field.text], f"{where}.{field.text}")
-        elif field.optional:
-            found[field.name] = None
-        else:
-            raise FormatInvalid(f"{where}.{field.text} is missing")
+    for text, field in reversed(texts.items()):
+        if value.get(text) is not None:
+            found[field.name] = read_value(field.type, value[text], f"{where}.{text}")
+        elif not field.optional:
+            raise FormatInvalid(f"{where}.{text} is missing")
     return record(**found)
+
+
+def _written(text: str, value: dict[str, Any]) -> str:
+    """Return the name that a field has in a mapping: its own, or its former name if the value is of its form."""
+    form, _ = _FORMER.get(text, (None, None))
+    return "schema" if form is not None and text not in value and isinstance(value.get("schema"), form) else text
 
 
 def _simple(kind: Simple, value: Any, where: str) -> Any:
@@ -177,9 +195,10 @@ def _simple(kind: Simple, value: Any, where: str) -> Any:
         if not isinstance(value, bool):
             raise FormatInvalid(f"{where} must be true or false, not {_shown(value)}")
         return value
-    if kind is Simple.NUMBER:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
-            raise FormatInvalid(f"{where} must be a whole number from 0 to 2^64-1, not {_shown(value)}")
+    if kind in RANGES:
+        low, high = RANGES[kind]
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise FormatInvalid(f"{where} must be a whole number from {low} to {high}, not {_shown(value)}")
         return value
     if kind is Simple.MOMENT and isinstance(value, Timestamp):
         return value
@@ -200,6 +219,29 @@ _PARSERS: Final[dict[Simple, Any]] = {
     Simple.ID: DatasetId.parse,
     Simple.MOMENT: Timestamp.parse,
 }
+
+
+def _attributes(extra: ExtraAttributes) -> Any:
+    """Return attributes as plain data; as their text if they are not what they should be, to be shown."""
+    try:
+        return dict(attributes_of(extra))
+    except FormatInvalid:
+        return extra.entries
+
+
+def _text_of(text: str, version: SpecVersion, has_schema: bool) -> str:
+    _, since = _FORMER.get(text, (None, SpecVersion.V0_34))
+    return text if has_schema or version >= since else "schema"
+
+
+def _json(value: dict[str, Any], where: str) -> str:
+    """Return attributes as JSON text in its shortest form. Raises FormatInvalid for what is no JSON."""
+    if wrong := [key for key in value if not _ATTRIBUTE.fullmatch(key)]:
+        raise FormatInvalid(f"{where} has the attribute {wrong[0]!r}, which is not of the form <domain>/<name>")
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise FormatInvalid(f"{where} is not JSON: {error}") from None
 
 
 def _pascal(name: object, names: Any) -> str | None:

@@ -20,10 +20,18 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 def load(text: str) -> Any:
     """Parse the one document of a text. Raises FormatInvalid with line and column."""
+    documents = load_all(text)
+    if len(documents) > 1:
+        raise FormatInvalid(f"the text has {len(documents)} YAML documents, where one is expected")
+    return documents[0] if documents else None
+
+
+def load_all(text: str) -> list[Any]:
+    """Parse all documents of a text. Raises FormatInvalid with line and column."""
     if len(text) > _LARGEST:
         raise FormatInvalid(f"a manifest of {len(text)} characters: at most {_LARGEST} are read")
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
+        return list(yaml.load_all(text, _Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

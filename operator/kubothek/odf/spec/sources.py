@@ -7,19 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, TypeAlias
 
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A union member that this version does not know, or one with fields of a later version that decide its meaning.
-
-    It is kept in the stored bytes, and refused where it would be used.
-    """
-
-    kind: ClassVar[str] = "Unknown"
-    tag: int
-
+from kubothek.odf.spec.data_schema import DataSchema, Int32
+from kubothek.odf.spec.unknown import Unknown
 
 # --- fetch -----------------------------------------------------------------------------------------------------------
 
@@ -118,7 +109,48 @@ class FetchStepContainer:
     env: tuple[EnvVar, ...] | None = None
 
 
-FetchStep: TypeAlias = FetchStepUrl | FetchStepFilesGlob | FetchStepContainer | Unknown
+class MqttQos(Enum):
+    """The quality of service of a subscription (MQTT 5.0, 4.3)."""
+
+    AT_MOST_ONCE = "AtMostOnce"
+    AT_LEAST_ONCE = "AtLeastOnce"
+    EXACTLY_ONCE = "ExactlyOnce"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MqttTopicSubscription:
+    """A topic or a pattern of topics; absent ``qos`` means AtMostOnce."""
+
+    path: str
+    qos: MqttQos | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchStepMqtt:
+    """Messages of an MQTT broker (specification 0.35)."""
+
+    kind: ClassVar[str] = "Mqtt"
+    host: str
+    port: Int32
+    username: str | None = None
+    password: str | None = None
+    topics: tuple[MqttTopicSubscription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchStepEthereumLogs:
+    """Transaction logs of an Ethereum node (specification 0.36); ``filter`` is a WHERE clause of SQL."""
+
+    kind: ClassVar[str] = "EthereumLogs"
+    chain_id: int | None = None
+    node_url: str | None = None
+    filter: str | None = None
+    signature: str | None = None
+
+
+FetchStep: TypeAlias = (
+    FetchStepUrl | FetchStepFilesGlob | FetchStepContainer | FetchStepMqtt | FetchStepEthereumLogs | Unknown
+)
 
 
 # --- prepare ---------------------------------------------------------------------------------------------------------
@@ -154,17 +186,12 @@ PrepStep: TypeAlias = PrepStepDecompress | PrepStepPipe | Unknown
 # --- read ------------------------------------------------------------------------------------------------------------
 
 
-_ODF_SCHEMA: Final = ("schema",)
-"""Fields that a later version of the specification added after the known ones: a schema of logical types (RFC-016)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadStepCsv:
     """Comma-separated values; absent options have the defaults of RD-01."""
 
     kind: ClassVar[str] = "Csv"
-    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
-    schema: tuple[str, ...] | None = None
+    ddl_schema: tuple[str, ...] | None = None
     separator: str | None = None
     encoding: str | None = None
     quote: str | None = None
@@ -174,6 +201,7 @@ class ReadStepCsv:
     null_value: str | None = None
     date_format: str | None = None
     timestamp_format: str | None = None
+    schema: DataSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +209,8 @@ class ReadStepGeoJson:
     """One FeatureCollection."""
 
     kind: ClassVar[str] = "GeoJson"
-    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
-    schema: tuple[str, ...] | None = None
+    ddl_schema: tuple[str, ...] | None = None
+    schema: DataSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +218,9 @@ class ReadStepEsriShapefile:
     """A zipped shapefile; ``sub_path`` selects one."""
 
     kind: ClassVar[str] = "EsriShapefile"
-    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
-    schema: tuple[str, ...] | None = None
+    ddl_schema: tuple[str, ...] | None = None
     sub_path: str | None = None
+    schema: DataSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +228,8 @@ class ReadStepParquet:
     """Apache Parquet."""
 
     kind: ClassVar[str] = "Parquet"
-    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
-    schema: tuple[str, ...] | None = None
+    ddl_schema: tuple[str, ...] | None = None
+    schema: DataSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +237,12 @@ class ReadStepJson:
     """An array of objects, at ``sub_path`` (``a.b.c``)."""
 
     kind: ClassVar[str] = "Json"
-    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     sub_path: str | None = None
-    schema: tuple[str, ...] | None = None
+    ddl_schema: tuple[str, ...] | None = None
     date_format: str | None = None
     encoding: str | None = None
     timestamp_format: str | None = None
+    schema: DataSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,11 +250,11 @@ class ReadStepNdJson:
     """One object per line."""
 
     kind: ClassVar[str] = "NdJson"
-    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
-    schema: tuple[str, ...] | None = None
+    ddl_schema: tuple[str, ...] | None = None
     date_format: str | None = None
     encoding: str | None = None
     timestamp_format: str | None = None
+    schema: DataSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +262,8 @@ class ReadStepNdGeoJson:
     """One Feature per line."""
 
     kind: ClassVar[str] = "NdGeoJson"
-    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
-    schema: tuple[str, ...] | None = None
+    ddl_schema: tuple[str, ...] | None = None
+    schema: DataSchema | None = None
 
 
 ReadStep: TypeAlias = (
@@ -311,4 +339,27 @@ class MergeStrategySnapshot:
     compare_columns: tuple[str, ...] | None = None
 
 
-MergeStrategy: TypeAlias = MergeStrategyAppend | MergeStrategyLedger | MergeStrategySnapshot | Unknown
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStrategyChangelogStream:
+    """Each batch has the operations already: appends, retractions and corrections (specification 0.37, RFC-015)."""
+
+    kind: ClassVar[str] = "ChangelogStream"
+    primary_key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStrategyUpsertStream:
+    """Each batch has upserts and deletions; an upsert of a known key is a correction (specification 0.37)."""
+
+    kind: ClassVar[str] = "UpsertStream"
+    primary_key: tuple[str, ...]
+
+
+MergeStrategy: TypeAlias = (
+    MergeStrategyAppend
+    | MergeStrategyLedger
+    | MergeStrategySnapshot
+    | MergeStrategyChangelogStream
+    | MergeStrategyUpsertStream
+    | Unknown
+)

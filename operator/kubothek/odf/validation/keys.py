@@ -1,6 +1,7 @@
-"""Whether records repeat primary keys although the merge strategy excludes it (MS-02, MS-04).
+"""Whether records repeat primary keys although the merge strategy excludes it (MS-02, MS-04, MS-08, MS-09).
 
-Ledger appends no record whose key is in an earlier slice; Snapshot appends none whose key exists. Keys are compared by
+Ledger appends no record whose key is in an earlier slice; the others add none whose key exists, and correct none to
+another key. Keys are compared by
 64-bit hashes first, and by their values if these are equal. This takes one pass over the columns of the keys.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +19,8 @@ import pyarrow as pa
 from kubothek.in_memory_database import in_memory_database, quoted
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.layout import Layout
-from kubothek.odf.spec.sources import MergeStrategyLedger, MergeStrategySnapshot
-from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO
+from kubothek.odf.spec.sources import MergeStrategyLedger
+from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO, KEY_RULES, Keyed
 from kubothek.odf.validation.slices import Expected, read_batches
 from kubothek.storage import Store
 from kubothek.storage.parallel import Spread
@@ -31,7 +33,7 @@ _Operations = npt.NDArray[np.int8]
 
 
 def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spread: Spread) -> Iterator[Problem]:
-    """Yield, for each primary key of the chain's sources, the first record that repeats one; slices must be sound.
+    """Yield, for each primary key of the chain's sources, the first record that breaks one; slices must be sound.
 
     Raises StoreError.
     """
@@ -49,8 +51,13 @@ def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spre
             owner = next(each for each in those if _has(each, before))
             one, other = (_value(store, layout, *at, key) for at in ((owner, before), (those[number], offset)))
             if one == other:
-                yield _problem(those[number], key, offset, before)
+                message = f"it repeats the primary key ({', '.join(key)}) of the record at offset {before}"
+                yield _problem(those[number], offset, message)
                 break
+        else:
+            for number, offset in islice(_corrected(key, those, found), 1):
+                message = f"it corrects the record at offset {offset - 1} to another primary key ({', '.join(key)})"
+                yield _problem(those[number], offset, message)
 
 
 def _key_of(expected: Expected) -> tuple[str, ...] | None:
@@ -58,7 +65,7 @@ def _key_of(expected: Expected) -> tuple[str, ...] | None:
     if len(expected.merges) != 1:
         return None
     (merge,) = expected.merges
-    return merge.primary_key if isinstance(merge, MergeStrategyLedger | MergeStrategySnapshot) else None
+    return merge.primary_key if isinstance(merge, Keyed) else None
 
 
 def _hashes(layout: Layout, key: tuple[str, ...], store: Store, expected: Expected) -> tuple[_Hashes, _Operations]:
@@ -83,12 +90,12 @@ def _candidates(
     hashes, operations = (np.concatenate(column) for column in zip(*found, strict=True))
     number = np.repeat(np.arange(len(slices)), counts)
     strict = np.repeat([_key_of(each) == key for each in slices], counts)
-    snapshot = np.repeat([any(isinstance(m, MergeStrategySnapshot) for m in each.merges) for each in slices], counts)
+    ledger = np.repeat([any(isinstance(m, MergeStrategyLedger) for m in each.merges) for each in slices], counts)
     order = np.argsort(hashes, kind="stable")
     now, before = order[1:], order[:-1]
     same = (hashes[now] == hashes[before]) & strict[now]
-    alive = (operations[before] == APPEND) | (operations[before] == CORRECT_TO)
-    wrong = same & np.where(snapshot[now], (operations[now] == APPEND) & alive, number[now] > number[before])
+    adds = (operations == APPEND) | (operations == CORRECT_TO)
+    wrong = same & np.where(ledger[now], number[now] > number[before], adds[now] & adds[before])
     places = np.sort(now[wrong])[:_CANDIDATES]
     earlier = dict(zip(now[wrong].tolist(), before[wrong].tolist(), strict=True))
     first = np.concatenate([[0], np.cumsum(counts)])
@@ -102,6 +109,16 @@ def _candidates(
         yield int(number[row]), offset(row), offset(earlier[row])
 
 
+def _corrected(
+    key: tuple[str, ...], slices: Sequence[Expected], found: Sequence[tuple[_Hashes, _Operations]]
+) -> Iterator[tuple[int, int]]:
+    """Yield second halves of corrections with another key than the first ones: slice, and offset."""
+    for number, (each, (hashes, operations)) in enumerate(zip(slices, found, strict=True)):
+        if _key_of(each) == key:
+            for row in np.flatnonzero((operations[1:] == CORRECT_TO) & (hashes[1:] != hashes[:-1])).tolist():
+                yield number, each.data.offset_interval.start + row + 1
+
+
 def _value(store: Store, layout: Layout, expected: Expected, offset: int, key: tuple[str, ...]) -> list[Any]:
     row = offset - expected.data.offset_interval.start
     for batch in read_batches(store, layout, expected, list(key)):
@@ -111,14 +128,12 @@ def _value(store: Store, layout: Layout, expected: Expected, offset: int, key: t
     raise AssertionError("a sound slice has the records that its event says")
 
 
-def _problem(expected: Expected, key: tuple[str, ...], offset: int, before: int) -> Problem:
+def _problem(expected: Expected, offset: int, message: str) -> Problem:
     (merge,) = expected.merges
-    rule = "MS-02" if isinstance(merge, MergeStrategyLedger) else "MS-04"
-    columns = ", ".join(key)
     return Problem(
         "DataKey",
-        rule,
-        f"it repeats the primary key ({columns}) of the record at offset {before}, which {merge.kind} never does",
+        KEY_RULES[type(merge)],
+        f"{message}, which {merge.kind} never does",
         Severity.REFUSED,
         block=expected.block,
         number=expected.number,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.odf.problems import Problem, Severity
-from kubothek.odf.spec.sources import MergeStrategy, MergeStrategyAppend, MergeStrategyLedger
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyChangelogStream,
+    MergeStrategyLedger,
+    MergeStrategySnapshot,
+    MergeStrategyUpsertStream,
+)
 from kubothek.odf.validation.state import Vocabulary
 
 APPEND: Final = 0
@@ -20,6 +27,17 @@ CORRECT_FROM: Final = 2
 CORRECT_TO: Final = 3
 """The values of the column ``op`` (OP-01)."""
 
+Keyed: TypeAlias = (
+    MergeStrategyLedger | MergeStrategySnapshot | MergeStrategyChangelogStream | MergeStrategyUpsertStream
+)
+"""The strategies with a primary key."""
+KEY_RULES: Final[Mapping[type, str]] = {
+    MergeStrategyLedger: "MS-02",
+    MergeStrategySnapshot: "MS-04",
+    MergeStrategyUpsertStream: "MS-08",
+    MergeStrategyChangelogStream: "MS-09",
+}
+"""The requirement that says which keys each of them repeats."""
 _APPENDING: Final = (MergeStrategyAppend, MergeStrategyLedger)
 _Numbers = npt.NDArray[np.int64]
 

@@ -25,7 +25,7 @@ from kubothek.odf.spec.events import (
     SetVocab,
 )
 from kubothek.odf.spec.multihash import Codec
-from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.rules_data import add_data, execute_transform
 from kubothek.odf.validation.rules_definition import (
     attachments,
@@ -60,7 +60,8 @@ _RULES: Final[dict[type, Callable[[ChainState, Any], Iterator[Problem]]]] = {
 
 def problems(state: ChainState, block: Block) -> Iterator[Problem]:
     """Yield all problems of the block as the next one of the chain, those of the link first."""
-    for problem in (*_link(state, block.content), *_seed(state, block.content), *_event(state, block.content)):
+    content = block.content
+    for problem in (*_link(state, content), *_seed(state, content), *_event(state, content), *_unknown(block)):
         yield replace(problem, block=block.hash, number=block.content.sequence_number)
 
 
@@ -70,6 +71,12 @@ def append(state: ChainState, block: Block) -> ChainState:
         if problem.severity > Severity.NOTE:
             raise EventInvalid(str(problem))
     return advance(state, block)
+
+
+def _unknown(block: Block) -> Iterator[Problem]:
+    if block.unknown and not isinstance(block.content.event, Unknown):
+        message = f"parts of a later version of ODF, not checked: {', '.join(block.unknown)}"
+        yield Problem("UnknownParts", "EV-01", message, Severity.NOTE)
 
 
 def _link(state: ChainState, content: MetadataBlock) -> Iterator[Problem]:

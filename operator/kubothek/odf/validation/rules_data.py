@@ -9,12 +9,18 @@ from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.events import AddData, DataSlice, ExecuteTransform, ExecuteTransformInput, SourceState
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.multihash import Codec
+from kubothek.odf.spec.object_links import summary_fault
 from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.odf.validation.state import ChainState, Consumed
 
 
 def add_data(state: ChainState, event: AddData) -> Iterator[Problem]:
     """Yield the problems of AddData."""
+    try:
+        if (fault := summary_fault(event)) is not None:
+            yield Problem("LinkSummary", "OL-04", fault, Severity.REFUSED)
+    except FormatInvalid as error:
+        yield Problem("LinkSummary", "OL-04", str(error), Severity.REFUSED)
     yield from _data(state, event)
     known = event.new_source_state
     if known:
@@ -54,7 +60,7 @@ def _data(state: ChainState, event: AddData | ExecuteTransform) -> Iterator[Prob
         message = f"the watermark goes from {state.watermark} to {event.new_watermark}; it never goes back"
         yield Problem("Watermark", "AD-06", message)
     if event.new_data:
-        if state.schema is None:
+        if state.data_schema is None:
             yield Problem("NoSchema", "AD-11", "it has data before SetDataSchema defines the columns")
         yield from _slice(state, event.new_data)
     if event.new_checkpoint and event.new_checkpoint.physical_hash.codec != Codec.SHA3_256:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 import pyarrow as pa
 
-from kubothek.errors import FormatInvalid
+from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.arrow_schema import decode_schema
 from kubothek.odf.spec.events import (
@@ -23,16 +24,17 @@ from kubothek.odf.spec.events import (
     SetVocab,
 )
 from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.logical_types import columns_of, logical_type
+from kubothek.odf.spec.object_links import column_faults
 from kubothek.odf.spec.sources import (
     MergeStrategy,
-    MergeStrategyLedger,
-    MergeStrategySnapshot,
     SqlQueryStep,
     Transform,
     TransformSql,
-    Unknown,
 )
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.columns import column_problems
+from kubothek.odf.validation.row_checks import KEY_RULES, Keyed
 from kubothek.odf.validation.state import ChainState, Vocabulary
 
 
@@ -49,7 +51,7 @@ def push_source(state: ChainState, event: AddPushSource) -> Iterator[Problem]:
     """Yield the problems of AddPushSource; it may replace one of the same name."""
     if state.polling_source:
         yield Problem("SourceMix", "SP-02", f"push source {event.source_name!r} beside an active polling source")
-    if not isinstance(event.read, Unknown) and event.read.schema is None:
+    if not isinstance(event.read, Unknown) and event.read.ddl_schema is None and event.read.schema is None:
         message = f"push source {event.source_name!r} reads without a schema, which older readers refuse"
         yield Problem("PushSchema", "PS-03", message, Severity.NOTE)
     yield from _queries(event.preprocess, "preprocess")
@@ -109,11 +111,12 @@ def _steps(queries: Sequence[SqlQueryStep], where: str) -> Iterator[Problem]:
 
 
 def _merge(strategy: MergeStrategy) -> Iterator[Problem]:
-    if isinstance(strategy, MergeStrategyLedger | MergeStrategySnapshot):
-        rule = "MS-02" if isinstance(strategy, MergeStrategyLedger) else "MS-04"
+    if isinstance(strategy, Keyed):
         key = strategy.primary_key
         if not key or len(set(key)) < len(key):
-            yield Problem("PrimaryKey", rule, f"the primary key {list(key)} must name columns, each once")
+            yield Problem(
+                "PrimaryKey", KEY_RULES[type(strategy)], f"the primary key {list(key)} must name columns, each once"
+            )
 
 
 def vocabulary(state: ChainState, event: SetVocab) -> Iterator[Problem]:
@@ -145,23 +148,53 @@ def attachments(_: ChainState, event: SetAttachments) -> Iterator[Problem]:
 def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
     """Yield the problems of SetDataSchema: of common columns, and of changes other than new columns (EVO-01)."""
     try:
-        schema = decode_schema(event.schema)
+        schema = columns_of(event)
+        raw = schema if event.raw_arrow_schema is None else decode_schema(event.raw_arrow_schema)
     except FormatInvalid as error:
         yield Problem("SchemaBytes", "SD-01", str(error))
         return
+    except UnsupportedVersion as error:
+        yield Problem("UnknownSchema", "EV-01", f"not checked: {error}", Severity.NOTE)
+        return
+    if event.schema is not None and not _alike(raw, schema):
+        message = "its ODF schema and its Arrow schema have other columns or types"
+        yield Problem("SchemaForms", "OS-02", message, Severity.REFUSED)
     yield from column_problems(schema, state.vocabulary)
+    for column, fault in column_faults(event.schema) if event.schema is not None else ():
+        yield Problem("LinkType", "OL-01", fault, Severity.REFUSED, column=column)
     if state.schema is not None:
-        yield from _evolution(state.schema, schema)
+        yield from _evolution(state, event, state.schema, schema)
 
 
-def _evolution(before: pa.Schema, after: pa.Schema) -> Iterator[Problem]:
+def _alike(one: pa.Schema, other: pa.Schema) -> bool:
+    return one.names == other.names and all(
+        logical_type(field, options=False) == logical_type(two, options=False)
+        for field, two in zip(one, other, strict=True)
+    )
+
+
+def _evolution(state: ChainState, event: SetDataSchema, before: pa.Schema, after: pa.Schema) -> Iterator[Problem]:
+    was_odf = state.data_schema is not None and state.data_schema.schema is not None
+    is_odf = event.schema is not None
     for field in before:
         if field.name not in after.names:
             yield Problem("SchemaEvolution", "EVO-01", "the column is removed", column=field.name)
-        elif after.names.count(field.name) == 1 and (kind := after.field(field.name).type) != field.type:
-            message = f"the column's type goes from {field.type} to {kind}"
-            yield Problem("SchemaEvolution", "EVO-01", message, column=field.name)
+        elif after.names.count(field.name) == 1:
+            new = after.field(field.name)
+            if _changes(field, new, logically=was_odf or is_odf):
+                message = f"the column's type goes from {field.type} to {new.type}"
+                yield Problem("SchemaEvolution", "EVO-01", message, column=field.name)
+            elif was_odf and is_odf and logical_type(field) != logical_type(new):
+                message = "the column, or a value within it, goes from optional to required or back"
+                yield Problem("SchemaOption", "OS-03", message, Severity.REFUSED, column=field.name)
     for field in after:
         if field.name not in before.names and not field.nullable:
             message = "the column is added and cannot be null, but earlier records have none"
             yield Problem("SchemaEvolution", "EVO-02", message, Severity.REFUSED, column=field.name)
+
+
+def _changes(before: pa.Field[Any], after: pa.Field[Any], *, logically: bool) -> bool:
+    """Return whether a type changes: in Arrow's terms, or once an ODF schema is there, in those of logical types."""
+    if before.type == after.type:
+        return False
+    return not logically or logical_type(before, options=False) != logical_type(after, options=False)

@@ -24,6 +24,7 @@ from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.spec.sources import MergeStrategy
 from kubothek.odf.validation.columns import column_problems
+from kubothek.odf.validation.link_checks import LinkChecks, check_linked
 from kubothek.odf.validation.row_checks import RowChecks
 from kubothek.odf.validation.slice_columns import SliceColumns
 from kubothek.odf.validation.state import Vocabulary
@@ -42,6 +43,7 @@ class Expected:
     """What a chain says of one slice; plain data that is sent to other processes.
 
     ``merges``  the merge strategies of the sources that can have written it; none if no source is known
+    ``links``   columns that link to large objects
     """
 
     data: DataSlice
@@ -50,6 +52,7 @@ class Expected:
     block: Multihash
     number: int
     merges: tuple[MergeStrategy, ...] = ()
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Facts:
     """The result of a check: ``first_time`` and ``last_time`` are system times in milliseconds since 1970.
 
     ``retracts``  whether there are retractions or corrections
+    ``links``     the linked objects
     """
 
     problems: tuple[Problem, ...] = ()
@@ -65,6 +69,7 @@ class Facts:
     first_time: int | None = None
     last_time: int | None = None
     retracts: bool = False
+    links: frozenset[Multihash] = frozenset()
 
 
 def check_slices(
@@ -92,6 +97,9 @@ def check_slices(
                 one = Facts(problems=(problem,))
             else:
                 one = _check(next(objects), layout, expected, columns, rows, records_suffice)
+                if one.links:
+                    links = sorted(one.links, key=str)
+                    one = replace(one, problems=(*one.problems, *check_linked(store, layout, links)), links=frozenset())
             facts.append(_placed(one, expected))
     return facts
 
@@ -159,15 +167,17 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
         return Facts(problems=tuple(wrong))
     interval = expected.data.offset_interval
     checks = RowChecks(expected.vocabulary, interval.start, expected.merges)
+    links = LinkChecks([name for name in expected.links if name in schema.names], interval.start)
     hasher = LogicalHash(schema, columns)
     try:
         for batch in slice_columns.batches(threads=columns is not None):
             checks.update(batch)
+            links.update(batch)
             hasher.update(batch)
     except (*_UNREADABLE, InputError) as error:
         found = [*_unreadable_columns(slice_columns, interval.start)]
         return Facts(problems=(*wrong, *(found or [_unreadable(f"its rows cannot be read: {error}")])))
-    wrong += checks.finish()
+    wrong += [*checks.finish(), *links.finish()]
     if slice_columns.rows != (rows := interval.end - interval.start + 1):
         wrong.append(Problem("DataRows", "DAT-04", f"it holds {slice_columns.rows} records, its event says {rows}"))
     if (logical := hasher.finish()) != expected.data.logical_hash:
@@ -179,6 +189,7 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
         first_time=checks.first_time,
         last_time=checks.last_time,
         retracts=checks.retracts,
+        links=frozenset(links.links),
     )
 
 

@@ -23,8 +23,11 @@ from kubothek.odf.spec.events import (
     TransformInput,
 )
 from kubothek.odf.spec.identity import DatasetId
-from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql, Unknown
+from kubothek.odf.spec.needed_version import dialect_of, require_version
+from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.validation.rules import append
 from kubothek.odf.validation.state import ChainState
 
@@ -35,24 +38,32 @@ _NOT_GIVEN: Final = (Seed, AddData, ExecuteTransform, DisablePollingSource, Disa
 
 
 def first_blocks(
-    snapshot: DatasetSnapshot, dataset_id: DatasetId, system_time: Timestamp, resolve: Resolver
+    snapshot: DatasetSnapshot,
+    dataset_id: DatasetId,
+    system_time: Timestamp,
+    resolve: Resolver,
+    version: SpecVersion | None = None,
 ) -> list[Block]:
     """Return the seed and one block for each event, all of one time, as they are to be stored.
 
-    Raises EventInvalid for an event that a snapshot cannot hold or that breaks a rule, InputError for inputs that do
-    not exist, all of them at once.
+    ``version``  of the specification; None: the first one that has all events
+
+    Raises EventInvalid for an event that a snapshot cannot hold, that the version does not have or that breaks a rule,
+    InputError for inputs that do not exist, all of them at once.
     """
     for number, event in enumerate(snapshot.metadata):
         if isinstance(event, _NOT_GIVEN):
             raise EventInvalid(f"metadata[{number}] is {event.kind}, which a snapshot cannot hold")
     events: list[MetadataEvent] = [Seed(dataset_id=dataset_id, dataset_kind=snapshot.kind)]
     events += resolved(snapshot.metadata, resolve)
-    state, blocks = ChainState(), list[Block]()
+    if version is not None:
+        require_version(events, version)
+    state, blocks = ChainState(version=version), list[Block]()
     for event in events:
         content = MetadataBlock(
             system_time=system_time, prev_block_hash=state.head, sequence_number=state.length, event=event
         )
-        blocks.append(Block.encode(content))
+        blocks.append(Block.encode(content, dialect_of(state.version or SpecVersion.V0_34)))
         state = append(state, blocks[-1])
     return blocks
 

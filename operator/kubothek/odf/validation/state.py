@@ -8,8 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from kubothek.errors import FormatInvalid
-from kubothek.odf.spec.arrow_schema import decode_schema
+from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import (
     AddData,
@@ -25,8 +24,11 @@ from kubothek.odf.spec.events import (
     SourceState,
 )
 from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.logical_types import columns_of
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.needed_version import needed_by_block
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.versions import SpecVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class ChainState:
     ``last_slice``     the last slice, None if there is none
     ``checkpoint``     of the last data event, None if it has none
     ``schema``         that of later slices, None before SetDataSchema (or if that event cannot be read)
+    ``data_schema``    the event that it is from
+    ``version``        the version of the specification in which blocks are written; None: 0.34, as none needs a later;
+                       no part of equality, because blocks do not say it
     ``source_states``  the last of each source, by its name
     ``push_sources``   the active ones, by name
     """
@@ -81,6 +86,8 @@ class ChainState:
     seed: Seed | None = None
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     schema: pa.Schema | None = None
+    data_schema: SetDataSchema | None = None
+    version: SpecVersion | None = field(default=None, compare=False)
     polling_source: SetPollingSource | None = None
     push_sources: Mapping[str, AddPushSource] = field(default_factory=dict)
     transform: SetTransform | None = None
@@ -106,8 +113,13 @@ def advance(state: ChainState, block: Block) -> ChainState:
         length=state.length + 1,
         head=block.hash,
         system_time=content.system_time,
+        version=_later(state.version, needed_by_block(block)),
         **(change(state, content.event) if change else {}),
     )
+
+
+def _later(version: SpecVersion | None, needed: SpecVersion) -> SpecVersion | None:
+    return version if needed <= (version or SpecVersion.V0_34) else needed
 
 
 def _data(state: ChainState, event: AddData | ExecuteTransform) -> dict[str, Any]:
@@ -135,9 +147,10 @@ def _data(state: ChainState, event: AddData | ExecuteTransform) -> dict[str, Any
 
 def _schema(_: ChainState, event: SetDataSchema) -> dict[str, Any]:
     try:
-        return {"schema": decode_schema(event.schema)}
-    except FormatInvalid:
-        return {"schema": None}  # the rules report it
+        schema = columns_of(event)
+    except (FormatInvalid, UnsupportedVersion):
+        schema = None  # the rules report it
+    return {"schema": schema, "data_schema": event}
 
 
 _CHANGES: Any = {

@@ -24,6 +24,7 @@ from kubothek.odf.spec.events import AddData, DatasetKind, ExecuteTransform
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.object_links import link_columns
 from kubothek.odf.spec.sources import MergeStrategy
 from kubothek.odf.validation.keys import repeated_keys
 from kubothek.odf.validation.retractions import first_unmatched
@@ -218,7 +219,7 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
                 break  # an earlier block is broken already
             raise
         found.extend(problems(state, block))
-        if notes and not block.canonical:
+        if notes and not block.unknown and not block.canonical:
             message = "its bytes are not those that the reference would write again: it may refuse them"
             found.append(_placed(Problem("BlockDialect", "HS-09", message, Severity.NOTE), block))
         event = block.content.event
@@ -232,12 +233,20 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
                         block=block.hash,
                         number=block.content.sequence_number,
                         merges=_merges(state, event),
+                        links=_links(state),
                     )
                 )
             if event.new_checkpoint:
                 checkpoints.append((block, event.new_checkpoint.physical_hash, event.new_checkpoint.size))
         state = advance(state, block)
     return Audit(state=state, problems=tuple(found), slices=tuple(slices), checkpoints=tuple(checkpoints))
+
+
+def _links(state: ChainState) -> tuple[str, ...]:
+    try:
+        return link_columns(None if state.data_schema is None else state.data_schema.schema)
+    except FormatInvalid:
+        return ()  # the rules report it
 
 
 def _merges(state: ChainState, event: AddData | ExecuteTransform) -> tuple[MergeStrategy, ...]:

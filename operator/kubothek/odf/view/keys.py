@@ -1,4 +1,4 @@
-"""Lookup of keys for Ledger merges.
+"""Lookup of keys, and of the records that have them, for Ledger merges and those of streams.
 
 An index on the first key column names the files that may hold a key; ranges of the other columns and statistics exclude
 more. Of the remaining files, the key columns are read and compared. For a key of one column no file is read: the index
@@ -7,7 +7,7 @@ has all its values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,19 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.odf.merge import Scratch
-from kubothek.odf.merge.carried import Carrier
-from kubothek.odf.view.types import as_in_slices
+from kubothek.odf.merge.carried import Carrier, name_of
+from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.storage import Store
 from kubothek.table.expressions import Op, Predicate, Term
 from kubothek.table.indexes import lookup
-from kubothek.table.indexes.lookup import values_held
+from kubothek.table.indexes.lookup import labels_held, values_held, with_both_zeros
 from kubothek.table.log import Snapshot
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import open_files, read_failure
 from kubothek.table.schema import conform
 
 _MOST_LISTED: Final = 1 << 17
-"""The most values of one index lookup for the files of each; with more, all files are read."""
+"""The most values of one index lookup for the files of each, and of one filter; with more, all rows are read."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
 _NUMBER: Final = "n"
@@ -68,10 +68,26 @@ class KeySearch:
         self.found[hits.column(_NUMBER).to_numpy()] = True
 
     def _inside(self, numbers: npt.NDArray[np.int64]) -> pa.Table:
-        chosen = self.keys.take(numbers)
-        carrier = Carrier(chosen.schema)
-        inside = pa.Table.from_batches(map(carrier.carry, chosen.combine_chunks().to_batches()), carrier.inside)
-        return inside.append_column(_NUMBER, pa.array(numbers))
+        return _carried(self.keys.take(numbers)).append_column(_NUMBER, pa.array(numbers))
+
+
+def _carried(keys: pa.Table) -> pa.Table:
+    carrier = Carrier(keys.schema)
+    return pa.Table.from_batches(map(carrier.carry, keys.combine_chunks().to_batches()), carrier.inside)
+
+
+def rows_of_keys(rows: pa.RecordBatchReader, keys: pa.Table, scratch: Scratch) -> pa.Table:
+    """Return those of the rows that have one of these keys; they must fit into memory."""
+    carrier = Carrier(rows.schema)
+    there = scratch.register("there", pa.RecordBatchReader.from_batches(carrier.inside, map(carrier.carry, rows)))
+    wanted = scratch.register("wanted", _carried(keys))
+    same = " AND ".join(
+        f"w.{name_of(n)} IS NOT DISTINCT FROM t.{name_of(rows.schema.get_field_index(name))}"
+        for n, name in enumerate(keys.schema.names)
+    )
+    columns = ", ".join(carrier.inside.names)
+    found = scratch.table(f"SELECT {columns} FROM {there} t SEMI JOIN {wanted} w ON {same}")  # noqa: S608  # our names
+    return carrier.restored(rows.schema.names, found)
 
 
 def in_table(store: Store, snapshot: Snapshot, search: KeySearch) -> None:
@@ -86,30 +102,70 @@ def in_table(store: Store, snapshot: Snapshot, search: KeySearch) -> None:
             search.found[numbers] = part.found
 
 
+def table_rows(store: Store, snapshot: Snapshot, keys: pa.Table, schema: pa.Schema, scratch: Scratch) -> pa.Table:
+    """Return the rows of the table that have one of these keys, with the columns ``schema`` in the types of slices.
+
+    They must fit into memory.
+    """
+    found = [pa.Table.from_batches([], schema)]
+    if snapshot.schema is not None and snapshot.head.partitions:
+        strange = _is_strange(keys.column(0))
+        for numbers in map(np.flatnonzero, (~strange, strange)):
+            if len(numbers):
+                part = keys.take(numbers)
+                stored = [Stored.of(part, name, snapshot.schema) for name in part.schema.names]
+                labels = _labels(store, snapshot, snapshot.schema, stored[0])
+                near = _near(store, snapshot, snapshot.schema, stored, labels, schema)
+                found.append(rows_of_keys(pa.RecordBatchReader.from_batches(schema, near), part, scratch))
+    return pa.concat_tables(found)
+
+
 def _in_table(store: Store, snapshot: Snapshot, schema: pa.Schema, search: KeySearch) -> None:
-    names = search.keys.schema.names
-    stored = [Stored.of(search.keys, name, schema) for name in names]
+    stored = [Stored.of(search.keys, name, schema) for name in search.keys.schema.names]
     labels = _by_index(store, snapshot, schema, stored, search)
-    missing = search.missing
-    if not len(missing) or (labels is not None and not labels):
+    if len(search.missing):
+        search.look_through(_near(store, snapshot, schema, stored, labels, search.keys.schema), search.keys.schema)
+
+
+def _near(
+    store: Store,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    key: Sequence[Stored],
+    labels: Set[str] | None,
+    wanted: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in the range of the keys, of files with these labels; None: of all."""
+    if labels is not None and not labels:
         return
     if labels is not None:
         head = snapshot.head
         snapshot = replace(snapshot, head=replace(head, partitions={n: head.partitions[n] for n in labels}))
-    where = Predicate((tuple(term for column in stored for term in column.range()),))
+    where = Predicate((tuple(term for column in key for term in column.range()),))
     files = [file.key for file in plan(store, snapshot, where).files]
     if not files:
         return
     dataset = open_files(store, files, schema)
-    condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
+    condition = _condition(where, schema, key[0])
     try:
         scanner = dataset.scanner(
-            columns=names, filter=condition, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
+            columns=common_to(wanted.names, schema),
+            filter=condition,
+            batch_readahead=_BATCHES_AHEAD,
+            fragment_readahead=_FILES_AHEAD,
         )
-        found = (as_in_slices(batch, search.keys.schema) for batch in scanner.to_batches())
-        search.look_through(found, search.keys.schema)
+        for batch in scanner.to_batches():
+            yield as_in_slices(batch, wanted)
     except (OSError, pa.ArrowException) as error:
         raise read_failure(store, dataset, error) from error
+
+
+def _condition(where: Predicate, schema: pa.Schema, first: Stored) -> pc.Expression | None:
+    condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
+    if first.strange or len(first.values) > _MOST_LISTED:
+        return condition
+    among = pc.field(first.name).isin(with_both_zeros(first.values))
+    return among if condition is None else condition & among
 
 
 def _by_index(
@@ -128,10 +184,23 @@ def _by_index(
             values, uncovered = held
             search.found |= np.asarray(pc.is_in(first.column, value_set=values).to_numpy(zero_copy_only=False))
             return set(uncovered)
-    if len(first.values) > _MOST_LISTED:
+    return _listed(store, snapshot, schema, first.name, first.values)
+
+
+def _labels(store: Store, snapshot: Snapshot, schema: pa.Schema, first: Stored) -> set[str] | None:
+    """Return the labels of the files that may hold one of these values of the first key column; None = any may."""
+    if first.strange:
         return None
-    found = lookup(store, head, schema, first.name, Op.IN, first.values.to_pylist())
-    return None if found is None else {label for label in found if label in head.partitions}
+    head = snapshot.head
+    held = labels_held(store, head, schema, first.name, first.values, head.partitions.keys())
+    return _listed(store, snapshot, schema, first.name, first.values) if held is None else held
+
+
+def _listed(store: Store, snapshot: Snapshot, schema: pa.Schema, column: str, values: Any) -> set[str] | None:
+    if len(values) > _MOST_LISTED:
+        return None
+    found = lookup(store, snapshot.head, schema, column, Op.IN, values.to_pylist())
+    return None if found is None else {label for label in found if label in snapshot.head.partitions}
 
 
 class Stored:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kubothek.odf.merge import Scratch
 from kubothek.odf.view.history import History
-from kubothek.odf.view.keys import KeySearch, in_table
+from kubothek.odf.view.keys import KeySearch, in_table, rows_of_keys, table_rows
 from kubothek.odf.view.state import standing
 from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.storage import Store
@@ -61,6 +61,12 @@ class ChainSeen:
             self._history.as_read(names), standing(self._history, names, self._scratch)
         )
 
+    def state_of(self, keys: pa.Table) -> pa.RecordBatchReader:
+        """See :class:`~kubothek.odf.merge.Seen`."""
+        state = self.state()
+        held = self._scratch.hold(state, state.schema).select(state.schema.names)  # reading it takes the scratch
+        return rows_of_keys(held.to_reader(), keys, self._scratch).to_reader()
+
     def records(self) -> pa.RecordBatchReader:
         """See :class:`~kubothek.odf.merge.Seen`."""
         names = [self._history.vocabulary.offset, self._history.vocabulary.op, *self._history.columns.names]
@@ -103,6 +109,11 @@ class TableSeen(ChainSeen):
         names = [self._history.vocabulary.offset, *self._history.columns.names]
         schema = self._history.as_read(names)
         return pa.RecordBatchReader.from_batches(schema, self._from_table(schema))
+
+    def state_of(self, keys: pa.Table) -> pa.RecordBatchReader:
+        """See :class:`~kubothek.odf.merge.Seen`."""
+        schema = self._history.as_read([self._history.vocabulary.offset, *self._history.columns.names])
+        return table_rows(self._store, self._snapshot, keys, schema, self._scratch).to_reader()
 
     def _from_table(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         names = common_to(schema.names, self._snapshot.schema)

@@ -13,8 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.errors import RowsLost
-from kubothek.odf.merge import RETRACTS
-from kubothek.odf.spec.sources import MergeStrategy, MergeStrategyLedger
+from kubothek.odf.merge import PASSING, RETRACTS
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyChangelogStream,
+    MergeStrategyLedger,
+    MergeStrategyUpsertStream,
+)
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view.change import ViewChange
@@ -30,11 +35,15 @@ from kubothek.table.operations.rows import stored_after
 from kubothek.table.schema import with_nulls
 
 _OPS: Final = pa.array([APPEND, CORRECT_TO], pa.int32())
+_PASSING: Final = pa.array([PASSING], pa.int64())
 
 
 def wanted_indices(strategy: MergeStrategy, schema: pa.Schema, partition_on: tuple[str, ...]) -> dict[str, IndexKind]:
-    """Return the index for key lookups of merges: on a Ledger's first key column, unless it partitions the table."""
-    if not isinstance(strategy, MergeStrategyLedger):
+    """Return the index for key lookups of merges: on the first key column, unless it partitions the table.
+
+    A Snapshot reads the whole table anyway.
+    """
+    if not isinstance(strategy, MergeStrategyLedger | MergeStrategyUpsertStream | MergeStrategyChangelogStream):
         return {}
     first = strategy.primary_key[0]
     if first in partition_on or first not in schema.names:
@@ -89,7 +98,12 @@ class ViewWriter:
         self._writer.__exit__(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the next records, as slices have them, with the column ``RETRACTS`` if any retracts another one."""
+        """Write the next records, as slices have them, with the column ``RETRACTS`` if any retracts another one.
+
+        Those with ``PASSING`` there never are in the table.
+        """
+        if RETRACTS in batch.schema.names and batch.column(RETRACTS).null_count < batch.num_rows:
+            batch = batch.filter(pc.invert(pc.is_in(batch.column(RETRACTS), value_set=_PASSING)))
         op: Any = batch.column(self._names.op).cast(pa.int32())
         comes = pc.is_in(op, value_set=_OPS)
         here = pc.all(comes).as_py() is not False

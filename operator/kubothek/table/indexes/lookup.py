@@ -19,7 +19,7 @@ from kubothek.storage import Store
 from kubothek.table.expressions.intervals import Interval
 from kubothek.table.expressions.terms import Op, is_nan
 from kubothek.table.indexes import kartothek
-from kubothek.table.indexes.entries import LABEL, VALUE, texts, with_labels
+from kubothek.table.indexes.entries import LABEL, VALUE, labels_in, texts, with_labels
 from kubothek.table.indexes.kartothek import PARTITION, from_legacy
 from kubothek.table.indexes.model import IndexFile, IndexState, digest_in
 from kubothek.table.indexes.object_cache import Opened, OpenedFile, opened
@@ -84,6 +84,28 @@ def values_held(
     ``labels`` are the head's. ``values`` have the column's stored type, without NULL and NaN; sorted ones are found
     faster. None if there is no such index, or it is damaged.
     """
+    found = _held(store, head, schema, column, values, labels)
+    if found is None:
+        return None
+    chunks = [chunk.cast(values.type) for entries in found[0] for chunk in entries.column(VALUE).chunks]
+    held: Any = pc.unique(pa.chunked_array(chunks, values.type))
+    return with_both_zeros(held), found[1]
+
+
+def labels_held(
+    store: Store, head: Indexed, schema: pa.Schema, column: str, values: pa.Array[Any], labels: Container[str]
+) -> set[str] | None:
+    """Return the labels of the files that may hold one of many values; arguments and None as of :func:`values_held`."""
+    found = _held(store, head, schema, column, values, labels)
+    if found is None:
+        return None
+    return {*found[1], *(label for entries in found[0] for label in labels_in(entries))}
+
+
+def _held(
+    store: Store, head: Indexed, schema: pa.Schema, column: str, values: pa.Array[Any], labels: Container[str]
+) -> tuple[list[pa.Table], frozenset[str]] | None:
+    """Return the entries of the values, per file of the index, and the labels that the index does not cover."""
     key = head.index_state.native.get(column)
     if key is None or column not in schema.names or not is_indexable(schema.field(column).type):
         return None
@@ -94,12 +116,11 @@ def values_held(
         wanted = values.cast(manifest.type)
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             read = pool.map(lambda file: _entries_of(opened(store).file(file.key, file), wanted), near)
-            held = [with_labels(entries, labels).column(VALUE).cast(values.type) for entries in read]
+            held = [with_labels(entries, labels) for entries in read]
     except (IndexStale, *DAMAGED) as error:
         log.warning("%s: reading without this index: %s", head.index_state.uuid, error)
         return None
-    found: Any = pc.unique(pa.chunked_array([chunk for each in held for chunk in each.chunks], values.type))
-    return _with_both_zeros(found), frozenset(label for label in manifest.uncovered if label in labels)
+    return held, frozenset(label for label in manifest.uncovered if label in labels)
 
 
 def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
@@ -208,13 +229,13 @@ def _among(field: Any, wanted: pa.Array[Any]) -> Any:
         return field == wanted[0]
     # Statistics exclude values outside a range, but not values outside a set.
     least_and_most = pc.min_max(wanted) if not pa.types.is_binary(wanted.type) else None
-    inside = field.isin(_with_both_zeros(wanted))
+    inside = field.isin(with_both_zeros(wanted))
     if least_and_most is None:
         return inside
     return (field >= least_and_most["min"]) & (field <= least_and_most["max"]) & inside
 
 
-def _with_both_zeros(wanted: pa.Array[Any]) -> pa.Array[Any]:
+def with_both_zeros(wanted: pa.Array[Any]) -> pa.Array[Any]:
     """Return the values with both zeros: Arrow looks up bits, and Parquet's statistics give -0.0 as the least 0.0."""
     if not pa.types.is_floating(wanted.type) or 0.0 not in wanted.to_pylist():
         return wanted

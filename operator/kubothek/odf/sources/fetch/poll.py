@@ -27,7 +27,9 @@ from kubothek.odf.spec.sources import (
     CompressionFormat,
     FetchStep,
     FetchStepContainer,
+    FetchStepEthereumLogs,
     FetchStepFilesGlob,
+    FetchStepMqtt,
     FetchStepUrl,
     PrepStep,
     PrepStepDecompress,
@@ -72,6 +74,11 @@ def _fetched(
             return fetch_next(step, state, context)
         case FetchStepContainer():
             return fetch_from_container(step, state, context, templates)
+        case FetchStepMqtt() | FetchStepEthereumLogs():
+            raise InputError(
+                f"fetch: {step.kind} cannot be ingested here: write the data to files with another program, and fetch "
+                "those; the chain itself can be read, verified and exchanged"
+            )
     raise InputError("the fetch step is of a later version of Open Data Fabric: it cannot be used here")
 
 

@@ -15,7 +15,7 @@ from kubothek.ingest.readers.delimited import infer_csv, read_csv, read_header
 from kubothek.ingest.readers.streams import TextStream
 from kubothek.odf.sources.readers.coerce import Coercion
 from kubothek.odf.sources.readers.content import Content
-from kubothek.odf.sources.readers.ddl import parse_ddl
+from kubothek.odf.sources.readers.declared import declared_schema
 from kubothek.odf.sources.readers.escapes import without_escapes
 from kubothek.odf.sources.readers.filters import as_utf8
 from kubothek.odf.sources.readers.formats import RFC3339, strftime_of
@@ -76,8 +76,7 @@ class _Columns:
 
 
 def _columns(step: ReadStepCsv, name: str, first: list[str], infer: Callable[[list[str]], pa.Schema]) -> _Columns:
-    if step.schema is not None:
-        schema = parse_ddl(step.schema)
+    if (schema := declared_schema(step)) is not None:
         if not step.header:
             return _Columns(schema.names, schema, schema.names)
         counts = Counter(first)

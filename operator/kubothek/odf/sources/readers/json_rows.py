@@ -12,7 +12,7 @@ from kubothek.ingest.readers.json_lines import infer_json_lines, read_json_lines
 from kubothek.ingest.readers.streams import TextStream
 from kubothek.odf.sources.readers.coerce import Coercion
 from kubothek.odf.sources.readers.content import Content
-from kubothek.odf.sources.readers.ddl import parse_ddl
+from kubothek.odf.sources.readers.declared import declared_schema
 from kubothek.odf.sources.readers.features import feature_lines
 from kubothek.odf.sources.readers.filters import Open, as_utf8, filtered
 from kubothek.odf.sources.readers.json_arrays import array_lines
@@ -24,34 +24,36 @@ from kubothek.odf.spec.sources import ReadStepGeoJson, ReadStepJson, ReadStepNdG
 def read_json(step: ReadStepJson, content: Content) -> pa.RecordBatchReader:
     """Return the elements of the array. Raises SchemaMismatch, SourceCorrupt; the reader also DataTypeMismatch."""
     lines = filtered(as_utf8(content.name, step.encoding, content.open), array_lines(content.name, step.sub_path))
-    return read_lines(content.name, lines, step.schema, step.date_format, step.timestamp_format)
+    return read_lines(content.name, lines, declared_schema(step), step.date_format, step.timestamp_format)
 
 
 def read_nd_json(step: ReadStepNdJson, content: Content) -> pa.RecordBatchReader:
     """Return one object per line. Raises as :func:`read_json`."""
     lines = as_utf8(content.name, step.encoding, content.open)
-    return read_lines(content.name, lines, step.schema, step.date_format, step.timestamp_format, line_by_line=True)
+    return read_lines(
+        content.name, lines, declared_schema(step), step.date_format, step.timestamp_format, line_by_line=True
+    )
 
 
 def read_geo_json(step: ReadStepGeoJson, content: Content) -> pa.RecordBatchReader:
     """Return the features of one FeatureCollection. Raises as :func:`read_json`."""
     lines = filtered(content.open, array_lines(content.name, "features"))
-    return _read_features(content.name, lines, step.schema)
+    return _read_features(content.name, lines, declared_schema(step))
 
 
 def read_nd_geo_json(step: ReadStepNdGeoJson, content: Content) -> pa.RecordBatchReader:
     """Return one Feature per line. Raises as :func:`read_json`."""
-    return _read_features(content.name, content.open, step.schema)
+    return _read_features(content.name, content.open, declared_schema(step))
 
 
-def _read_features(name: str, lines: Open, schema: tuple[str, ...] | None) -> pa.RecordBatchReader:
+def _read_features(name: str, lines: Open, schema: pa.Schema | None) -> pa.RecordBatchReader:
     return read_lines(name, filtered(lines, feature_lines(name)), schema, in_order=True)
 
 
 def read_lines(
     name: str,
     lines: Open,
-    ddl: tuple[str, ...] | None,
+    declared: pa.Schema | None,
     date_format: str | None = None,
     timestamp_format: str | None = None,
     *,
@@ -67,10 +69,10 @@ def read_lines(
     def open_stream() -> TextStream:
         return TextStream(name, lines(), Compression.NONE)
 
-    schema = parse_ddl(ddl) if ddl is not None else _inferred(name, open_stream, in_order=in_order)
+    schema = _inferred(name, open_stream, in_order=in_order) if declared is None else declared
     coercion = Coercion(name, schema, date_format, timestamp_format)
     return pa.RecordBatchReader.from_batches(
-        schema, _batches(name, open_stream, coercion, other_keys=ddl is not None, line_by_line=line_by_line)
+        schema, _batches(name, open_stream, coercion, other_keys=declared is not None, line_by_line=line_by_line)
     )
 
 

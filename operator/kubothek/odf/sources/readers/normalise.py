@@ -27,14 +27,16 @@ class Normalised:
     event_time_given: bool
 
 
-def normalise(rows: pa.RecordBatchReader, *, vocabulary: Vocabulary, event_time: Timestamp) -> Normalised:
+def normalise(
+    rows: pa.RecordBatchReader, *, vocabulary: Vocabulary, event_time: Timestamp, operations: bool = False
+) -> Normalised:
     """Convert all timestamps to UTC milliseconds, and give rows without an event time that of the source.
 
-    An event time of type DATE stays one. Raises SchemaMismatch for columns named like system columns, duplicate names,
-    and an event time of another type.
+    An event time of type DATE stays one. A column of operations is data if ``operations``. Raises SchemaMismatch for
+    columns named like system columns, duplicate names, and an event time of another type.
     """
     given = vocabulary.event_time in rows.schema.names
-    _check(rows.schema, vocabulary)
+    _check(rows.schema, vocabulary, operations=operations)
     first = rows.schema.field(vocabulary.event_time) if given else pa.field(vocabulary.event_time, MILLISECONDS)
     others = [field for field in rows.schema if field.name != vocabulary.event_time]
     fields = [first.with_nullable(True), *others]
@@ -51,12 +53,12 @@ def latest_event_time(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> Timestamp
     return Timestamp(int(milliseconds) * 10**6)
 
 
-def _check(schema: pa.Schema, vocabulary: Vocabulary) -> None:
+def _check(schema: pa.Schema, vocabulary: Vocabulary, *, operations: bool) -> None:
     names = schema.names
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise SchemaMismatch(f"the source has more than one column {twice[0]!r}; rename it in preprocess")
     for name in (vocabulary.offset, vocabulary.op, vocabulary.system_time):
-        if name in names:
+        if name in names and not (operations and name == vocabulary.op):
             raise SchemaMismatch(
                 f"the source has a column {name!r}, which is the ledger's own; rename it in preprocess, or rename the "
                 "ledger's by SetVocab"

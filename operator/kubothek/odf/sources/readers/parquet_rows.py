@@ -12,7 +12,7 @@ from kubothek.ingest.readers.parquet_batches import decoded_batches
 from kubothek.ingest.readers.parquet_files import open_parquet
 from kubothek.odf.sources.readers.coerce import Coercion
 from kubothek.odf.sources.readers.content import Content
-from kubothek.odf.sources.readers.ddl import parse_ddl
+from kubothek.odf.sources.readers.declared import declared_schema
 from kubothek.odf.spec.sources import ReadStepParquet
 
 
@@ -25,7 +25,8 @@ def read_parquet_rows(
     """
     with open_parquet(content.name, content.file()) as file:
         found = file.schema_arrow
-    schema = _plain(found) if step.schema is None else parse_ddl(step.schema)
+    declared = declared_schema(step)
+    schema = _plain(found) if declared is None else declared
     if missing := [each for each in schema.names if each not in found.names]:
         raise SchemaMismatch(
             f"{content.name!r} has no column {missing[0]!r}; it has {', '.join(map(repr, found.names))}; "

@@ -21,6 +21,8 @@ from kubothek.ingest.model import UNPACKING
 from kubothek.odf.sources.readers import shapes
 from kubothek.odf.sources.readers.archives import members, opened_member, the_one
 from kubothek.odf.sources.readers.content import Content, FileContent
+from kubothek.odf.sources.readers.ddl import parse_ddl
+from kubothek.odf.sources.readers.declared import declared_schema
 from kubothek.odf.sources.readers.features import GEOMETRY
 from kubothek.odf.sources.readers.filters import Filtered
 from kubothek.odf.sources.readers.json_rows import read_lines
@@ -42,13 +44,14 @@ def read_shapefile(step: ReadStepEsriShapefile, content: Content, limit: int) ->
     parts = _Parts(content.name, _extracted(step, content, limit))
     fields = orjson.loads(b"".join(parts.run(shapes.fields)))
     names = _names(content.name, fields)
-    ddl = step.schema or (*_ddl(fields, names), GEOMETRY + " STRING")
+    declared = declared_schema(step)
+    schema = parse_ddl((*_ddl(fields, names), GEOMETRY + " STRING")) if declared is None else declared
 
     def lines() -> io.BufferedIOBase:
         rows = parts.run(shapes.lines, names)
         return io.BufferedReader(Filtered(cast("io.IOBase", rows), rows))  # closing it closes the worker
 
-    return read_lines(content.name, lines, ddl)
+    return read_lines(content.name, lines, schema)
 
 
 class _Parts:

@@ -70,6 +70,7 @@ class ChainNote:
     ``inputs``       of a derivative dataset: block and offset up to which it consumed each input, by the input's id
     ``keyed_by``     columns, ascending: the table has each combination of their values once, from the last record
                      with it. None: unknown, as in heads older than this field
+    ``spec``         version of the specification in which blocks are written; None: 0.34, or what the definition needs
     """
 
     head: str
@@ -85,6 +86,7 @@ class ChainNote:
     sources: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     inputs: Mapping[str, tuple[str | None, int | None]] = field(default_factory=dict)
     keyed_by: tuple[str, ...] | None = None
+    spec: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the form in the head."""
@@ -102,6 +104,7 @@ class ChainNote:
             "sources": {name: list(state) for name, state in self.sources.items()},
             **({"inputs": {name: list(consumed) for name, consumed in self.inputs.items()}} if self.inputs else {}),
             "keyed_by": self.keyed_by,
+            **({"spec": self.spec} if self.spec is not None else {}),
         }
 
     @classmethod
