@@ -93,15 +93,18 @@ JOURNEYS: Final = {
         table.log.history.snapshot:snapshot_of
         table.scan.plan:plan
         table.scan.plan:_by_path
-        table.scan.plan:_by_bucket
-        table.scan.plan:by_bucket
-        table.scan.plan:_by_index
-        table.scan.plan:_indexed
-        table.scan.plan:_by_skipping
         table.scan.plan:_by_statistics
+        table.scan.pruner:Pruner.of
+        table.scan.pruner:path_columns
+        table.scan.pruner:Pruner.by_path
+        table.scan.pruner:by_partition
+        table.scan.pruner:by_bucket
+        table.scan.pruner:Pruner.by_index
+        table.scan.pruner:Pruner._in_index
+        table.scan.pruner:Pruner.skipping
+        table.scan.pruner:Pruner.verdicts
         table.scan.statistics:verdicts
         table.scan.read:arrow_dataset
-        table.path_columns:path_columns
         table.indexes.lookup:lookup_interval
         table.skipping.prune.plan:Skipping.may
         table.expressions.model:Predicate.bind
@@ -122,14 +125,17 @@ JOURNEYS: Final = {
         table.log.history.snapshot:snapshot_of
         table.scan.plan:plan
         table.scan.plan:_by_path
-        table.scan.plan:_by_bucket
-        table.scan.plan:by_bucket
-        table.scan.plan:_by_index
-        table.scan.plan:_indexed
-        table.scan.plan:_by_skipping
         table.scan.plan:_by_statistics
+        table.scan.pruner:Pruner.of
+        table.scan.pruner:path_columns
+        table.scan.pruner:Pruner.by_path
+        table.scan.pruner:by_partition
+        table.scan.pruner:by_bucket
+        table.scan.pruner:Pruner.by_index
+        table.scan.pruner:Pruner._in_index
+        table.scan.pruner:Pruner.skipping
+        table.scan.pruner:Pruner.verdicts
         table.scan.statistics:verdicts
-        table.path_columns:path_columns
         table.indexes.lookup:lookup_interval
         table.skipping.prune.plan:Skipping.may
         table.expressions.written:as_predicate

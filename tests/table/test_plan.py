@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from kubothek.errors import FilterInvalid, StoreError
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.storage.immutable_cache import Kept
-from kubothek.table import path_columns
 from kubothek.table.expressions import Predicate, parse
 from kubothek.table.indexes import IndexChange, IndexKind, IndexState
 from kubothek.table.indexes.maintain import Files, maintain
@@ -32,8 +31,8 @@ from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.model.head import INDEX, Head
 from kubothek.table.partitioning import render_path
 from kubothek.table.scan import plan as planning
+from kubothek.table.scan import pruner, statistics
 from kubothek.table.scan import read as scanning
-from kubothek.table.scan import statistics
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import scan
 from tests.table.expressions.naive import naive
@@ -471,16 +470,16 @@ def test_planning_of_100_000_partitions_takes_less_than_50_ms_once_they_are_know
 
 def test_what_is_kept_of_a_head_is_small_and_goes_with_it(many: Snapshot) -> None:
     assert many.schema is not None
-    columns = path_columns.path_columns(many.head, many.schema, {"p"})
+    columns = pruner.path_columns(many.head, many.schema, {"p"})
     assert sum(column.nbytes for column in columns.values()) < 20 * MANY
-    assert path_columns.path_columns(many.head, many.schema, {"p"}) is columns
-    before = len(path_columns._KNOWN)
+    assert pruner.path_columns(many.head, many.schema, {"p"}) is columns
+    before = len(pruner._KNOWN)
     copy = replace(many.head)
-    path_columns.path_columns(copy, many.schema, {"p"})
-    assert len(path_columns._KNOWN) == before + 1
+    pruner.path_columns(copy, many.schema, {"p"})
+    assert len(pruner._KNOWN) == before + 1
     del copy
     gc.collect()
-    assert len(path_columns._KNOWN) == before
+    assert len(pruner._KNOWN) == before
 
 
 @pytest.mark.slow

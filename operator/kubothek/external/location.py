@@ -16,9 +16,8 @@ from kubothek.external.files import PlainTable, keys_of
 from kubothek.external.matching import Matched, by_path_and_time, matched, versions_listed
 from kubothek.storage import Store
 from kubothek.table.expressions import TRUE, Predicate
-from kubothek.table.path_columns import PathColumn, PathColumns
 from kubothek.table.scan.plan import SKIPPING_STEP, Step
-from kubothek.table.scan.pruner import by_partition
+from kubothek.table.scan.pruner import PathColumn, PathColumns, by_partition
 from kubothek.table.skipping.files.reading import load_location
 from kubothek.table.skipping.prune.aggregate import Skipped
 

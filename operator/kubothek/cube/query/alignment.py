@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from kubothek.errors import PartitionInvalid
 from kubothek.table.log.multi.members import Member
-from kubothek.table.path_columns import PathColumn
-from kubothek.table.scan.pruner import Pruner
+from kubothek.table.scan.pruner import PathColumn, Pruner
 
 Codes = npt.NDArray[np.int32]
 

@@ -13,7 +13,7 @@ from kubothek.cube.query.asking import Intent, Join
 from kubothek.cube.query.model import DatasetPlan, Numbers, Plan
 from kubothek.cube.query.parts import Part
 from kubothek.table.expressions import Predicate
-from kubothek.table.path_columns import Mask
+from kubothek.table.scan.pruner import Mask
 
 UNIT_ROWS: Final = 1 << 18
 UNIT_BYTES: Final = 64 << 20

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubothek.table.expressions import Predicate, Term
-from kubothek.table.path_columns import Mask
-from kubothek.table.scan.pruner import Pruner
+from kubothek.table.scan.pruner import Mask, Pruner
 
 MOST_FOOTERS: Final = 256
 """Most footers read per dataset and conjunction: they delay the start of the scan, which reads footers anyway."""

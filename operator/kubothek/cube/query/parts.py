@@ -10,9 +10,8 @@ import numpy as np
 from kubothek.cube.query.alignment import Alignment
 from kubothek.cube.query.asking import Intent, Join, Source, restricts
 from kubothek.cube.query.masks import Branch, closed
-from kubothek.table.path_columns import Mask
 from kubothek.table.scan.plan import Step
-from kubothek.table.scan.pruner import Pruner
+from kubothek.table.scan.pruner import Mask, Pruner
 
 
 @dataclass(slots=True)

@@ -23,9 +23,8 @@ from kubothek.cube.query.model import Plan
 from kubothek.cube.query.parts import Part, full_part
 from kubothek.storage import Store
 from kubothek.table.log.records import parallel
-from kubothek.table.path_columns import Mask
 from kubothek.table.scan.plan import SKIPPING_STEP
-from kubothek.table.scan.pruner import Pruner
+from kubothek.table.scan.pruner import Mask, Pruner
 
 _STEPS: Final[tuple[tuple[str, Callable[[Pruner, Branch], Branch]], ...]] = (
     ("secondary indices", by_index),

@@ -20,8 +20,7 @@ from kubothek.storage import Store
 from kubothek.table.expressions import TRUE, Predicate, Term
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.model.head import Head
-from kubothek.table.path_columns import Mask
-from kubothek.table.scan.pruner import Pruner, satisfiable
+from kubothek.table.scan.pruner import Mask, Pruner, satisfiable
 from kubothek.table.skipping.prune.aggregate import Skipped
 
 _FOOTERS: Final = range(2, 10_001)
