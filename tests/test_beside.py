@@ -18,7 +18,7 @@ def item(file: str, test: Callable[..., None]) -> pytest.Function:
     return cast("pytest.Function", SimpleNamespace(path=Path(file), obj=test, stash=pytest.Stash()))
 
 
-def test_files_run_beside_each_other_and_each_in_its_order_to_the_end() -> None:
+def test_test_files_run_concurrently_and_each_in_order() -> None:
     both, done = Barrier(2), list[str]()
 
     def meets(word: str) -> None:
@@ -48,7 +48,7 @@ def test_files_run_beside_each_other_and_each_in_its_order_to_the_end() -> None:
     assert not beside.judge(item("c", ends)), "it was not begun"
 
 
-def test_what_disturbs_others_waits_for_their_end() -> None:
+def test_exclusive_test_waits_for_end_of_others() -> None:
     done = list[str]()
     last_asked = Event()
 
@@ -70,7 +70,7 @@ def test_what_disturbs_others_waits_for_their_end() -> None:
     assert done == ["slow", "slow", "disturbed"]
 
 
-def test_nobody_waits_for_what_is_given_up() -> None:
+def test_cancelled_run_starts_no_more_tests() -> None:
     begun, ended, done = Event(), Event(), list[str]()
 
     def first() -> None:

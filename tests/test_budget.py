@@ -11,7 +11,7 @@ from tests.conftest import BUDGET_SECONDS, Budget
 
 
 @pytest.mark.parametrize(("ci", "exit_code"), [("true", pytest.ExitCode.TESTS_FAILED), ("", pytest.ExitCode.OK)])
-def test_a_suite_over_budget_fails_in_ci_only(
+def test_suite_over_time_budget_fails_in_ci_only(
     monkeypatch: pytest.MonkeyPatch, ci: str, exit_code: pytest.ExitCode
 ) -> None:
     monkeypatch.delenv("KUBOTHEK_SOAK", raising=False)

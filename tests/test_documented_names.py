@@ -123,14 +123,14 @@ def _options(command: click.Command) -> Iterator[str]:
         yield from (*parameter.opts, *parameter.secondary_opts)
 
 
-def test_every_command_and_option_that_is_named_exists() -> None:
+def test_documented_commands_and_options_exist() -> None:
     lines = list(_command_lines())
     assert len(lines) > 200
     wrong = [f"{place}: `{text}`: no {what}" for place, text in lines if (what := _unknown(text)) is not None]
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_make_target_that_is_named_exists() -> None:
+def test_documented_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
         (said.place, t) for page in _pages() for said in _spans(page) for t in re.findall(r"^make ([a-z-]+)", said.text)
@@ -164,7 +164,7 @@ def _is_field(kind: str | None, path: str) -> bool:
     return any(path in fields or any(f"{path.rsplit('.', cut)[0]}.*" in fields for cut in (1, 2)) for fields in every)
 
 
-def test_every_field_that_is_named_exists() -> None:
+def test_documented_fields_exist() -> None:
     pattern = re.compile(rf"(?:\b({'|'.join(KINDS)})\.|(?<![\w.]))(spec(?:\.[a-z][A-Za-z]+(?:\[\])?)+)")
     named = {
         (said.place, kind or None, path)
@@ -191,7 +191,7 @@ OTHERS_FIELDS = {"containers", "volumes", "nodeName", "serviceAccountName", "sch
 """Fields of a Pod's spec."""
 
 
-def test_every_metric_that_is_named_exists() -> None:
+def test_documented_metrics_exist() -> None:
     words = {said.text for said in _code() if re.fullmatch(r"[a-z]+(?:_[a-z]+)*", said.text)}
     known = {word for said in _code() for word in re.findall(r"\bkubothek_[a-z_]+[a-z]", said.text)}
     # ``f"kubothek_store_{name}"``: one of the words of the code is the name.
@@ -217,7 +217,7 @@ def test_every_metric_that_is_named_exists() -> None:
     )
 
 
-def test_every_environment_variable_that_is_named_exists() -> None:
+def test_documented_environment_variables_exist() -> None:
     files = [
         *CODE.rglob("*.py"),
         *ROOT.glob("tests/**/*.py"),
@@ -231,7 +231,7 @@ def test_every_environment_variable_that_is_named_exists() -> None:
     assert not {each for each in named if each[1] not in known}
 
 
-def test_every_file_that_is_named_exists() -> None:
+def test_documented_file_paths_exist() -> None:
     """In pages, docstrings and comments: what looks like a path of the checkout."""
     pattern = re.compile(
         r"(?<![\w/.{*-])((?:operator|tests|docs|examples|charts|config|crds|benchmarks|spark-images|\.ci)/[\w./-]*\w)"
@@ -251,7 +251,7 @@ def _exists(place: Path, path: str) -> bool:
     )
 
 
-def test_every_value_of_a_chart_that_is_set_exists() -> None:
+def test_documented_chart_values_exist() -> None:
     values = {
         name: yaml.safe_load((ROOT / "charts" / name / "values.yaml").read_text())
         for name in ("kubothek", "kubothek-gateway")
@@ -273,7 +273,7 @@ def _has(values: object, path: list[str]) -> bool:
     return isinstance(values, dict) and path[0] in values and _has(values[path[0]], path[1:])
 
 
-def test_every_requirement_that_is_cited_has_a_text() -> None:
+def test_cited_requirements_exist() -> None:
     texts = set(
         re.findall(r"^\| ([A-Z]{2,4}-\d\d) \|", (ROOT / "docs" / "odf-requirements.md").read_text(), re.MULTILINE)
     )
@@ -290,7 +290,7 @@ def test_every_requirement_that_is_cited_has_a_text() -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"\b[a-z]+-facts\b", r"\bdecisions? (\d+)\b"])
-def test_every_document_that_is_cited_is_here(pattern: str) -> None:
+def test_cited_documents_exist(pattern: str) -> None:
     decisions = {int(file.name[:4]) for file in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
     sources = [*CODE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
     for file in sources:

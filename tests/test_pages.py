@@ -23,18 +23,18 @@ def documented(text: str) -> set[str]:
     return {reason for cell in cells for reason in re.findall(r"`([A-Z][A-Za-z]+)`", cell)}
 
 
-def test_what_is_made_from_the_code_is_as_the_code_is() -> None:
+def test_generated_pages_match_code() -> None:
     for file, text in pages.pages().items():
         assert file.read_text() == text, f"{file.relative_to(ROOT)} is out of date: run `make pages`"
 
 
-def test_picture_is_of_its_source() -> None:
+def test_overview_picture_matches_source() -> None:
     images = ROOT / "docs" / "images"
     digest = sha256((images / "overview.dot").read_bytes()).hexdigest()
     assert digest in (images / "overview.svg").read_text(), "overview.svg is out of date: run `make pictures`"
 
 
-def test_every_reason_that_the_code_knows_is_documented_and_no_other() -> None:
+def test_documented_reasons_match_code() -> None:
     assert documented(REASONS) == pages.told() | set(pages.errors()) | UNSEEN
 
 
@@ -43,7 +43,7 @@ UNSEEN = {"ImagePullFailed", "PodFailed", "NameTaken"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_has_a_page_with_all_that_one_needs(kind: str) -> None:
+def test_kind_page_has_all_required_sections(kind: str) -> None:
     text = pages.page(kind).read_text()
     assert text.startswith(f"# {kind}\n")
     assert tuple(re.findall(r"^## (\w+)", text, re.MULTILINE))[-4:] == SECTIONS
@@ -68,7 +68,7 @@ def links(file: Path) -> list[str]:
     return [link for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)) if "://" not in link]
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_page_links_all_resolve() -> None:
     for file in every_page():
         for link in links(file):
             path, _, anchor = link.partition("#")
@@ -78,7 +78,7 @@ def test_every_link_leads_somewhere() -> None:
                 assert anchor in anchors(target), f"{file.relative_to(ROOT)}: {link}"
 
 
-def test_the_table_of_contents_has_every_page() -> None:
+def test_table_of_contents_lists_every_page() -> None:
     contents = ROOT / "docs" / "README.md"
     reached = {(contents.parent / link.partition("#")[0]).resolve() for link in links(contents)}
     assert {
@@ -86,7 +86,7 @@ def test_the_table_of_contents_has_every_page() -> None:
     } <= reached
 
 
-def test_kinds_pages_state_each_default_once_and_escape_no_code() -> None:
+def test_kind_pages_state_each_default_once_and_escape_no_code() -> None:
     for file in pages.pages():
         for line in file.read_text().splitlines():
             told = re.findall(r"(?i)default: `?([^.`;| ]+)", line)
@@ -94,7 +94,7 @@ def test_kinds_pages_state_each_default_once_and_escape_no_code() -> None:
             assert "&lt;" not in "".join(line.split("`")[1::2]), f"{file.name}: {line}"
 
 
-def test_install_page_states_the_cpu_request_of_the_chart() -> None:
+def test_install_page_states_cpu_request_of_chart() -> None:
     (cpu,) = re.findall(r"(?m)^  requests: \{cpu: (\w+), ", (ROOT / "charts" / "kubothek" / "values.yaml").read_text())[
         :1
     ]

@@ -8,7 +8,7 @@ from tests.s3server import S3Server
 pytestmark = pytest.mark.s3
 
 
-def test_the_data_survives_an_outage() -> None:
+def test_s3_server_keeps_data_across_outage() -> None:
     with S3Server() as s3:
         bucket = s3.create_bucket("lake")
         s3.client().put_object(Bucket=bucket, Key="a/b", Body=b"kept")
@@ -17,7 +17,7 @@ def test_the_data_survives_an_outage() -> None:
         assert s3.client().get_object(Bucket=bucket, Key="a/b")["Body"].read() == b"kept"
 
 
-def test_a_conditional_put_has_one_winner() -> None:
+def test_s3_server_conditional_put_has_one_winner() -> None:
     with S3Server() as s3:
         bucket, client = s3.create_bucket("lake"), s3.client()
         client.put_object(Bucket=bucket, Key="head", Body=b"1", IfNoneMatch="*")
@@ -25,7 +25,7 @@ def test_a_conditional_put_has_one_winner() -> None:
             client.put_object(Bucket=bucket, Key="head", Body=b"2", IfNoneMatch="*")
 
 
-def test_two_servers_do_not_meet() -> None:
+def test_s3_servers_are_isolated() -> None:
     with S3Server() as first, S3Server() as second:
         first.create_bucket("lake")
         assert second.client().list_buckets()["Buckets"] == []

@@ -27,7 +27,7 @@ def _make_small_site(directory: Path, page: str) -> None:
     (directory / "mkdocs.yml").write_text(text + "nav:\n  - Overview: README.md\n")
 
 
-def test_site_builds_without_warnings_and_each_page_can_be_searched(tmp_path: Path) -> None:
+def test_site_builds_without_warnings_and_pages_are_searchable(tmp_path: Path) -> None:
     built = _build(ROOT / "mkdocs.yml", tmp_path)
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr
@@ -40,7 +40,7 @@ def test_site_builds_without_warnings_and_each_page_can_be_searched(tmp_path: Pa
     }
 
 
-def test_site_with_a_dead_link_or_anchor_or_an_unlisted_page_is_refused(tmp_path: Path) -> None:
+def test_site_with_dead_link_or_unlisted_page_is_refused(tmp_path: Path) -> None:
     _make_small_site(tmp_path, "# Title\n\n[a](missing.md) [b](#missing)\n")
     (tmp_path / "docs" / "unlisted.md").write_text("# Unlisted\n")
     built = _build(tmp_path / "mkdocs.yml", tmp_path / "site")
@@ -49,7 +49,7 @@ def test_site_with_a_dead_link_or_anchor_or_an_unlisted_page_is_refused(tmp_path
         assert problem in built.stderr
 
 
-def test_published_versions_are_listed_for_the_selector_of_each_page(tmp_path: Path) -> None:
+def test_version_selector_of_each_page_lists_published_versions(tmp_path: Path) -> None:
     _make_small_site(tmp_path, "# Title\n")
     programs = Path(sys.executable).parent  # mike starts mkdocs by its name
     environment = os.environ | {

@@ -15,7 +15,7 @@ from tests.documented import ROOT
 pytestmark = pytest.mark.slow
 
 
-def test_tutorial_prints_what_it_shows() -> None:
+def test_tutorial_prints_shown_output() -> None:
     shown: Any = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     run = deepcopy(shown)
     NotebookClient(run, timeout=300, km=AsyncKernelManager(transport="ipc")).execute()

@@ -17,7 +17,7 @@ def digest(spec: dict[str, Any]) -> str:
     return parsed.digest("lake")
 
 
-def test_the_digest_of_an_append_is_that_of_the_first_release() -> None:
+def test_append_digest_equals_digest_of_first_release() -> None:
     """Or Commits that were applied would be taken for others when the operator is upgraded."""
     assert digest(commit()) == "617e2f1a74c8cd3b0e4c6931ba0823ba06f0fbbe2992e2217bf6a21f9eb2e8a7"
     assert digest(commit(files(storeRef={"name": "lake"}), suspend=True)) == digest(commit())
@@ -42,13 +42,13 @@ def test_the_digest_of_an_append_is_that_of_the_first_release() -> None:
         change("Rollback", toTime="2026-11-21T15:00:00Z", allowSchemaChange=True),
     ],
 )
-def test_every_change_has_a_digest_of_its_own(spec: dict[str, Any]) -> None:
+def test_change_digest_differs_for_each_change(spec: dict[str, Any]) -> None:
     assert digest(spec) != digest(commit())
     assert digest(spec | {"onConflict": "Retry", "retryLimit": 3}) == digest(spec)
     assert digest(spec) == digest({**spec, "id": "another"})
 
 
-def test_a_moment_is_the_same_however_it_is_written() -> None:
+def test_digest_of_time_ignores_notation() -> None:
     assert digest(change("Rollback", toTime="2026-11-21T15:00:00+01:00")) == digest(
         change("Rollback", toTime="2026-11-21T14:00:00Z")
     )

@@ -43,29 +43,29 @@ def dump(status: Status) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("expected", "state"), EVERY)
-def test_kstatus_agrees_with_every_state(expected: str, state: State) -> None:
+def test_published_state_matches_kstatus(expected: str, state: State) -> None:
     published = dump(publish(state))
     assert kstatus.compute({"metadata": {"generation": 1}, "status": published}) == expected
 
 
 @pytest.mark.parametrize(("_", "before"), EVERY)
 @pytest.mark.parametrize(("__", "after"), EVERY)
-def test_every_transition_keeps_the_invariants(_: str, before: State, __: str, after: State) -> None:
+def test_state_transition_keeps_condition_invariants(_: str, before: State, __: str, after: State) -> None:
     first = publish(before)
     second = publish(after, first, generation=2, now=NOW + timedelta(minutes=1))
     assert kstatus.check(2, dump(second), dump(first)) == []
 
 
 @pytest.mark.parametrize(("_", "state"), EVERY)
-def test_a_state_can_be_read_back(_: str, state: State) -> None:
+def test_published_state_can_be_read_back(_: str, state: State) -> None:
     assert state_of(publish(state)) == state
 
 
-def test_nothing_is_read_from_an_empty_status() -> None:
+def test_empty_status_has_no_state() -> None:
     assert state_of(Status()) is None
 
 
-def test_the_transition_time_moves_with_the_status_only() -> None:
+def test_transition_time_changes_with_condition_status_only() -> None:
     first = publish(waiting("A", "a"))
     later = NOW + timedelta(hours=1)
     second = publish(waiting("B", "b"), first, now=later)
@@ -76,21 +76,21 @@ def test_the_transition_time_moves_with_the_status_only() -> None:
 
 
 @pytest.mark.parametrize(("expected", "state"), EVERY)
-def test_the_observed_generation_moves_only_when_it_was_dealt_with(expected: str, state: State) -> None:
+def test_observed_generation_advances_only_when_generation_is_handled(expected: str, state: State) -> None:
     old = publish(ready("Succeeded", "m"), generation=3)
     assert publish(state, old, generation=4).observed_generation == (3 if expected == "InProgress" else 4)
 
 
-def test_an_edited_resource_is_in_progress_until_it_is_dealt_with() -> None:
+def test_edited_resource_is_in_progress_until_reconciled() -> None:
     status = dump(publish(ready("Succeeded", "m"), generation=1))
     assert kstatus.compute({"metadata": {"generation": 2}, "status": status}) == "InProgress"
 
 
-def test_long_messages_are_cut() -> None:
+def test_long_condition_message_is_truncated() -> None:
     assert len(publish(stalled("A", "x" * 10_000)).conditions[0].message) == MESSAGE_LIMIT
 
 
-def test_a_problem_survives_as_text() -> None:
+def test_problem_state_survives_text_roundtrip() -> None:
     assert problem_state(problem_text("AccessDenied", "no: not you")) == stalled("AccessDenied", "no: not you")
     assert problem_state("StoreUnavailable: x", transient=True) == waiting("StoreUnavailable", "x")
 
@@ -108,7 +108,7 @@ def test_a_problem_survives_as_text() -> None:
         (failed("SourceEmpty", ""), True),
     ],
 )
-def test_people_are_warned_of_what_they_should_look_at(state: State, worrying: bool) -> None:
+def test_state_that_needs_user_attention_is_worrying(state: State, worrying: bool) -> None:
     assert state.worrying is worrying
 
 
@@ -127,7 +127,7 @@ def test_people_are_warned_of_what_they_should_look_at(state: State, worrying: b
         ([("Ready", "False"), ("Failed", "True")], "Failed means Stalled"),
     ],
 )
-def test_the_checker_finds_what_is_wrong(broken: list[tuple[str, str]], rule: str) -> None:
+def test_kstatus_checker_finds_invalid_conditions(broken: list[tuple[str, str]], rule: str) -> None:
     conditions = [
         {
             "type": kind,

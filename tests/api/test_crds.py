@@ -23,16 +23,16 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 @pytest.mark.parametrize("directory", ["crds", "charts/kubothek/files/crds"])
 @kinds
-def test_files_are_what_the_models_say(kind: type[Resource], directory: str) -> None:
+def test_crd_files_match_models(kind: type[Resource], directory: str) -> None:
     assert (ROOT / directory / file_name(kind)).read_text() == render(kind), "run `make crds`"
 
 
-def test_no_file_is_left_of_a_kind_that_is_gone() -> None:
+def test_crd_directory_has_no_file_of_removed_kind() -> None:
     assert {file.name for file in (ROOT / "crds").iterdir()} == {file_name(kind) for kind in KINDS.values()}
 
 
 @pytest.mark.slow
-def test_generating_again_changes_nothing(tmp_path: Path) -> None:
+def test_crd_generation_is_reproducible(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kubothek.api.crds", "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=tmp_path)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {
@@ -41,18 +41,18 @@ def test_generating_again_changes_nothing(tmp_path: Path) -> None:
 
 
 @kinds
-def test_crds_are_small_enough_for_client_side_apply(kind: type[Resource]) -> None:
+def test_crd_fits_client_side_apply_limit(kind: type[Resource]) -> None:
     assert len(render(kind).encode()) < SIZE_LIMIT
 
 
 @kinds
-def test_every_field_of_a_spec_is_described(kind: type[Resource]) -> None:
+def test_crd_spec_fields_all_have_descriptions(kind: type[Resource]) -> None:
     spec = _schema(kind)["properties"]["spec"]
     undescribed = [path for path, schema in _fields(spec, "spec") if not schema.get("description")]
     assert undescribed == []
 
 
-def test_every_field_of_a_dataset_says_what_an_edit_does() -> None:
+def test_dataset_fields_all_state_effect_of_edit() -> None:
     spec = _schema(KINDS["Dataset"])["properties"]["spec"]
     classes = ("Immutable.", "A job on edit.", "Takes effect at", "A checked contract:")
     of_layout = dict(_fields(spec["properties"]["table"], "spec.table"))
@@ -63,7 +63,7 @@ def test_every_field_of_a_dataset_says_what_an_edit_does() -> None:
 
 
 @kinds
-def test_schemas_are_structural(kind: type[Resource]) -> None:
+def test_crd_schema_is_structural(kind: type[Resource]) -> None:
     """No references, no unions beyond int-or-string, nothing unknown kept but pod templates, a type everywhere."""
     for path, schema in _fields(_schema(kind), ""):
         assert not schema.keys() & {"$ref", "$defs", "allOf", "oneOf", "not", "const", "title"}, path
@@ -76,7 +76,7 @@ def test_schemas_are_structural(kind: type[Resource]) -> None:
 
 
 @kinds
-def test_everything_in_a_spec_is_bounded(kind: type[Resource]) -> None:
+def test_crd_spec_fields_are_all_bounded(kind: type[Resource]) -> None:
     """Without bounds the API server must assume the worst of every rule that looks at a field. It knows how long a
     date-time can be.
     """
@@ -90,7 +90,7 @@ def test_everything_in_a_spec_is_bounded(kind: type[Resource]) -> None:
 
 
 @kinds
-def test_a_resource_that_nobody_looked_at_is_not_current(kind: type[Resource]) -> None:
+def test_crd_status_default_is_not_current(kind: type[Resource]) -> None:
     assert _schema(kind)["properties"]["status"]["default"] == {"observedGeneration": -1}
 
 

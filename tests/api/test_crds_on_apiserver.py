@@ -70,7 +70,7 @@ def refusal(error: urllib.error.HTTPError) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_manifests_are_refused_with_a_place_and_a_remedy(server: ApiServer, case: Case) -> None:
+def test_api_server_refuses_invalid_manifest_with_path_and_remedy(server: ApiServer, case: Case) -> None:
     if case.refusal is None:
         assert create(server, case.manifest(), dryRun="All")["kind"] == case.kind
         return
@@ -81,7 +81,7 @@ def test_manifests_are_refused_with_a_place_and_a_remedy(server: ApiServer, case
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
-def test_edits_of_what_cannot_change_are_refused(server: ApiServer, edit: Edit, namespace: str) -> None:
+def test_api_server_refuses_edit_of_immutable_field(server: ApiServer, edit: Edit, namespace: str) -> None:
     created = create(server, edit.manifest(edit.old), namespace)
     path = f"/apis/kubothek.io/v1alpha1/namespaces/{namespace}/{PLURALS[edit.kind]}/a-name"
     changed = created | {"spec": edit.new}
@@ -110,7 +110,7 @@ def test_edits_of_what_cannot_change_are_refused(server: ApiServer, edit: Edit, 
         ("Sync", sync()),
     ],
 )
-def test_the_server_fills_in_the_defaults_of_the_models(
+def test_api_server_fills_defaults_of_models(
     server: ApiServer, namespace: str, kind: str, spec: dict[str, Any]
 ) -> None:
     manifest = Case("", kind, spec).manifest()
@@ -121,7 +121,7 @@ def test_the_server_fills_in_the_defaults_of_the_models(
 @pytest.mark.parametrize(
     ("kind", "spec"), [("ObjectStore", FILE_STORE), ("Engine", {}), ("Dataset", dataset()), ("Commit", commit())]
 )
-def test_what_nobody_has_looked_at_yet_is_in_progress(
+def test_new_resource_is_in_progress_before_first_reconcile(
     server: ApiServer, namespace: str, kind: str, spec: dict[str, Any]
 ) -> None:
     created = create(server, Case("", kind, spec).manifest(), namespace)
@@ -129,7 +129,7 @@ def test_what_nobody_has_looked_at_yet_is_in_progress(
     assert kstatus.compute(created) == "InProgress"
 
 
-def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
+def test_status_fields_survive_pruning_by_api_server(server: ApiServer, namespace: str) -> None:
     """Every field that a reconciler writes is in the schema: the API server prunes what is not."""
     moment = "2026-11-21T12:00:00Z"
     condition = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "m", "observedGeneration": 1}
@@ -342,7 +342,7 @@ def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
-def test_kubectl_shows_what_matters(server: ApiServer, namespace: str) -> None:
+def test_kubectl_get_shows_printer_columns(server: ApiServer, namespace: str) -> None:
     create(server, Case("", "Dataset", dataset()).manifest("flights"), namespace)
     create(server, Case("", "Commit", commit()).manifest("january"), namespace)
     assert server.kubectl("get", "kds", "-n", namespace).split("\n")[0].split() == [
@@ -352,7 +352,7 @@ def test_kubectl_shows_what_matters(server: ApiServer, namespace: str) -> None:
     assert sorted(everything) == ["commit.kubothek.io/january", "dataset.kubothek.io/flights"]
 
 
-def test_the_commits_of_a_dataset_can_be_selected(server: ApiServer, namespace: str) -> None:
+def test_commits_are_selectable_by_dataset(server: ApiServer, namespace: str) -> None:
     create(server, Case("", "Commit", commit()).manifest("one"), namespace)
     create(server, Case("", "Commit", commit(datasetRef={"name": "other"})).manifest("two"), namespace)
     names = server.kubectl("get", "kcm", "-n", namespace, "--field-selector=spec.datasetRef.name=other", "-o", "name")

@@ -29,12 +29,12 @@ FIELDS: dict[type[BaseModel], str] = {
 
 
 @pytest.mark.parametrize("model", FIELDS, ids=lambda model: model.__name__)
-def test_shared_model_has_exactly_the_known_fields(model: type[BaseModel]) -> None:
+def test_shared_model_has_exactly_known_fields(model: type[BaseModel]) -> None:
     """An image of another version refuses a new field: add it to a job spec or a result with the same care."""
     assert " ".join(model.model_fields) == FIELDS[model]
 
 
-def test_result_refuses_an_unknown_field_that_a_status_ignores() -> None:
+def test_job_result_refuses_unknown_field_that_status_ignores() -> None:
     told = {"kind": "data", "objects": 3, "news": 1}
     assert observed.KindCount.model_validate(told).objects == 3
     for model in FIELDS:
@@ -44,7 +44,7 @@ def test_result_refuses_an_unknown_field_that_a_status_ignores() -> None:
         results.CollectOutcome.model_validate({"after": "a", "collected": [told]})
 
 
-def test_job_spec_has_the_python_names_of_a_kinds_model() -> None:
+def test_job_spec_serializes_kind_models_with_python_names() -> None:
     spec = SourceSpec(format="CSV", csv=Csv(null_values=("-",)), columns=(Column(name="a", type="int64"),))
     text = spec.model_dump_json()
     assert '"null_values":["-"]' in text

@@ -18,7 +18,7 @@ def problems(manifest: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in refused.value.problems]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_parse_reports_all_problems_together() -> None:
     spec = {"urll": "s3://lake", "interval": "soon", "suspend": "no"}
     found = problems(Case("", "ObjectStore", spec).manifest())
     assert len(found) == 4
@@ -41,7 +41,7 @@ KNOWN = {"apiVersion": "kubothek.io/v1alpha1"}
         (KNOWN | {"kind": "Dataset"}, "metadata: is required"),
     ],
 )
-def test_what_is_no_resource_at_all_is_told(manifest: dict[str, Any], message: str) -> None:
+def test_parse_of_non_resource_is_refused(manifest: dict[str, Any], message: str) -> None:
     assert problems(manifest)[0] == message
 
 
@@ -70,26 +70,26 @@ def test_what_is_no_resource_at_all_is_told(manifest: dict[str, Any], message: s
         ),
     ],
 )
-def test_errors_name_the_field_and_the_remedy(kind: str, spec: dict[str, Any], message: str) -> None:
+def test_parse_error_names_field_and_remedy(kind: str, spec: dict[str, Any], message: str) -> None:
     assert problems(Case("", kind, spec).manifest())[0].startswith(message)
 
 
-def test_what_yaml_takes_for_a_date_is_text() -> None:
+def test_unquoted_yaml_date_is_read_as_text() -> None:
     """An unquoted 2013-01-01; kubectl sends it as text, too."""
     resource = parse(Case("", "Commit", commit(id=date(2013, 1, 1))).manifest())
     assert isinstance(resource, Commit)
     assert resource.id == "2013-01-01"
 
 
-def test_what_json_cannot_say_is_refused() -> None:
+def test_value_outside_json_is_refused() -> None:
     assert "is no JSON value" in problems(Case("", "Dataset", dataset(uuid=b"x")).manifest())[0]
 
 
-def test_names_of_python_are_no_names_of_fields() -> None:
+def test_python_field_name_is_refused() -> None:
     assert problems(Case("", "Dataset", {"store_ref": {"name": "lake"}}).manifest())
 
 
-def test_metadata_is_read_as_the_api_server_writes_it() -> None:
+def test_metadata_of_api_server_is_parsed() -> None:
     manifest = Case("", "Dataset", dataset()).manifest()
     manifest["metadata"] |= {
         "namespace": "team",
@@ -105,12 +105,12 @@ def test_metadata_is_read_as_the_api_server_writes_it() -> None:
     assert (resource.namespace, resource.metadata.generation, resource.requested_at) == ("team", 3, "now")
 
 
-def test_a_status_of_a_later_release_does_not_matter() -> None:
+def test_unknown_status_field_of_later_release_is_ignored() -> None:
     manifest = Case("", "Dataset", dataset()).manifest() | {"status": {"version": 3, "invention": True}}
     assert parse(manifest).status.model_dump(include={"version"}) == {"version": 3}
 
 
-def test_a_resource_is_ready_for_its_present_generation_only() -> None:
+def test_resource_is_ready_for_current_generation_only() -> None:
     condition = {"type": "Ready", "status": "True", "reason": "Succeeded", "observedGeneration": 1}
     manifest = Case("", "Dataset", dataset()).manifest() | {"status": {"conditions": [condition]}}
     assert parse(manifest).ready
@@ -118,7 +118,7 @@ def test_a_resource_is_ready_for_its_present_generation_only() -> None:
     assert not parse(manifest).ready
 
 
-def test_manifests_come_back_as_they_were() -> None:
+def test_manifest_survives_parse_roundtrip() -> None:
     manifest = Case(
         "",
         "Dataset",

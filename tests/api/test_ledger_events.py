@@ -35,8 +35,9 @@ COLUMN = {"name": "id", "type": "string", "extra": {"kamu.dev/archetype": {"kind
 MQTT = {"kind": "Mqtt", "host": "broker", "port": 1883, "topics": [{"path": "a/#", "qos": "AtLeastOnce"}]}
 
 
+@pytest.mark.requirement("MF-02")
 @pytest.mark.parametrize("kind", EVENTS.members)
-def test_mf_02_fields_are_those_of_the_chain(kind: str) -> None:
+def test_ledger_event_fields_match_chain_format(kind: str) -> None:
     assert _shape(EVENTS.members[kind]) == _fields(getattr(chain, kind))
 
 
@@ -81,10 +82,12 @@ def _type(kind: Type, inside: bool = False) -> Any:
     return {Simple.TEXT: TEXT, Simple.FLAG: FLAG, **numbers}[kind]
 
 
-def test_mf_02_types_of_columns_are_those_of_the_chain() -> None:
+@pytest.mark.requirement("MF-02")
+def test_column_types_of_manifest_equal_those_of_chain() -> None:
     assert _shape(DATA_TYPE, inside=True) == _type(union_of(DataType), inside=True)
 
 
+@pytest.mark.requirement("MF-02", "MF-03")
 @pytest.mark.parametrize(
     ("event", "told"),
     [
@@ -129,9 +132,7 @@ def test_mf_02_types_of_columns_are_those_of_the_chain() -> None:
         ),
     ],
 )
-def test_mf_02_and_mf_03_mistakes_are_named_where_the_chain_would_refuse_them(
-    event: dict[str, Any], told: str | None
-) -> None:
+def test_invalid_ledger_event_is_refused_like_in_chain(event: dict[str, Any], told: str | None) -> None:
     if told is None:
         checked = checked_event(event)
         read = read_event(event)
@@ -155,6 +156,7 @@ def _inputs(*inputs: dict[str, Any]) -> dict[str, Any]:
     return DERIVED | {"inputs": list(inputs)}
 
 
+@pytest.mark.requirement("ST-01", "ST-02", "ST-03", "ST-04", "ST-05")
 @pytest.mark.parametrize(
     ("event", "told"),
     [
@@ -186,16 +188,14 @@ def _inputs(*inputs: dict[str, Any]) -> dict[str, Any]:
         (_sql(engine=None), "transform.engine: is required"),
     ],
 )
-def test_st_01_to_st_05_a_transformation_that_cannot_be_one_is_refused_with_its_place(
-    event: dict[str, Any], told: str
-) -> None:
+def test_invalid_transform_is_refused_with_path(event: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidResource) as refused:
         parse(Case("", "Dataset", derivative(event, only=True)).manifest())
     assert "spec.ledger.metadata[0]: " in str(refused.value)
     assert told in str(refused.value)
 
 
-def test_a_transformation_of_several_steps_is_taken_as_it_is() -> None:
+def test_transform_with_several_steps_is_parsed_unchanged() -> None:
     steps = [{"alias": "late", "query": "SELECT 1"}, {"query": "SELECT * FROM late"}]
     tables = [{"name": "late", "primaryKey": ["hour"]}]
     event = _sql(query=None, queries=steps, temporalTables=tables)

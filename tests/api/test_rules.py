@@ -12,7 +12,7 @@ from tests.api.manifests import CASES, EDITS, Case, Edit
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_manifests_are_refused_with_a_place_and_a_remedy(case: Case) -> None:
+def test_invalid_manifest_is_refused_with_path_and_remedy(case: Case) -> None:
     if case.refusal is None:
         assert parse(case.manifest()).kind == case.kind
         return
@@ -22,12 +22,12 @@ def test_manifests_are_refused_with_a_place_and_a_remedy(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.cluster_only], ids=lambda case: case.name)
-def test_rules_for_clusters_do_not_bind_a_single_machine(case: Case) -> None:
+def test_cluster_rules_do_not_apply_locally(case: Case) -> None:
     assert parse(case.manifest(), local=True).kind == case.kind
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
-def test_edits_of_what_cannot_change_are_refused(edit: Edit) -> None:
+def test_edit_of_immutable_field_is_refused(edit: Edit) -> None:
     problems = check_edit(parse(edit.manifest(edit.old)), parse(edit.manifest(edit.new)))
     if edit.refusal is None:
         assert problems == ()
@@ -35,7 +35,7 @@ def test_edits_of_what_cannot_change_are_refused(edit: Edit) -> None:
         assert edit.refusal in "; ".join(map(str, problems))
 
 
-def test_every_rule_is_broken_by_some_case() -> None:
+def test_validation_rules_are_all_covered_by_cases() -> None:
     broken = {problem for case in CASES if case.refusal for problem in _problems(case)}
     broken |= {
         problem.message

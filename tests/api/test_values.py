@@ -13,12 +13,12 @@ from kubothek.api.values import parse_duration, parse_quantity, render_bytes
     ("text", "seconds"),
     [("90s", 90), ("1h30m", 5400), ("0.5s", 0.5), ("250ms", 0.25), ("1m1m", 120), ("10m", 600), ("1.5h", 5400)],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_duration_is_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", ["", "90", "s", "1d", "-1s", "1 s", "1h30", "1s\n"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
@@ -37,12 +37,12 @@ def test_what_is_no_duration(text: str) -> None:
         ("1Ti", 2**40),
     ],
 )
-def test_quantities(quantity: int | str, size: int) -> None:
+def test_quantity_is_parsed(quantity: int | str, size: int) -> None:
     assert parse_quantity(quantity) == size
 
 
 @pytest.mark.parametrize("quantity", ["", "4g", "1K", "Mi", "-1", -1, "1e3", "1Mi\n", "1.Mi"])
-def test_what_is_no_quantity(quantity: int | str) -> None:
+def test_invalid_quantity_is_refused(quantity: int | str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(quantity)
 
@@ -59,5 +59,5 @@ def test_what_is_no_quantity(quantity: int | str) -> None:
         (2**60, "1024 PiB"),
     ],
 )
-def test_sizes_for_people(size: int, text: str) -> None:
+def test_size_is_rendered_for_people(size: int, text: str) -> None:
     assert render_bytes(size) == text

@@ -42,18 +42,18 @@ def rows(table: Table | memory.Memory | collection.Peaks) -> list[str]:
     return [line.split(" | ")[0].removeprefix("| ") for line in lines[1:]]
 
 
-def test_rounds_are_interleaved_after_one_that_does_not_count() -> None:
+def test_benchmark_rounds_are_interleaved_after_uncounted_warmup() -> None:
     ran: list[str] = []
     compare("", [Case("a", lambda: ran.append("a")), Case("b", lambda: ran.append("b"))], rounds=2, seconds=1)
     assert ran == ["a", "b"] * 3
 
 
-def test_a_slow_case_sits_out_the_rounds_that_are_left() -> None:
+def test_benchmark_case_beyond_time_limit_skips_remaining_rounds() -> None:
     table = compare("", [Case("a", lambda: None)], rounds=5, seconds=0)
     assert [len(series.wall) for series in table.series] == [0]
 
 
-def test_a_table_shows_least_and_median_times_and_their_ratios_to_the_first_system() -> None:
+def test_benchmark_table_shows_minimum_median_and_ratio_to_first() -> None:
     ours, theirs = Series("ours", [0.002, 0.001], [0.001, 0.001]), Series("theirs", [0.004, 1.0, 0.006], [0.5] * 3)
     lines = Table("work", [ours, theirs], 0.5).render().splitlines()
     assert lines[0] == "### work"
@@ -65,7 +65,7 @@ def test_a_table_shows_least_and_median_times_and_their_ratios_to_the_first_syst
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fs", pytest.param("s3", marks=pytest.mark.s3)])
-def test_all_systems_plan_read_and_commit(name: str) -> None:
+def test_benchmark_systems_all_plan_read_and_commit(name: str) -> None:
     with place(name) as where:
         found = list(tables.run(where, PARTITIONS, rounds=1, seconds=5))
     assert [table.title.split(" at ")[0] for table in found] == [
@@ -77,14 +77,14 @@ def test_all_systems_plan_read_and_commit(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_lookups_find_the_row_and_all_indices_are_kept() -> None:
+def test_benchmark_lookups_find_row_and_commits_maintain_indices() -> None:
     with place("fs") as where:
         lookups, commits = indexed.run(where, PARTITIONS, rounds=1, seconds=5)
     assert (len(rows(lookups)), len(rows(commits))) == (6, 3)
 
 
 @pytest.mark.slow
-def test_memory_is_measured_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_memory_is_measured_in_separate_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SYSTEMS", {"kubothek, warm": tables.SYSTEMS["kubothek, warm"]})
     with place("fs") as where:
         found = memory.run(where, PARTITIONS)
@@ -95,7 +95,7 @@ def test_memory_is_measured_in_processes_of_their_own(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.spark
-def test_all_bulk_writes_write_all_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_bulk_writes_write_all_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "running", lambda _conf: nullcontext(spark))
     monkeypatch.setattr(bulk, "_YEARS", 2)
     with place("fs") as where:
@@ -106,7 +106,7 @@ def test_all_bulk_writes_write_all_rows(spark: SparkSession, monkeypatch: pytest
 
 
 @pytest.mark.spark
-def test_all_queries_of_a_cube_find_as_many_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_cube_queries_return_same_row_count(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cubes, "running", lambda _conf: nullcontext(spark))
     monkeypatch.setattr(cubes, "_VALUES_OF_I", 2)
     with place("fs") as where:
@@ -126,7 +126,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch, work: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_skipping_opens_the_files_that_match(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_skipping_opens_matching_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skipping, "_COMMIT_ROWS", 1000)
     with place("fs") as where:
         reads, commits, many, plans = skipping.run(where, 1, 50, rounds=1, seconds=5)
@@ -143,7 +143,7 @@ def test_skipping_opens_the_files_that_match(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_all_compactions_leave_a_file_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_compactions_leave_one_file_per_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     without_spark(monkeypatch, compaction)
     monkeypatch.setattr(compaction, "with_spark", lambda root, _: compaction.ours(root))
     made: list[int] = []
@@ -158,7 +158,7 @@ def test_all_compactions_leave_a_file_a_partition(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 @pytest.mark.s3
-def test_all_collections_delete_all_garbage_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_collections_delete_exactly_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     without_spark(monkeypatch, collection)
     with place("s3") as where:
         (found,) = collection.run(where, 300, 200, rounds=1)
@@ -175,7 +175,7 @@ def _roots(where: Place) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_memory_of_a_collection_is_measured_in_a_process_of_its_own() -> None:
+def test_benchmark_collection_memory_is_measured_in_separate_process() -> None:
     with place("fs") as where:
         found = collection.memory(where, [(100, 300)])
     assert rows(found) == ["100, 300"]
@@ -183,25 +183,25 @@ def test_memory_of_a_collection_is_measured_in_a_process_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_merges_into_any_history_take_what_is_new() -> None:
+def test_benchmark_merges_have_row_per_history_size() -> None:
     with place("fs") as where:
         found = list(merge.run(where, [10_000, 30_000], rounds=1))
     assert [table.title.split(" of ")[0] for table in found] == ["Ledger merge", "Ledger merge"]
     assert all(rows(table) == ["into 10,000", "into 30,000"] for table in found)
 
 
-def test_updates_of_a_derivative(tmp_path: Path) -> None:
+def test_benchmark_derivative_updates_have_row_per_history_size(tmp_path: Path) -> None:
     histories = [transform.History.of(tmp_path / str(records), records) for records in (1_000, 20_000)]
     assert rows(transform.updates(histories, rounds=1, seconds=5)) == ["update on 1,000", "update on 20,000"]
 
 
-def test_a_ledger_takes_what_a_table_takes() -> None:
+def test_benchmark_ledger_compares_table_and_ledger_systems() -> None:
     with place("fs") as where:
         found = list(ledger.run(where, 1000, rounds=1))
     assert [rows(table) for table in found] == [["table", "ledger with its table", "ledger alone"]] * 2
 
 
-def test_a_gateway_gives_out_what_a_download_gets() -> None:
+def test_benchmark_gateway_compares_pull_download_and_query() -> None:
     with place("fs") as where:
         pulls, *linked, load, query = gateway.run(where, [1], rounds=1, clients=3)
     assert isinstance(pulls, Table)
@@ -216,14 +216,14 @@ def test_a_gateway_gives_out_what_a_download_gets() -> None:
     assert [row[:2] for row in load.rows] == [("gateway", 60)]
 
 
-def test_a_place_is_gone_afterwards() -> None:
+def test_benchmark_directory_is_deleted_afterwards() -> None:
     with place("fs") as where:
         scratch: Path = where.root("x").scratch
         assert scratch.is_dir()
     assert not scratch.exists()
 
 
-def test_a_long_chain_costs_one_request_when_nothing_is_new() -> None:
+def test_benchmark_pull_of_unchanged_long_chain_costs_one_request() -> None:
     with place("fs") as where:
         (pulls,) = chains.run(where, 70)
     # Over https the head and its block are asked for; that block's number says to go on by the smart protocol.
@@ -231,7 +231,7 @@ def test_a_long_chain_costs_one_request_when_nothing_is_new() -> None:
 
 
 @pytest.mark.slow
-def test_chains_are_verified_beside_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmark_chain_verification_has_table_per_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "_MEASUREMENTS", 1000)
     monkeypatch.setattr(verify, "_MONTHS", 1)
     with place("fs") as where:
@@ -244,7 +244,7 @@ def test_chains_are_verified_beside_the_limit(monkeypatch: pytest.MonkeyPatch) -
     assert all(rows(table)[1] == "kubothek, one core" for table in found)
 
 
-def test_latencies_are_told_by_stage_and_as_a_ratio() -> None:
+def test_benchmark_latencies_are_reported_by_stage_and_ratio() -> None:
     found, cold = latencies.Latencies(), latency.COLD.title
     for begun in (0.0, 100.0):
         stages = {"apply": 0.5, "decided": 0.6, "pod": 0.8, "started": 3.0, "imported": 2.5, "committed": 9.0}

@@ -21,7 +21,7 @@ SIZE = Size(datasets=30, commits=8, namespaces=3, interval=10, edits=4)
 
 
 @pytest.mark.timeout(900)
-async def test_what_is_at_rest_costs_nothing_and_each_transition_one_write(tmp_path: Path) -> None:
+async def test_operator_at_rest_writes_no_dataset_and_commit_costs_few_writes(tmp_path: Path) -> None:
     async with cluster() as there:
         await build(there, SIZE)
         start = partial(kubothek, there, tmp_path / "operator.log", "--limit-jobs=8")

@@ -71,7 +71,7 @@ def rows(column: Any) -> pa.Table:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_values_that_lose_nothing_are_cast(lake: Lake, case: str, streamed: bool) -> None:
+def test_append_casts_values_without_loss(lake: Lake, case: str, streamed: bool) -> None:
     data_type, column, expected = CASES[case]
     table = table_of(lake, data_type)
     table.append(rows(column).to_reader() if streamed else rows(column), evolve=streamed and case == "whole-floats")
@@ -82,7 +82,7 @@ def test_values_that_lose_nothing_are_cast(lake: Lake, case: str, streamed: bool
 
 @pytest.mark.parametrize("evolve", [False, True])
 @pytest.mark.parametrize("case", LOSSY)
-def test_lossy_value_is_refused_by_name_before_any_file(lake: Lake, case: str, evolve: bool) -> None:
+def test_append_with_lossy_value_is_refused_by_name_before_writing(lake: Lake, case: str, evolve: bool) -> None:
     data_type, column, named = LOSSY[case]
     if evolve and pa.types.is_decimal(column.type):
         pytest.skip("decimals of more digits are what evolve is for")
@@ -94,14 +94,14 @@ def test_lossy_value_is_refused_by_name_before_any_file(lake: Lake, case: str, e
 
 
 @pytest.mark.parametrize(("data_type", "column"), APART, ids=lambda each: str(getattr(each, "type", each)))
-def test_types_that_stay_apart_are_refused(lake: Lake, data_type: pa.DataType, column: Any) -> None:
+def test_append_with_incompatible_type_is_refused(lake: Lake, data_type: pa.DataType, column: Any) -> None:
     table = table_of(lake, data_type)
     for evolve in (False, True):
         with pytest.raises(SchemaMismatch, match="another type"):
             table.append(rows(column), evolve=evolve)
 
 
-def test_frames_with_decimals_and_nulls_are_appended_again(lake: Lake) -> None:
+def test_append_of_frames_with_decimals_and_nulls_keeps_values(lake: Lake) -> None:
     table = lake.create_dataset("t")
     table.append(pd.DataFrame({"price": [D("1234.50")], "n": [1]}))
     table.append(pd.DataFrame({"price": [D("1.50")], "n": [2]}))
@@ -114,7 +114,7 @@ def test_frames_with_decimals_and_nulls_are_appended_again(lake: Lake) -> None:
     "empty", [pd.DataFrame(), pa.table({}), pa.table({"n": pa.array([], pa.int64())}), [], pd.DataFrame({"other": []})],
     ids=["frame", "table", "column", "iterable", "strange"],
 )  # fmt: skip
-def test_empty_append_is_a_commit_that_changes_nothing(lake: Lake, empty: Any) -> None:
+def test_append_without_rows_commits_unchanged_table(lake: Lake, empty: Any) -> None:
     table = lake.create_dataset("t")
     table.append(pd.DataFrame({"n": [1]}))
     before = table.snapshot()
@@ -125,7 +125,7 @@ def test_empty_append_is_a_commit_that_changes_nothing(lake: Lake, empty: Any) -
     assert table.append(pd.DataFrame({"n": [5]}), id="nothing").version == done.version, "it happened"
 
 
-def test_source_with_declared_types_is_stored_in_those_of_the_table() -> None:
+def test_source_with_declared_types_is_stored_in_types_of_table() -> None:
     declared = pa.table({"x": pa.array([], pa.decimal128(3, 2)), "n": pa.array([], pa.float64())}).schema
     table = pa.table({"n": pa.array([], pa.int64()), "x": pa.array([], pa.decimal128(6, 2))}).schema
     reading, stored = decide_schemas(

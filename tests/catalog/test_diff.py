@@ -42,7 +42,7 @@ def partitions(dataset: Dataset, before: int, after: int | None = None) -> list[
     return [(c.path, c.files_added, c.files_removed, c.rows_added, c.rows_removed) for c in found]
 
 
-def test_what_came_and_went_by_partition(flights: Dataset) -> None:
+def test_diff_lists_added_and_removed_files_and_rows_per_partition(flights: Dataset) -> None:
     assert partitions(flights, 1, 2) == [("month=1", 1, 0, 2, 0), ("month=2", 1, 0, 1, 0)]
     assert partitions(flights, 2, 3) == [("month=2", 1, 0, 2, 0)]
     assert partitions(flights, 3) == [("month=1", 0, 1, 0, 2)]
@@ -50,11 +50,11 @@ def test_what_came_and_went_by_partition(flights: Dataset) -> None:
     assert flights.diff(1, 4).rows == (0, 3)
 
 
-def test_what_came_and_went_between_is_not_told(flights: Dataset) -> None:
+def test_diff_omits_files_added_and_removed_between_versions(flights: Dataset) -> None:
     assert partitions(flights, 1, 4) == [("month=2", 2, 0, 3, 0)]
 
 
-def test_backwards_everything_is_the_other_way_round(flights: Dataset) -> None:
+def test_diff_backwards_swaps_added_and_removed(flights: Dataset) -> None:
     forwards, backwards = flights.diff(2, 4), flights.diff(4, 2)
     assert (backwards.before, backwards.after, backwards.rows) == (4, 2, (3, 3))
     assert [(c.rows_added, c.rows_removed) for c in backwards.partitions] == [
@@ -62,12 +62,12 @@ def test_backwards_everything_is_the_other_way_round(flights: Dataset) -> None:
     ]
 
 
-def test_a_version_does_not_differ_from_itself(flights: Dataset) -> None:
+def test_diff_of_version_with_itself_is_empty(flights: Dataset) -> None:
     assert flights.diff(3, 3).empty
     assert not flights.diff(2, 3).empty
 
 
-def test_columns(lake: Lake) -> None:
+def test_diff_lists_changed_columns(lake: Lake) -> None:
     table = lake.create_dataset("t", schema={"a": "int64"})
     other = lake.create_dataset("u")
     other.append(pa.table({"a": [1], "b": pa.nulls(1)}))
@@ -79,18 +79,18 @@ def test_columns(lake: Lake) -> None:
     assert other.diff(3, 2).columns == (Difference("b", "string", "null"),)
 
 
-def test_a_table_without_partitions_is_one(lake: Lake) -> None:
+def test_diff_of_unpartitioned_table_has_one_entry(lake: Lake) -> None:
     table = lake.create_dataset("t", schema={"a": "int64"})
     table.append(pa.table({"a": [1, 2]}))
     assert table.diff(1).partitions == (PartitionChange("", 1, 0, 2, 0),)
 
 
-def test_rows_that_would_be_dear_to_find_out_are_not(flights: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diff_omits_row_counts_that_need_too_many_footers(flights: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of files that went, and had come before the older version: no record between tells."""
     monkeypatch.setattr(compare, "MOST_FOOTERS", 0)
     assert partitions(flights, 2, 4) == [("month=1", 0, 1, 0, None), ("month=2", 1, 0, 2, 0)]
 
 
-def test_a_version_that_never_was(flights: Dataset) -> None:
+def test_diff_with_nonexistent_version_is_refused(flights: Dataset) -> None:
     with pytest.raises(VersionNotFound):
         flights.diff(2, 9)

@@ -55,18 +55,18 @@ def keys_in(lake: Lake) -> set[str]:
 # --- opening --------------------------------------------------------------------------------------------------------
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
+def test_package_import_loads_no_heavy_modules() -> None:
     script = "import kubothek, sys; print([m for m in ('pyarrow', 'boto3', 'duckdb', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
-def test_a_url_that_is_no_store_is_refused() -> None:
+def test_open_with_unsupported_url_is_refused() -> None:
     with pytest.raises(InputError, match="file:///absolute/path"):
         kubothek.open("ftp://data/lake")
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_open_of_missing_directory_raises_bucket_not_found(tmp_path: Path) -> None:
     with pytest.raises(BucketNotFound):
         kubothek.open((tmp_path / "absent").as_uri()).datasets()
 
@@ -74,7 +74,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 # --- creating -------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_dataset_is_empty_and_has_the_schema_it_was_given(lake: Lake) -> None:
+def test_new_dataset_is_empty_and_has_given_schema(lake: Lake) -> None:
     created = lake.create_dataset("days", ["day"], {"value": "float32", "day": "date32", "tags": "list<string>"})
     assert created.schema.names == ["day", "tags", "value"]
     assert created.schema.types == [pa.date32(), pa.list_(pa.string()), pa.float64()]
@@ -84,7 +84,7 @@ def test_a_new_dataset_is_empty_and_has_the_schema_it_was_given(lake: Lake) -> N
     assert lake.dataset("days").version == created.version == 1
 
 
-def test_a_dataset_without_schema_takes_that_of_the_first_append(lake: Lake) -> None:
+def test_dataset_without_schema_gets_schema_of_first_append(lake: Lake) -> None:
     created = lake.create_dataset("a", ["k"])
     assert created.schema == pa.schema([])
     assert created.scan().read_all().num_rows == 0
@@ -93,13 +93,13 @@ def test_a_dataset_without_schema_takes_that_of_the_first_append(lake: Lake) -> 
     assert created.schema.types == [pa.string(), pa.int64()]
 
 
-def test_a_name_can_be_taken_once(lake: Lake, flights: Dataset) -> None:
+def test_create_dataset_with_existing_name_is_refused(lake: Lake, flights: Dataset) -> None:
     with pytest.raises(DatasetExists, match="'flights'"):
         lake.create_dataset("flights")
     assert flights.rows == 3
 
 
-def test_of_many_who_create_at_once_one_succeeds(lake: Lake) -> None:
+def test_concurrent_creations_of_one_dataset_succeed_once(lake: Lake) -> None:
     start = threading.Barrier(4)
     outcomes: list[str] = []
 
@@ -133,7 +133,7 @@ def test_of_many_who_create_at_once_one_succeeds(lake: Lake) -> None:
         ("a", [], pa.schema([pa.field("x", pa.list_(pa.timestamp("us", "UTC")))]), SchemaMismatch),
     ],
 )
-def test_a_table_that_kartothek_cannot_hold_is_refused_with_nothing_written(
+def test_create_dataset_with_unsupported_table_is_refused_before_writing(
     lake: Lake, name: str, keys: list[str], schema: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -141,14 +141,14 @@ def test_a_table_that_kartothek_cannot_hold_is_refused_with_nothing_written(
     assert keys_in(lake) == set()
 
 
-def test_datasets_are_listed_without_what_lies_below(lake: Lake, flights: Dataset) -> None:
+def test_dataset_listing_omits_objects_below_datasets(lake: Lake, flights: Dataset) -> None:
     lake.create_dataset("a-1")
     lake.store.put("flights.txt", b"")
     lake.store.put("old.by-dataset-metadata.msgpack.zstd", b"")
     assert lake.datasets() == ["a-1", "flights", "old"]
 
 
-def test_a_dataset_that_is_not_there(lake: Lake) -> None:
+def test_missing_dataset_raises_dataset_not_found(lake: Lake) -> None:
     with pytest.raises(DatasetNotFound, match="'flights'"):
         lake.dataset("flights")
     with pytest.raises(DatasetNotFound):
@@ -159,7 +159,7 @@ def test_a_dataset_that_is_not_there(lake: Lake) -> None:
 # --- appending ------------------------------------------------------------------------------------------------------
 
 
-def test_rows_come_back(flights: Dataset) -> None:
+def test_scan_returns_appended_rows(flights: Dataset) -> None:
     assert flights.scan().read_all().to_pylist() == [
         {"month": 1, "carrier": "AA", "delay": 5},
         {"month": 1, "carrier": "UA", "delay": -3},
@@ -192,14 +192,14 @@ class Stream:
     ],
     ids=["table", "batch", "reader", "pandas", "pandas with index", "batches", "tables", "stream"],
 )
-def test_everything_with_rows_can_be_appended(flights: Dataset, make: Callable[[], Any]) -> None:
+def test_append_accepts_every_row_container(flights: Dataset, make: Callable[[], Any]) -> None:
     committed = flights.append(make())
     assert committed.added.rows == 2
     assert committed.totals.rows == flights.rows == 5
     assert flights.scan(where="month = 3").read_all()["delay"].to_pylist() == [1, 2]
 
 
-def test_every_append_is_a_version_that_can_be_read_later(flights: Dataset) -> None:
+def test_append_creates_version_readable_later(flights: Dataset) -> None:
     before = flights.version
     time_before = flights.snapshot().time
     assert time_before is not None
@@ -216,7 +216,7 @@ def test_every_append_is_a_version_that_can_be_read_later(flights: Dataset) -> N
         flights.scan(as_of=datetime(2000, 1, 1, tzinfo=UTC))
 
 
-def test_an_id_appends_once(flights: Dataset) -> None:
+def test_append_with_same_id_is_applied_once(flights: Dataset) -> None:
     first = flights.append(TABLE, id="load-1")
     again = flights.append(TABLE, id="load-1")
     assert isinstance(again, AlreadyApplied)
@@ -224,7 +224,7 @@ def test_an_id_appends_once(flights: Dataset) -> None:
     assert flights.rows == 5
 
 
-def test_concurrent_appends_all_count(lake: Lake, flights: Dataset) -> None:
+def test_concurrent_appends_in_threads_all_land(lake: Lake, flights: Dataset) -> None:
     def append() -> None:
         for _ in range(5):
             Dataset(Lake(lake.store), "flights").append(TABLE)
@@ -238,7 +238,7 @@ def test_concurrent_appends_all_count(lake: Lake, flights: Dataset) -> None:
     assert flights.scan().read_all().num_rows == flights.rows
 
 
-def test_narrow_types_and_time_zones_are_brought_to_stored_types(lake: Lake) -> None:
+def test_append_converts_narrow_types_and_time_zones_to_stored_types(lake: Lake) -> None:
     moment = datetime(2024, 1, 1, 12, tzinfo=UTC)
     days = lake.create_dataset("days")
     days.append(
@@ -288,7 +288,7 @@ def fails_halfway() -> Iterator[pa.Table]:
         (fails_halfway(), ConnectionError, "gone"),
     ],
 )
-def test_bad_rows_leave_the_dataset_as_it_was(
+def test_append_with_bad_rows_leaves_dataset_unchanged(
     flights: Dataset, data: Any, error: type[Exception], message: str
 ) -> None:
     before = flights.snapshot()
@@ -299,20 +299,20 @@ def test_bad_rows_leave_the_dataset_as_it_was(
     assert flights.rows == 3
 
 
-def test_files_are_as_large_as_the_dataset_wants(lake: Lake) -> None:
+def test_append_writes_files_of_dataset_target_size(lake: Lake) -> None:
     small = lake.create_dataset("small", target_file_size=100_000)
     committed = Dataset(Lake(lake.store), small.name).append(pa.table({"x": list(range(200_000))}))
     assert committed.added.files > 2
 
 
 @pytest.mark.parametrize("size", [0, -1])
-def test_a_target_size_that_is_none_is_refused(lake: Lake, size: int) -> None:
+def test_create_dataset_with_invalid_target_file_size_is_refused(lake: Lake, size: int) -> None:
     with pytest.raises(LayoutInvalid, match="target file size"):
         lake.create_dataset("small", target_file_size=size)
 
 
 @pytest.mark.slow
-def test_a_reader_streams_through_an_append(lake: Lake) -> None:
+def test_append_of_record_batch_reader_streams_in_bounded_memory(lake: Lake) -> None:
     """More than the writer's budget passes, and the source is asked for one batch at a time."""
     batch = pa.record_batch({"x": pa.array(range(1 << 16))})
     before = pa.total_allocated_bytes()
@@ -333,7 +333,7 @@ def test_a_reader_streams_through_an_append(lake: Lake) -> None:
 # --- ownership ------------------------------------------------------------------------------------------------------
 
 
-def test_a_dataset_that_a_resource_has_claimed_is_read_only_here(lake: Lake, flights: Dataset) -> None:
+def test_claimed_dataset_is_readable_and_refuses_append_and_create(lake: Lake, flights: Dataset) -> None:
     DatasetLog(lake.store, "flights", claim=Claim("cluster/ns/flights", "uid")).settle()
     with pytest.raises(OwnedByAnother, match="cluster/ns/flights"):
         flights.append(TABLE)
@@ -360,7 +360,7 @@ def test_a_dataset_that_a_resource_has_claimed_is_read_only_here(lake: Lake, fli
         lambda flights: flights.compact(),
     ],
 )
-def test_nothing_is_written_to_a_dataset_that_a_resource_has_claimed(
+def test_claimed_dataset_refuses_every_write_and_stays_unchanged(
     lake: Lake, flights: Dataset, write: Callable[[Dataset], object]
 ) -> None:
     DatasetLog(lake.store, "flights", claim=Claim("cluster/ns/flights", "uid")).settle()
@@ -370,7 +370,7 @@ def test_nothing_is_written_to_a_dataset_that_a_resource_has_claimed(
     assert keys_in(lake) == before
 
 
-def test_a_deleted_dataset_is_not_there(lake: Lake, flights: Dataset) -> None:
+def test_deleted_dataset_raises_dataset_not_found(lake: Lake, flights: Dataset) -> None:
     DatasetLog(lake.store, "flights").delete()
     with pytest.raises(DatasetNotFound, match="deleted"):
         lake.dataset("flights")
@@ -381,11 +381,11 @@ def test_a_deleted_dataset_is_not_there(lake: Lake, flights: Dataset) -> None:
 @pytest.mark.parametrize(
     "where", ["month = 1 AND delay >= 0", [[("month", "==", 1), ("delay", ">=", 0)]], parse("month = 1 AND delay >= 0")]
 )
-def test_a_filter_may_be_text_lists_or_a_predicate(flights: Dataset, where: Filter) -> None:
+def test_scan_filter_accepts_text_lists_and_predicate(flights: Dataset, where: Filter) -> None:
     assert flights.scan(["month", "delay"], where).read_all().to_pylist() == [{"month": 1, "delay": 5}]
 
 
-def test_a_plan_tells_what_each_step_left(flights: Dataset) -> None:
+def test_plan_reports_files_left_by_each_step(flights: Dataset) -> None:
     files = len(flights.snapshot().head.partitions)
     planned = flights.plan("month = 1")
     assert planned.steps[0] == ("table", files)
@@ -395,12 +395,12 @@ def test_a_plan_tells_what_each_step_left(flights: Dataset) -> None:
         flights.plan("month = 1", as_of=1)
 
 
-def test_a_filter_of_arrows_is_refused_with_what_to_write(flights: Dataset) -> None:
+def test_scan_with_arrow_expression_as_filter_is_refused_with_hint(flights: Dataset) -> None:
     with pytest.raises(FilterInvalid, match="expected a list of lists"):
         flights.scan(where=cast("Any", pc.field("month") == 1))
 
 
-def test_a_version_whose_files_are_gone_is_an_error(lake: Lake, flights: Dataset) -> None:
+def test_scan_of_version_with_missing_files_raises_version_incomplete(lake: Lake, flights: Dataset) -> None:
     (gone,) = (key for key in keys_in(lake) if key.startswith("flights/table/month=2/"))
     lake.store.delete([gone])
     assert flights.scan(where=[[("month", "==", 1)]]).read_all().num_rows == 2
@@ -418,7 +418,7 @@ def test_a_version_whose_files_are_gone_is_an_error(lake: Lake, flights: Dataset
         *(("k53-empty", uuid) for uuid in ("empty-header", "empty-explicit", "empty-file", "emptied")),
     ],
 )
-def test_datasets_of_the_real_libraries(name: str, uuid: str) -> None:
+def test_golden_dataset_of_both_libraries_is_readable(name: str, uuid: str) -> None:
     expected = golden.expected(name)
     lake = kubothek.open((golden.ROOT / name / "store").as_uri())
     assert lake.datasets() == sorted(expected)
@@ -429,7 +429,7 @@ def test_datasets_of_the_real_libraries(name: str, uuid: str) -> None:
     assert golden.rows(dataset.scan().read_all()) == table["rows"]
 
 
-def test_partition_dates_survive(lake: Lake) -> None:
+def test_partition_dates_survive_roundtrip(lake: Lake) -> None:
     days = lake.create_dataset("days", ["day"])
     days.append(pa.table({"day": [date(2024, 2, 29), date(1900, 1, 1)], "x": [1, 2]}))
     assert days.scan(where="day < DATE '2000-01-01'").read_all().to_pylist() == [{"day": date(1900, 1, 1), "x": 2}]

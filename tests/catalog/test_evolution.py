@@ -47,7 +47,7 @@ def common(lake: Lake) -> pa.Schema:
     return parse_common_metadata(lake.store.get("t/table/_common_metadata"))
 
 
-def test_a_column_comes_only_if_the_call_allows_it(lake: Lake, table: Dataset) -> None:
+def test_append_adds_column_only_with_evolve(lake: Lake, table: Dataset) -> None:
     before = {info.key for info in lake.store.list("t/")}
     with pytest.raises(SchemaMismatch, match=r"n +- +double +not in the table"):
         table.append(NEW)
@@ -63,12 +63,12 @@ def test_a_column_comes_only_if_the_call_allows_it(lake: Lake, table: Dataset) -
     ("where", "found"),
     [("n IS NULL", [1, 2]), ("n IS NOT NULL", [3]), ("n > 1", [3]), ("n != 7.5", []), ("n = 7.5 OR x = 1", [1, 3])],
 )
-def test_filters_take_what_old_files_lack_for_null(table: Dataset, where: str, found: list[int]) -> None:
+def test_filter_on_column_missing_from_old_files_reads_null(table: Dataset, where: str, found: list[int]) -> None:
     table.append(NEW, evolve=True)
     assert table.scan(where=where).read_all().sort_by("x")["x"].to_pylist() == found
 
 
-def test_a_wider_decimal_is_found_in_old_files(lake: Lake) -> None:
+def test_filter_on_widened_decimal_finds_rows_in_old_files(lake: Lake) -> None:
     dataset = lake.create_dataset("t")
     for text, digits in (("1.50", 5), ("2.5", 5), ("123456.125", 12)):
         scale = 3 if digits == 12 else 2
@@ -79,7 +79,7 @@ def test_a_wider_decimal_is_found_in_old_files(lake: Lake) -> None:
     ]
 
 
-def test_rows_that_lack_a_column_have_null_there(table: Dataset) -> None:
+def test_append_without_column_stores_null_only_with_evolve(table: Dataset) -> None:
     table.append(NEW, evolve=True)
     with pytest.raises(SchemaMismatch, match=r"n +double +- +missing"):
         table.append(OLD)
@@ -88,20 +88,18 @@ def test_rows_that_lack_a_column_have_null_there(table: Dataset) -> None:
     assert table.schema.names == ["k", "n", "x"]
 
 
-def test_a_partition_column_can_neither_come_nor_be_missing(table: Dataset) -> None:
+def test_evolving_append_without_partition_column_is_refused(table: Dataset) -> None:
     with pytest.raises(SchemaMismatch, match="no column 'k' to partition on"):
         table.append(NEW.drop_columns(["k"]), evolve=True)
 
 
 @pytest.mark.parametrize("name", ["partition", "__secret"])
-def test_a_reserved_name_cannot_come_later_either(table: Dataset, name: str) -> None:
+def test_evolving_append_with_reserved_column_name_is_refused(table: Dataset, name: str) -> None:
     with pytest.raises(SchemaMismatch, match="reserves this name"):
         table.append(OLD.append_column(name, pa.array([1, 2])), evolve=True)
 
 
-def test_plateau_reads_and_updates_a_table_that_got_a_column(
-    lake: Lake, table: Dataset, plateau: Callable[[], Any]
-) -> None:
+def test_plateau_reads_and_updates_evolved_table(lake: Lake, table: Dataset, plateau: Callable[[], Any]) -> None:
     table.append(NEW, evolve=True)
     frame = read_table("t", store=plateau).sort_values("x")
     assert list(frame.columns) == ["k", "n", "x"]
@@ -117,16 +115,14 @@ def test_plateau_reads_and_updates_a_table_that_got_a_column(
     assert common(lake) == table.schema
 
 
-def test_plateau_does_not_know_the_new_column_of_an_old_file_by_name(
-    table: Dataset, plateau: Callable[[], Any]
-) -> None:
+def test_plateau_column_selection_fails_on_files_before_evolution(table: Dataset, plateau: Callable[[], Any]) -> None:
     """The limit that docs/layout.md tells of: it holds until the old files are rewritten."""
     table.append(NEW, evolve=True)
     with pytest.raises(ValueError, match="Columns cannot be found in stored dataframe: n"):
         read_table("t", store=plateau, columns=["n"])
 
 
-def test_decimals_widen_and_plateau_reads_both(lake: Lake, plateau: Callable[[], Any]) -> None:
+def test_widened_decimals_are_read_by_plateau(lake: Lake, plateau: Callable[[], Any]) -> None:
     dataset = lake.create_dataset("t")
     dataset.append(pa.table({"d": pa.array([Decimal("1.50")], pa.decimal128(5, 2))}))
     wide = pa.table({"d": pa.array([Decimal("1234567.125")], pa.decimal128(10, 3))})
@@ -141,7 +137,7 @@ def test_decimals_widen_and_plateau_reads_both(lake: Lake, plateau: Callable[[],
     assert dataset.scan().read_all()["d"].to_pylist() == [*expected, Decimal("9999999.999")]
 
 
-def test_null_columns_gain_their_type_without_being_asked(lake: Lake, plateau: Callable[[], Any]) -> None:
+def test_null_column_gains_type_without_evolve(lake: Lake, plateau: Callable[[], Any]) -> None:
     dataset = lake.create_dataset("t")
     dataset.append(pa.table({"x": [1], "y": pa.nulls(1)}))
     dataset.append(pa.table({"x": [2], "y": ["text"]}))
@@ -150,7 +146,7 @@ def test_null_columns_gain_their_type_without_being_asked(lake: Lake, plateau: C
     assert read_table("t", store=plateau).sort_values("x")["y"].isna().tolist() == [True, False, True]
 
 
-def test_appends_at_once_land_though_one_of_them_brings_a_column(lake: Lake, table: Dataset) -> None:
+def test_concurrent_appends_land_while_one_adds_column(lake: Lake, table: Dataset) -> None:
     """What was written for the old schema is as good for the new one: nothing is written again."""
     both = threading.Barrier(2)
 
@@ -170,7 +166,7 @@ def test_appends_at_once_land_though_one_of_them_brings_a_column(lake: Lake, tab
     assert table.schema.names == ["k", "n", "x"]
 
 
-def test_a_column_that_a_foreign_writer_overwrote_comes_back(
+def test_column_overwritten_by_foreign_writer_is_recovered(
     lake: Lake, table: Dataset, plateau: Callable[[], Any]
 ) -> None:
     """plateau had read the head and the schema before the column came, and puts both blindly after it."""
@@ -190,7 +186,7 @@ def test_a_column_that_a_foreign_writer_overwrote_comes_back(
 # --- layout -------------------------------------------------------------------------------------------------
 
 
-def test_every_later_writer_keeps_the_layout(lake: Lake, plateau: Callable[[], Any]) -> None:
+def test_layout_is_kept_by_every_later_writer(lake: Lake, plateau: Callable[[], Any]) -> None:
     layout = Layout(sort_by=("x",), bucket_by=("y",), num_buckets=2, compression="SNAPPY", row_group_rows=10)
     dataset = lake.create_dataset(
         "t", sort_by=["x"], bucket_by=["y"], num_buckets=2, compression="SNAPPY", row_group_rows=10
@@ -208,7 +204,7 @@ def test_every_later_writer_keeps_the_layout(lake: Lake, plateau: Callable[[], A
     assert read_table("t", store=plateau)["x"].tolist() == [1, 2, 3, 9, 8, 4, 5, 6, 4, 5, 6]
 
 
-def test_a_layout_can_be_changed_for_later_writes(lake: Lake) -> None:
+def test_set_layout_applies_to_later_writes(lake: Lake) -> None:
     dataset = lake.create_dataset("t", partition_on=["k"], schema={"k": "int64", "x": "int64"})
     dataset.append(pa.table({"k": [1, 1], "x": [2, 1]}))
     wanted = replace(dataset.layout, sort_by=("x",))

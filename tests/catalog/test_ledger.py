@@ -36,7 +36,7 @@ def rows(*pairs: tuple[int, str]) -> pa.Table:
     return pa.table({"id": pa.array([number for number, _ in pairs], pa.int64()), "name": [name for _, name in pairs]})
 
 
-def test_a_ledger_is_created_pushed_to_and_asked_along_both_axes_of_time(tmp_path: Path) -> None:
+def test_ledger_created_in_python_answers_as_of_and_as_at_queries(tmp_path: Path) -> None:
     lake = kubothek.open(tmp_path.as_uri())
     planes = lake.create_ledger("planes", read_snapshot(SNAPSHOT), owner_key_file(tmp_path / "key"))
     with pytest.raises(DatasetExists):
@@ -87,7 +87,7 @@ def test_ledger_is_written_in_the_version_that_is_asked_for(tmp_path: Path) -> N
         lake.create_ledger("other", read_snapshot(SNAPSHOT), key, spec_version="1")
 
 
-def test_a_table_is_no_ledger(tmp_path: Path) -> None:
+def test_table_without_ledger_refuses_ledger_access_and_as_at_query(tmp_path: Path) -> None:
     lake = kubothek.open(tmp_path.as_uri())
     table = lake.create_dataset("planes")
     table.append(rows((1, "Airbus")))

@@ -79,7 +79,7 @@ def sales(lake: Lake) -> Dataset:
     return dataset
 
 
-def test_plateau_reads_every_row_that_we_wrote(lake: Lake, store: str) -> None:
+def test_plateau_reads_every_written_row(lake: Lake, store: str) -> None:
     dataset = sales(lake)
     frame = read_table("sales", store)
     assert list(frame.columns) == dataset.schema.names
@@ -99,7 +99,7 @@ def test_plateau_reads_every_row_that_we_wrote(lake: Lake, store: str) -> None:
         [[("id", "in", [1, 39])]],
     ],
 )
-def test_plateau_filters_as_we_do(lake: Lake, store: str, predicates: Any) -> None:
+def test_plateau_filter_returns_same_rows_as_scan(lake: Lake, store: str, predicates: Any) -> None:
     dataset = sales(lake)
     found = theirs(read_table("sales", store, predicates=predicates))
     assert found == ours(dataset, where=predicates)
@@ -107,7 +107,7 @@ def test_plateau_filters_as_we_do(lake: Lake, store: str, predicates: Any) -> No
 
 
 @pytest.mark.slow
-def test_plateau_appends_to_our_dataset_and_we_go_on(lake: Lake, store: str) -> None:
+def test_plateau_append_is_followed_by_further_appends(lake: Lake, store: str) -> None:
     dataset = sales(lake)
     version = dataset.version
     update_dataset_from_dataframes([table(40).to_pandas()], store=store, dataset_uuid="sales")
@@ -122,7 +122,7 @@ def test_plateau_appends_to_our_dataset_and_we_go_on(lake: Lake, store: str) -> 
     assert [row["id"] for row in ours(dataset)] == list(range(80))
 
 
-def test_a_null_column_gets_its_type_from_either_side(lake: Lake, store: str) -> None:
+def test_null_column_gains_type_from_either_library(lake: Lake, store: str) -> None:
     dataset = lake.create_dataset("typed")
     dataset.append(pa.table({"id": [1], "x": pa.nulls(1), "y": pa.nulls(1)}))
     update_dataset_from_dataframes(
@@ -137,7 +137,7 @@ def test_a_null_column_gets_its_type_from_either_side(lake: Lake, store: str) ->
     assert [row["y"] for row in theirs(read_table("typed", store))] == [None, None, 7]
 
 
-def test_a_dataset_that_plateau_created_is_a_dataset_of_ours(lake: Lake, store: str) -> None:
+def test_dataset_created_by_plateau_is_readable_and_appendable(lake: Lake, store: str) -> None:
     frame = table(0).slice(0, 4).to_pandas()  # no '/' in a region: plateau writes it wrong
     store_dataframes_as_dataset(store, "sales", [frame], partition_on=["region", "year"])
     assert lake.datasets() == ["sales"]
@@ -153,7 +153,7 @@ def test_a_dataset_that_plateau_created_is_a_dataset_of_ours(lake: Lake, store: 
     assert [row["id"] for row in ours(dataset)] == list(range(24))
 
 
-def test_plateau_collects_nothing_that_we_need(lake: Lake, store: str) -> None:
+def test_plateau_garbage_collection_keeps_all_versions(lake: Lake, store: str) -> None:
     dataset = sales(lake)
     before = ours(dataset)
     with warnings.catch_warnings():
@@ -163,7 +163,7 @@ def test_plateau_collects_nothing_that_we_need(lake: Lake, store: str) -> None:
     assert len(ours(dataset, as_of=dataset.version - 1)) == 20
 
 
-def test_plateau_sees_an_empty_dataset(lake: Lake, store: str) -> None:
+def test_plateau_reads_and_updates_empty_dataset(lake: Lake, store: str) -> None:
     lake.create_dataset("sales", ["k"], {"k": "string", "id": "int64", "tags": "list<string>"})
     frame = read_table("sales", store)
     assert len(frame) == 0
@@ -184,7 +184,7 @@ def test_plateau_sees_an_empty_dataset(lake: Lake, store: str) -> None:
         ("u", pa.array([0, 2**63], pa.uint64())),
     ],
 )
-def test_plateau_reads_the_values_in_our_paths(lake: Lake, store: str, column: str, values: Any) -> None:
+def test_plateau_reads_partition_values_from_paths(lake: Lake, store: str, column: str, values: Any) -> None:
     dataset = lake.create_dataset("parts", [column])
     dataset.append(pa.table({column: values, "id": [1, 2]}))
     assert theirs(read_table("parts", store)) == ours(dataset)

@@ -29,7 +29,7 @@ def lake(tmp_path: Path) -> Lake:
     return kubothek.open(tmp_path.as_uri())
 
 
-def test_dir_names_the_public_api_and_all_of_it_loads() -> None:
+def test_public_api_listing_names_loadable_documented_objects() -> None:
     assert dir(kubothek) == sorted(kubothek.__all__)
     for name in kubothek.__all__:
         found = getattr(kubothek, name)
@@ -39,7 +39,7 @@ def test_dir_names_the_public_api_and_all_of_it_loads() -> None:
         _ = kubothek.Datset
 
 
-def test_errors_are_all_there_by_one_name() -> None:
+def test_public_errors_module_exports_every_error() -> None:
     from kubothek.errors import Conflict
 
     assert Conflict is all_errors.Conflict is kubothek.errors.Conflict
@@ -47,14 +47,14 @@ def test_errors_are_all_there_by_one_name() -> None:
     assert set(kubothek.errors.__all__) == raised
 
 
-def test_import_is_light() -> None:
+def test_public_import_loads_no_heavy_modules() -> None:
     heavy = ("pyarrow", "duckdb", "pyspark", "numpy", "pandas", "boto3", "pydantic")
     code = f"import sys, kubothek; dir(kubothek); kubothek.errors; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_program_that_uses_the_api_only_runs(tmp_path: Path) -> None:
+def test_sample_program_with_public_api_prints_expected_output(tmp_path: Path) -> None:
     imported = re.findall(r"(?m)^(?:import|from) (kubothek\S*)", inspect.getsource(api_sample))
     assert imported == ["kubothek", "kubothek.errors"]
     assert api_sample.main(str(tmp_path)) == [
@@ -71,7 +71,7 @@ def test_program_that_uses_the_api_only_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["file:new/lake", "new/lake", "./new/lake", "file://{}/new/lake", "{}/new/lake"])
-def test_new_directory_is_made_by_the_first_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_new_directory_is_created_by_first_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.chdir(tmp_path)
     lake = kubothek.open(form.format(tmp_path))
     assert lake.store.url == (tmp_path / "new" / "lake").as_uri()
@@ -81,20 +81,20 @@ def test_new_directory_is_made_by_the_first_dataset(tmp_path: Path, monkeypatch:
     assert lake.datasets() == ["flights"]
 
 
-def test_new_directory_is_made_by_a_cube(tmp_path: Path) -> None:
+def test_new_directory_is_created_by_first_cube(tmp_path: Path) -> None:
     lake = kubothek.open(tmp_path / "new")
     cube = lake.create_cube("c", dimension_columns="id", partition_columns="month")
     cube.build(DATA, id="first")
     assert lake.cubes() == ["c"]
 
 
-def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_named_in_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AccessDenied, match=r"cannot create the directory of file:///.*/file/lake"):
         kubothek.open(tmp_path / "file" / "lake").create_dataset("t")
 
 
-def test_what_is_no_store_is_said_with_what_to_write() -> None:
+def test_open_with_invalid_store_url_names_supported_forms() -> None:
     with pytest.raises(InputError, match="'http://host/lake' is not a store URL: write s3://bucket"):
         kubothek.open("http://host/lake")
 
@@ -111,11 +111,11 @@ ONE_NAME: dict[str, Callable[[Lake], Any]] = {
 
 
 @pytest.mark.parametrize("argument", ONE_NAME)
-def test_text_is_one_name_in_definitions(lake: Lake, argument: str) -> None:
+def test_single_name_as_text_is_accepted_in_definitions(lake: Lake, argument: str) -> None:
     assert ONE_NAME[argument](lake) == ("month",)
 
 
-def test_text_is_one_name_in_reads_and_upkeep(lake: Lake) -> None:
+def test_single_name_as_text_is_accepted_in_reads_and_maintenance(lake: Lake) -> None:
     table = lake.create_dataset("t")
     table.append(DATA)
     table.append(DATA)
@@ -128,7 +128,7 @@ def test_text_is_one_name_in_reads_and_upkeep(lake: Lake) -> None:
         lake.create_dataset("u", partition_on=b"month")  # type: ignore[arg-type]
 
 
-def test_text_is_one_name_in_cubes(lake: Lake) -> None:
+def test_single_name_as_text_is_accepted_in_cubes(lake: Lake) -> None:
     cube = lake.create_cube("c", dimension_columns="id", partition_columns="month", index_columns="carrier")
     cube.build({"seed": DATA, "more": DATA.rename_columns(["month", "id", "more"])}, partition_on={"more": "month"})
     assert lake.dataset("c++more").layout.partition_on == ("month",)

@@ -40,7 +40,7 @@ def left_by_index(table: Dataset, where: Any) -> int:
         "x IN (1, 2, 3) OR f BETWEEN 10 AND 2000",
     ],
 )
-def test_range_leaves_only_files_with_rows(table: Dataset, where: str) -> None:
+def test_range_filter_on_indexed_column_opens_only_files_with_rows(table: Dataset, where: str) -> None:
     files = len(set(table.scan(where=where).read_all().column("p").to_pylist()))
     assert 0 < files < FILES / 2
     assert left_by_index(table, where) == files
@@ -49,15 +49,15 @@ def test_range_leaves_only_files_with_rows(table: Dataset, where: str) -> None:
 @pytest.mark.parametrize(
     "where", ["x > 5 AND x < 5", "x = 3 AND x > 4", "x IN (1, 2) AND x IN (3, 4)", "f > 2 AND f < 1"]
 )
-def test_empty_range_leaves_no_file(table: Dataset, where: str) -> None:
+def test_range_filter_that_is_empty_opens_no_file(table: Dataset, where: str) -> None:
     assert [step.files_left for step in table.plan(where).steps[1:]] == [0] * 4
 
 
-def test_upper_bound_missing_on_floats_keeps_nan(table: Dataset) -> None:
+def test_range_filter_on_floats_without_upper_bound_keeps_nan(table: Dataset) -> None:
     assert left_by_index(table, "f > 499999") == FILES, "NaN is larger than every number"
 
 
-def test_range_on_a_cubes_column_leaves_only_files_with_rows(tmp_path: Path) -> None:
+def test_range_filter_on_cube_column_opens_only_files_with_rows(tmp_path: Path) -> None:
     cube = kubothek.open((tmp_path).as_uri()).create_cube("c", dimension_columns=["x"], partition_columns=["p"])
     values = sorted(set(VALUES))
     rows = pa.table({"p": [n % FILES for n in range(len(values))], "x": values, "v": values})

@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[pa.Table, list[str], type[InputError], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_rows_that_no_table_can_hold_leave_no_byte(tmp_path: Path, case: str) -> None:
+def test_append_of_unsupported_rows_writes_nothing(tmp_path: Path, case: str) -> None:
     table, partition_on, error, says = REFUSED[case]
     lake = kubothek.open(tmp_path.as_uri())
     dataset = lake.create_dataset("t", partition_on=partition_on)
@@ -58,7 +58,7 @@ def test_rows_that_no_table_can_hold_leave_no_byte(tmp_path: Path, case: str) ->
 @pytest.mark.parametrize(
     "case", [c for c in REFUSED if not c.startswith(("null values", "NaN", "a value", "a label", "a time"))]
 )
-def test_a_schema_that_no_table_can_have_is_refused_at_creation(tmp_path: Path, case: str) -> None:
+def test_create_dataset_with_unsupported_schema_is_refused(tmp_path: Path, case: str) -> None:
     table, partition_on, error, says = REFUSED[case]
     lake = kubothek.open(tmp_path.as_uri())
     with pytest.raises(error, match=says):
@@ -66,7 +66,7 @@ def test_a_schema_that_no_table_can_have_is_refused_at_creation(tmp_path: Path, 
     assert list(lake.store.list("")) == []
 
 
-def test_a_layout_that_does_not_go_with_the_schema_is_refused_at_creation(tmp_path: Path) -> None:
+def test_create_dataset_with_layout_that_mismatches_schema_is_refused(tmp_path: Path) -> None:
     lake = kubothek.open(tmp_path.as_uri())
     with pytest.raises(LayoutInvalid, match="sortBy names column 'nope'"):
         lake.create_dataset("t", schema={"x": "int64"}, sort_by=["nope"])
@@ -75,7 +75,7 @@ def test_a_layout_that_does_not_go_with_the_schema_is_refused_at_creation(tmp_pa
     assert list(lake.store.list("")) == []
 
 
-def test_append_of_a_stream_raises_the_error_of_the_stream(tmp_path: Path) -> None:
+def test_append_of_stream_raises_error_of_stream(tmp_path: Path) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"n": [1]})
         raise SourceCorrupt("the second batch is damaged")

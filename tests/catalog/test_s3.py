@@ -27,7 +27,7 @@ def flights(lake: Lake) -> Dataset:
     return dataset
 
 
-def test_write_read_and_query(lake: Lake, flights: Dataset) -> None:
+def test_dataset_on_s3_is_written_read_and_queried(lake: Lake, flights: Dataset) -> None:
     flights.append(pa.table({"carrier": ["x y"], "delay": [-1]}))
     assert lake.datasets() == ["flights"]
     assert flights.rows == 201
@@ -39,7 +39,9 @@ def test_write_read_and_query(lake: Lake, flights: Dataset) -> None:
     assert flights.scan(["carrier"], "delay IN (-1, 3)").read_all()["carrier"].to_pylist() == ["", "x y"]
 
 
-def test_credentials_from_the_environment(s3: S3Server, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_on_s3_uses_credentials_from_environment(
+    s3: S3Server, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
@@ -49,7 +51,7 @@ def test_credentials_from_the_environment(s3: S3Server, lake: Lake, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_the_endpoint_of_the_environment_is_that_of_writes_and_of_scans(
+def test_open_on_s3_uses_endpoint_from_environment_for_all_requests(
     s3: S3Server, secret: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -61,7 +63,7 @@ def test_the_endpoint_of_the_environment_is_that_of_writes_and_of_scans(
     assert dataset.scan().read_all().to_pylist() == [{"x": 1}]
 
 
-def test_a_file_that_is_gone(lake: Lake, flights: Dataset) -> None:
+def test_scan_and_query_on_s3_with_missing_file_raise_version_incomplete(lake: Lake, flights: Dataset) -> None:
     key = next(info.key for info in lake.store.list("flights/table/carrier=../"))
     lake.store.delete([key])
     with pytest.raises(VersionIncomplete, match="carrier="):
@@ -70,7 +72,7 @@ def test_a_file_that_is_gone(lake: Lake, flights: Dataset) -> None:
         lake.sql("SELECT * FROM flights").read_all()
 
 
-def test_a_secret_that_is_wrong_is_the_stores_own_error(flights: Dataset, secret: Path) -> None:
+def test_scan_on_s3_with_wrong_secret_raises_credentials_error(flights: Dataset, secret: Path) -> None:
     dataset = flights.arrow_dataset()
     (secret / "AWS_SECRET_ACCESS_KEY").write_text("wrong")
     with pytest.raises((InvalidCredentials, AccessDenied)) as refused:

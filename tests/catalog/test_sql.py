@@ -28,7 +28,7 @@ def rows(lake: Lake, statement: str) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for row in lake.sql(statement).read_all().to_pylist()]
 
 
-def test_a_select_is_answered(lake: Lake) -> None:
+def test_sql_select_with_aggregates_returns_rows(lake: Lake) -> None:
     assert rows(lake, "SELECT carrier, count(*), sum(delay) FROM flights GROUP BY 1 ORDER BY 1") == [
         ("AA", 2, 5),
         ("UA", 1, -3),
@@ -55,11 +55,11 @@ def test_a_select_is_answered(lake: Lake) -> None:
         ("SELECT month FROM flights AS f WHERE f.carrier = 'UA' -- why not", [(1,)]),
     ],
 )
-def test_forms_of_select(lake: Lake, statement: str, expected: list[tuple[object, ...]]) -> None:
+def test_sql_select_forms_return_expected_rows(lake: Lake, statement: str, expected: list[tuple[object, ...]]) -> None:
     assert rows(lake, statement) == expected
 
 
-def test_types_survive(lake: Lake) -> None:
+def test_sql_result_keeps_column_types(lake: Lake) -> None:
     lake.create_dataset("days", ["day"]).append(
         pa.table({"day": [date(2024, 2, 29)], "s": ["ü"], "l": [["a", None]], "f": [0.5], "b": [b"\xff"]})
     )
@@ -68,7 +68,7 @@ def test_types_survive(lake: Lake) -> None:
     assert table.schema.field("s").type == pa.string()
 
 
-def test_as_of_reads_every_dataset_as_it_was(lake: Lake) -> None:
+def test_sql_as_of_argument_reads_all_datasets_at_version(lake: Lake) -> None:
     flights = lake.dataset("flights")
     before = flights.version
     flights.append(pa.table({"month": [3], "carrier": ["DL"], "delay": [1]}))
@@ -78,14 +78,14 @@ def test_as_of_reads_every_dataset_as_it_was(lake: Lake) -> None:
         lake.sql("SELECT * FROM flights", as_of=99)
 
 
-def test_filters_reach_the_files(lake: Lake) -> None:
+def test_sql_filter_on_partition_column_skips_other_files(lake: Lake) -> None:
     """The files of other months are gone, and nobody notices."""
     lake.store.delete([info.key for info in lake.store.list("flights/table/month=2/")])
     assert rows(lake, "SELECT count(*) FROM flights WHERE month = 1") == [(2,)]
 
 
 @pytest.mark.slow
-def test_many_small_files_do_not_block_each_other(lake: Lake) -> None:
+def test_sql_join_over_many_small_files_does_not_deadlock(lake: Lake) -> None:
     """A file system written in Python deadlocks here, see kubothek.table.filesystem."""
     many = lake.create_dataset("many", ["k"])
     many.append(pa.table({"k": list(range(100)), "x": list(range(100))}))
@@ -93,7 +93,7 @@ def test_many_small_files_do_not_block_each_other(lake: Lake) -> None:
         assert rows(lake, "SELECT sum(a.x) FROM many a JOIN many b USING (k)") == [(4950,)]
 
 
-def test_results_stream(lake: Lake) -> None:
+def test_sql_result_streams_batches(lake: Lake) -> None:
     lake.create_dataset("long").append(pa.table({"x": pa.array(range(500_000))}))
     reader = lake.sql("SELECT x + 1 AS y FROM long")
     first = reader.read_next_batch()
@@ -101,7 +101,7 @@ def test_results_stream(lake: Lake) -> None:
     assert first.num_rows + sum(batch.num_rows for batch in reader) == 500_000
 
 
-def test_golden_data_can_be_queried() -> None:
+def test_sql_query_over_golden_data_returns_matching_rows() -> None:
     lake = kubothek.open((golden.ROOT / "k53-table" / "store").as_uri())
     statement = """SELECT id FROM sales JOIN "sales-2" USING (id) WHERE region = '50%25' OR amount IS NULL"""
     sales = {row["id"]: row for row in lake.dataset("sales").scan().read_all().to_pylist()}
@@ -113,7 +113,7 @@ def test_golden_data_can_be_queried() -> None:
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_table_is_refused_with_the_near_names(lake: Lake) -> None:
+def test_sql_unknown_table_is_refused_with_similar_names(lake: Lake) -> None:
     with pytest.raises(QueryInvalid, match="no dataset 'flight'; there is 'flights'"):
         lake.sql("SELECT * FROM flight")
     with pytest.raises(QueryInvalid, match="there is 'air-lines', 'flights'"):
@@ -186,7 +186,9 @@ def test_an_unknown_table_is_refused_with_the_near_names(lake: Lake) -> None:
         "SELECT carrier::INT FROM flights",
     ],
 )
-def test_anything_else_is_refused_and_changes_nothing(lake: Lake, tmp_path: Path, statement: str) -> None:
+def test_sql_statement_other_than_select_is_refused_and_changes_nothing(
+    lake: Lake, tmp_path: Path, statement: str
+) -> None:
     caller_variable = pa.table({"secret": [1]})
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
@@ -199,14 +201,14 @@ def test_anything_else_is_refused_and_changes_nothing(lake: Lake, tmp_path: Path
     assert [path.name for path in outside.iterdir()] == ["secret.csv"]
 
 
-def test_the_message_is_about_the_query(lake: Lake) -> None:
+def test_sql_error_describes_query(lake: Lake) -> None:
     with pytest.raises(QueryInvalid, match="exactly one SELECT, found SELECT, DROP"):
         lake.sql("SELECT 1; DROP TABLE flights")
     with pytest.raises(QueryInvalid, match='Referenced column "dely" not found'):
         lake.sql("SELECT dely FROM flights")
 
 
-def test_columns_of_one_name_can_be_looked_at(lake: Lake) -> None:
+def test_sql_result_keeps_duplicate_column_names(lake: Lake) -> None:
     table = lake.sql("SELECT * FROM flights a JOIN flights b USING (month) WHERE month = 2").read_all()
     assert table.schema.names == ["month", "carrier", "delay", "carrier", "delay"]
 
@@ -215,7 +217,7 @@ def limited(lake: Lake, statement: str, limits: sql.Limits) -> pa.Table:
     return sql.prepare(lake.store, statement, lake.look(), lake.datasets, limits).rows().read_all()
 
 
-def test_a_query_that_needs_too_much_memory_is_refused(lake: Lake) -> None:
+def test_sql_query_beyond_memory_limit_is_refused(lake: Lake) -> None:
     with pytest.raises(QueryInvalid, match="more than 20MB of memory"):
         limited(lake, "SELECT list(a.i + b.i) FROM range(50000) a(i), range(50000) b(i)", sql.Limits("20MB"))
 
@@ -227,18 +229,18 @@ def test_a_query_that_needs_too_much_memory_is_refused(lake: Lake) -> None:
         "SELECT a.i + b.i FROM range(10000000) a(i), range(10000000) b(i)",
     ],
 )
-def test_a_query_that_takes_too_long_is_stopped(lake: Lake, statement: str) -> None:
+def test_sql_query_beyond_time_limit_is_stopped(lake: Lake, statement: str) -> None:
     with pytest.raises(QueryInvalid, match="took longer than"):
         limited(lake, statement, sql.Limits(seconds=0.3))
 
 
-def test_a_file_that_is_gone_is_not_the_querys_fault(lake: Lake) -> None:
+def test_sql_query_with_missing_file_raises_version_incomplete(lake: Lake) -> None:
     lake.store.delete([info.key for info in lake.store.list("flights/table/month=2/")])
     with pytest.raises(VersionIncomplete, match="month=2"):
         lake.sql("SELECT * FROM flights").read_all()
 
 
-def test_a_statement_nested_too_deeply_is_refused(lake: Lake) -> None:
+def test_sql_statement_nested_too_deeply_is_refused(lake: Lake) -> None:
     deep = "SELECT * FROM flights"
     for _ in range(400):
         deep = f"SELECT * FROM ({deep})"
@@ -246,7 +248,7 @@ def test_a_statement_nested_too_deeply_is_refused(lake: Lake) -> None:
         lake.sql(deep)
 
 
-def test_a_read_failure_beside_an_empty_dataset(lake: Lake) -> None:
+def test_sql_join_of_damaged_and_empty_dataset_raises_store_error(lake: Lake) -> None:
     lake.create_dataset("empty", schema={"month": "int64"})
     for info in list(lake.store.list("flights/table/month=2/")):
         lake.store.put(info.key, b"PAR1 no more")
@@ -254,7 +256,7 @@ def test_a_read_failure_beside_an_empty_dataset(lake: Lake) -> None:
         lake.sql("SELECT * FROM empty FULL JOIN flights USING (month)").read_all()
 
 
-def test_a_damaged_file_is_not_the_querys_fault(lake: Lake) -> None:
+def test_sql_query_with_damaged_file_raises_store_error(lake: Lake) -> None:
     for info in list(lake.store.list("flights/table/month=2/")):
         lake.store.put(info.key, b"PAR1 no more")
     with pytest.raises(StoreError, match="month=2"):
@@ -280,7 +282,7 @@ def test_a_damaged_file_is_not_the_querys_fault(lake: Lake) -> None:
         "SELECT 1 WHERE EXISTS (FROM sqlite_master)",
     ],
 )
-def test_name_outside_its_with_clause_is_a_dataset(lake: Lake, statement: str) -> None:
+def test_sql_name_outside_its_with_clause_is_resolved_as_dataset(lake: Lake, statement: str) -> None:
     with pytest.raises(QueryInvalid, match=r"no dataset '(pg_|duckdb_|sqlite_)"):
         lake.sql(statement)
 
@@ -297,18 +299,18 @@ def test_name_outside_its_with_clause_is_a_dataset(lake: Lake, statement: str) -
          [(1, 1)]),
     ],
 )  # fmt: skip
-def test_name_of_a_with_clause_is_found_by_scope(
+def test_sql_name_of_with_clause_is_resolved_by_scope(
     lake: Lake, statement: str, expected: list[tuple[object, ...]]
 ) -> None:
     assert rows(lake, statement) == expected
 
 
-def test_statement_of_an_unknown_kind_is_refused(lake: Lake) -> None:
+def test_sql_statement_of_unknown_kind_is_refused(lake: Lake) -> None:
     with pytest.raises(QueryInvalid, match="expected exactly one SELECT"):
         lake.sql("UPDATE EXTENSIONS")
 
 
-def test_syntax_error_keeps_its_caret(lake: Lake) -> None:
+def test_sql_syntax_error_keeps_caret(lake: Lake) -> None:
     with pytest.raises(QueryInvalid) as caught:
         lake.sql("SELECT month\nFORM flights")
     assert str(caught.value).splitlines()[-2:] == ["LINE 2: FORM flights", "             ^^^^^^^"]
@@ -323,12 +325,12 @@ def test_syntax_error_keeps_its_caret(lake: Lake) -> None:
         ("FOR SYSTEM_TIME AS OF '2026-11-21'", "FROM flights AS OF TIMESTAMP '2026-11-21 14:00'"),
     ],
 )
-def test_time_travel_of_others_gets_a_hint(lake: Lake, clause: str, hint: str) -> None:
+def test_sql_time_travel_in_foreign_syntax_is_refused_with_hint(lake: Lake, clause: str, hint: str) -> None:
     with pytest.raises(QueryInvalid, match=hint):
         lake.sql(f"SELECT * FROM flights {clause}")
 
 
-def test_cube_as_a_table_gets_a_hint(lake: Lake) -> None:
+def test_sql_cube_as_table_is_refused_with_hint(lake: Lake) -> None:
     lake.create_dataset("nyc++seed").append(pa.table({"x": [1]}))
     with pytest.raises(QueryInvalid, match=r"'nyc' is a cube, not a dataset; select from its datasets \"nyc\+\+seed\""):
         lake.sql("FROM nyc")

@@ -43,14 +43,14 @@ def lake(tmp_path: Path) -> Lake:
         ("id > 1000", 0, 0),
     ],
 )
-def test_a_select_opens_only_files_that_can_hold_a_row(lake: Lake, where: str, files: int, rows: int) -> None:
+def test_sql_over_plain_files_opens_only_files_that_may_match(lake: Lake, where: str, files: int, rows: int) -> None:
     query = prepare(lake.store, f"SELECT count(*) AS n FROM trips WHERE {where}", lake.look(), lake.datasets)
     (scan,) = query.scans
     assert (scan.name, scan.version, scan.files) == ("trips", 0, files)
     assert query.rows().read_all().to_pylist() == [{"n": rows}]
 
 
-def test_it_joins_with_datasets_and_says_what_was_skipped(lake: Lake) -> None:
+def test_sql_join_of_plain_files_and_dataset_reports_skipped_files(lake: Lake) -> None:
     lake.create_dataset("cities").append(pa.table({"city": ["c0", "c1"], "name": ["Basel", "Bern"]}))
     statement = """SELECT c.name, max(t.id) AS top FROM "team.trips" t JOIN cities c USING (city)
         WHERE t.id < 15 GROUP BY 1 ORDER BY 1"""
@@ -61,11 +61,11 @@ def test_it_joins_with_datasets_and_says_what_was_skipped(lake: Lake) -> None:
     assert query.rows().read_all().to_pylist() == [{"name": "Basel", "top": 9}, {"name": "Bern", "top": 14}]
 
 
-def test_a_dataset_of_the_name_comes_first(lake: Lake) -> None:
+def test_sql_name_of_dataset_precedes_plain_files(lake: Lake) -> None:
     lake.create_dataset("trips").append(pa.table({"own": [1]}))
     assert lake.sql("SELECT own FROM trips").read_all().to_pylist() == [{"own": 1}]
 
 
-def test_plain_files_have_no_versions(lake: Lake) -> None:
+def test_sql_over_plain_files_with_version_is_refused(lake: Lake) -> None:
     with pytest.raises(QueryInvalid, match="no dataset 'trips'"):
         prepare(lake.store, "SELECT 1 FROM trips AS OF VERSION 1", lake.look(), lake.datasets)

@@ -63,7 +63,7 @@ def files(lake: Lake, statement: str) -> dict[str, int]:
         ("SELECT * FROM flights WHERE month = '1'", 12),
     ],
 )
-def test_where_decides_which_files_are_read(lake: Lake, statement: str, left: int) -> None:
+def test_sql_where_clause_limits_opened_files(lake: Lake, statement: str, left: int) -> None:
     assert files(lake, statement)["flights"] == left
 
 
@@ -77,7 +77,7 @@ def test_where_decides_which_files_are_read(lake: Lake, statement: str, left: in
         ("SELECT * FROM days WHERE ts < '1970-01-01T00:00:00.000002+01:00'", 5),
     ],
 )
-def test_dates_and_times(lake: Lake, statement: str, left: int) -> None:
+def test_sql_conditions_on_dates_and_times_limit_opened_files(lake: Lake, statement: str, left: int) -> None:
     assert files(lake, statement)["days"] == left
 
 
@@ -96,22 +96,22 @@ def test_dates_and_times(lake: Lake, statement: str, left: int) -> None:
         ("names n ASOF JOIN flights f ON n.carrier >= f.carrier WHERE f.month = 1", 12),
     ],
 )
-def test_joins(lake: Lake, join: str, left: int) -> None:
+def test_sql_join_conditions_limit_opened_files(lake: Lake, join: str, left: int) -> None:
     assert files(lake, f"SELECT * FROM {join}")["flights"] == left
 
 
-def test_versions_of_one_dataset_are_planned_apart(lake: Lake) -> None:
+def test_sql_versions_of_one_dataset_are_planned_separately(lake: Lake) -> None:
     scans = lake.explain("SELECT * FROM flights AS OF VERSION 2 a, flights b WHERE a.month = 1 AND b.month < 3")
     assert [(scan.name, scan.version, scan.files) for scan in scans] == [("flights", 2, 2), ("flights", 2, 1)]
 
 
 @pytest.mark.slow
-def test_many_values(lake: Lake) -> None:
+def test_sql_in_list_of_many_values_limits_opened_files(lake: Lake) -> None:
     values = ", ".join(str(number) for number in range(11, 20_000))
     assert files(lake, f"SELECT * FROM flights WHERE month IN ({values})") == {"flights": 2}
 
 
-def test_names_that_differ_in_case_decide_nothing(lake: Lake, tmp_path: Path) -> None:
+def test_sql_columns_that_differ_only_in_case_are_not_pushed_down(lake: Lake, tmp_path: Path) -> None:
     """DuckDB gives one of the two another name."""
     lonely = kubothek.open(tmp_path.as_uri())
     lonely.create_dataset("t", ["k"]).append(pa.table({"k": [1, 2], "K": [2, 1]}))
@@ -119,7 +119,7 @@ def test_names_that_differ_in_case_decide_nothing(lake: Lake, tmp_path: Path) ->
     assert scan.where.to_sql() == "TRUE"
 
 
-def test_conditions_nested_without_end_are_answered(lake: Lake) -> None:
+def test_sql_deeply_nested_condition_is_answered(lake: Lake) -> None:
     deep = "month = 1"
     for month in range(400):
         deep = f"({deep} AND delay > 0) OR month = {month % 3}"
@@ -127,7 +127,7 @@ def test_conditions_nested_without_end_are_answered(lake: Lake) -> None:
     assert lake.sql(f"SELECT count(DISTINCT month) AS n FROM flights WHERE {deep}").read_all()["n"].to_pylist() == [2]
 
 
-def test_the_steps_are_told(lake: Lake) -> None:
+def test_sql_explain_reports_files_left_by_each_step(lake: Lake) -> None:
     (scan,) = lake.explain("SELECT * FROM flights WHERE month > 3 AND delay >= 110")
     assert [tuple(step) for step in scan.steps] == [
         ("table", 12),
@@ -139,7 +139,7 @@ def test_the_steps_are_told(lake: Lake) -> None:
     assert scan.where.to_sql() == "month > 3 AND delay >= 110"
 
 
-def test_explaining_reads_no_data(lake: Lake, tmp_path: Path) -> None:
+def test_sql_explain_reads_no_data_files(lake: Lake, tmp_path: Path) -> None:
     lonely = kubothek.open(tmp_path.as_uri())
     lonely.create_dataset("t", ["k"]).append(pa.table({"k": [1, 2], "x": [1, 2]}))
     lonely.store.delete([info.key for info in lonely.store.list("t/table/k=")])
@@ -172,7 +172,7 @@ SHAPES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "condition"), list(product(SHAPES, CONDITIONS)))
-def test_files_left_out_never_change_the_answer(lake: Lake, shape: str, condition: str) -> None:
+def test_sql_pruning_never_changes_result(lake: Lake, shape: str, condition: str) -> None:
     """The same condition in a form that nobody can plan with: as the result of a CASE."""
     plain, opaque = (
         lake.sql(f"SELECT f.*, 1 AS one FROM {shape.format(c=text)} ORDER BY ALL").read_all().to_pylist()

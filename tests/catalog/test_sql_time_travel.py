@@ -59,15 +59,15 @@ def counted(lake: Lake, statement: str, as_of: int | None = None) -> tuple[objec
         ("flights AS OF TAG 'audit' JOIN flights AS OF VERSION 2 b USING (n)", 1),
     ],
 )
-def test_versions(lake: Lake, source: str, rows: int) -> None:
+def test_sql_as_of_version_reads_that_version(lake: Lake, source: str, rows: int) -> None:
     assert counted(lake, f"SELECT count(*) FROM {source}") == (rows,)
 
 
-def test_text_that_is_not_ascii_moves_nothing(lake: Lake) -> None:
+def test_sql_as_of_after_non_ascii_text_reads_that_version(lake: Lake) -> None:
     assert counted(lake, "SELECT 'ü€𝄞', count(*) AS \"é\" FROM flights AS OF VERSION 2 WHERE 'ß' = 'ß'") == ("ü€𝄞", 1)
 
 
-def test_times(lake: Lake) -> None:
+def test_sql_as_of_timestamp_reads_version_of_that_time(lake: Lake) -> None:
     records = {record.version: record.time for record in lake.dataset("flights").history()}
     for version, moment in records.items():
         for text in (moment.isoformat(), moment.replace(tzinfo=None).isoformat(" ")):
@@ -76,12 +76,12 @@ def test_times(lake: Lake) -> None:
             assert counted(lake, statement) == (min(version, 5) - 1,)
 
 
-def test_a_version_of_its_own_wins_over_that_of_the_query(lake: Lake) -> None:
+def test_sql_as_of_in_statement_overrides_version_of_query(lake: Lake) -> None:
     statement = "SELECT (SELECT count(*) FROM flights AS OF VERSION 2), (SELECT count(*) FROM flights)"
     assert counted(lake, statement, as_of=4) == (1, 3)
 
 
-def test_a_with_clause_of_the_same_name_has_no_versions(lake: Lake) -> None:
+def test_sql_as_of_ignores_with_clause_of_same_name(lake: Lake) -> None:
     statement = (
         "WITH flights AS (SELECT 0 AS n) SELECT (SELECT count(*) FROM flights AS OF VERSION 4), count(*) FROM flights"
     )
@@ -109,30 +109,30 @@ def test_a_with_clause_of_the_same_name_has_no_versions(lake: Lake) -> None:
         ("SELECT * FROM range(3) AT (VERSION => 3)", "AT"),
     ],
 )
-def test_anything_else_is_refused(lake: Lake, statement: str, complaint: str) -> None:
+def test_sql_invalid_as_of_clause_is_refused(lake: Lake, statement: str, complaint: str) -> None:
     with pytest.raises(QueryInvalid, match=complaint):
         lake.sql(statement).read_all()
 
 
 @pytest.mark.parametrize("clause", ["VERSION 9", "VERSION 0", "TIMESTAMP '1999-01-01'", "TAG 'Audit'", "TAG ''"])
-def test_a_version_that_never_was(lake: Lake, clause: str) -> None:
+def test_sql_as_of_nonexistent_version_raises_version_not_found(lake: Lake, clause: str) -> None:
     with pytest.raises(VersionNotFound):
         lake.sql(f"SELECT * FROM flights AS OF {clause}")
 
 
-def test_a_time_to_come_is_the_present(lake: Lake) -> None:
+def test_sql_as_of_future_timestamp_reads_current_version(lake: Lake) -> None:
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     assert counted(lake, f"SELECT count(*) FROM flights AS OF TIMESTAMP '{later}'") == (4,)
 
 
-def test_a_dataset_without_columns_is_told(tmp_path: Path) -> None:
+def test_sql_as_of_version_without_columns_is_refused(tmp_path: Path) -> None:
     lake = kubothek.open(tmp_path.as_uri())
     lake.create_dataset("t").append(pa.table({"a": [1]}))
     with pytest.raises(QueryInvalid, match="version 1 of dataset 't' has no columns yet"):
         lake.sql("SELECT * FROM t AS OF VERSION 1")
 
 
-def test_a_schema_of_its_time(tmp_path: Path) -> None:
+def test_sql_as_of_version_uses_schema_of_that_version(tmp_path: Path) -> None:
     lake = kubothek.open(tmp_path.as_uri())
     lake.create_dataset("t").append(pa.table({"a": [1], "b": pa.nulls(1)}))
     lake.dataset("t").append(pa.table({"a": [2], "b": ["x"]}))

@@ -32,7 +32,7 @@ def times(*values: datetime) -> pd.DataFrame:
     return pd.DataFrame({"n": range(len(values)), "t": list(values)})
 
 
-def test_zone_comes_back_in_arrow_pandas_and_sql(lake: Lake) -> None:
+def test_zoned_column_keeps_zone_in_arrow_pandas_and_sql(lake: Lake) -> None:
     table = lake.create_dataset("t")
     table.append(times(NEW_YEAR, NEW_YEAR + timedelta(hours=5)))
     assert table.schema.field("t").type == pa.timestamp("us", "Europe/Berlin")
@@ -48,7 +48,7 @@ def test_zone_comes_back_in_arrow_pandas_and_sql(lake: Lake) -> None:
     assert lake.sql("SELECT * FROM t WHERE t >= '2025-01-01 04:00'").read_all()["n"].to_pylist() == [1]
 
 
-def test_table_is_appended_with_what_was_read_from_it(lake: Lake) -> None:
+def test_zoned_table_accepts_append_of_its_own_rows(lake: Lake) -> None:
     table = lake.create_dataset("t")
     table.append(times(NEW_YEAR))
     table.append(table.scan().read_pandas())
@@ -61,7 +61,7 @@ def test_table_is_appended_with_what_was_read_from_it(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("verb", ["append", "replace", "overwrite"])
-def test_naive_and_zoned_times_never_mix(lake: Lake, verb: str) -> None:
+def test_naive_and_zoned_times_in_one_column_are_refused(lake: Lake, verb: str) -> None:
     zoned, naive = lake.create_dataset("zoned", ["n"]), lake.create_dataset("naive", ["n"])
     zoned.append(times(NEW_YEAR))
     naive.append(times(NEW_YEAR.replace(tzinfo=None)))
@@ -89,7 +89,7 @@ def test_concurrent_first_append_with_another_kind_is_refused(lake: Lake, monkey
     assert table.snapshot().head.metadata["kubothek_zones"] == {"t": "Europe/Berlin"}
 
 
-def test_declared_zone_holds_before_the_first_row(lake: Lake) -> None:
+def test_declared_zone_applies_before_first_row(lake: Lake) -> None:
     schema = pa.schema([pa.field("n", pa.int64()), pa.field("t", pa.timestamp("us", "UTC"))])
     table = lake.create_dataset("t", schema=schema)
     assert table.schema.field("t").type == pa.timestamp("us", "UTC")
@@ -101,14 +101,14 @@ def test_declared_zone_holds_before_the_first_row(lake: Lake) -> None:
         lake.create_dataset("u", ["t"], schema=schema)
 
 
-def test_new_column_brings_its_zone(lake: Lake) -> None:
+def test_evolving_append_records_zone_of_new_column(lake: Lake) -> None:
     table = lake.create_dataset("t")
     table.append(pd.DataFrame({"n": [1]}))
     table.append(times(NEW_YEAR), evolve=True)
     assert table.scan().read_all()["t"].to_pylist() == [None, NEW_YEAR]
 
 
-def test_table_without_zones_takes_times_as_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_without_zone_record_accepts_zoned_and_naive_times(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of an older Kubothek, whose head says nothing of zones."""
     monkeypatch.setattr(sys.modules["kubothek.table.operations.rows"], "zones_in", lambda _given: {})
     old = lake.create_dataset("t")
@@ -120,7 +120,7 @@ def test_table_without_zones_takes_times_as_before(lake: Lake, monkeypatch: pyte
     assert old.schema.field("t").type == pa.timestamp("us")
 
 
-def test_plateau_reads_and_appends_utc(lake: Lake, tmp_path: Path) -> None:
+def test_plateau_reads_and_appends_zoned_column_in_utc(lake: Lake, tmp_path: Path) -> None:
     table = lake.create_dataset("t")
     table.append(times(NEW_YEAR))
 

@@ -69,17 +69,17 @@ def environment(objects: Objects) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in container["env"]}
 
 
-def test_the_chart_passes_lint(helm: Path) -> None:
+def test_operator_chart_passes_lint(helm: Path) -> None:
     assert "0 chart(s) failed" in run([helm, "lint", "--strict", CHART])
 
 
-def test_the_charts_crds_are_the_projects() -> None:
+def test_chart_crds_match_project_crds() -> None:
     """If this fails, run `make crds`."""
     packaged = {file.name: file.read_text() for file in (CHART / "files" / "crds").glob("*.yaml")}
     assert packaged == {file.name: file.read_text() for file in CRDS.glob("*.yaml")}
 
 
-def test_the_plain_manifests_are_the_charts(monitored: ApiServer) -> None:
+def test_plain_manifests_match_chart(monitored: ApiServer) -> None:
     """If this fails, run `make config`."""
     wanted = plain()
     assert {file.name: file.read_text() for file in CONFIG.iterdir()} == wanted
@@ -90,7 +90,7 @@ def test_the_plain_manifests_are_the_charts(monitored: ApiServer) -> None:
         monitored.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rest)
 
 
-def test_crds_are_installed_and_kept_and_otherwise_as_they_are(render: Render) -> None:
+def test_chart_crds_are_kept_on_uninstall_and_otherwise_unchanged(render: Render) -> None:
     rendered = {crd["metadata"]["name"]: crd for crd in of_kind(render(), "CustomResourceDefinition")}
     for file in CRDS.glob("*.yaml"):
         original = yaml.load(file.read_text(), yaml.CSafeLoader)
@@ -100,13 +100,13 @@ def test_crds_are_installed_and_kept_and_otherwise_as_they_are(render: Render) -
     assert not of_kind(render(crds={"install": False}), "CustomResourceDefinition")
 
 
-def test_a_release_serves_its_own_namespace_by_default(render: Render) -> None:
+def test_release_serves_own_namespace_by_default(render: Render) -> None:
     objects = render("lake")
     assert environment(objects)["KUBOTHEK_NAMESPACES"] == "lake"
     assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {"lake"}
 
 
-def test_limits_reach_the_operator(render: Render) -> None:
+def test_chart_limits_reach_operator(render: Render) -> None:
     given = environment(render(limits={"jobs": 8, "jobsPerNamespace": 4}))
     assert {name: value for name, value in given.items() if "KUBOTHEK_LIMIT" in name} == {
         "KUBOTHEK_LIMIT_JOBS": "8",
@@ -115,7 +115,7 @@ def test_limits_reach_the_operator(render: Render) -> None:
     }
 
 
-def test_profiles_reach_the_operator_which_understands_them(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chart_profiles_reach_operator_and_are_accepted(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = {"retry": {"limit": 5}, "sparkConf": {"spark.sql.shuffle.partitions": "8"}, "queueName": "a"}
     limits = {"driver": {"memory": "8Gi"}, "executor": {"instances": 20}}
     logs = "https://grafana/explore?a=<{pod}>&b={start}"
@@ -132,7 +132,7 @@ def test_profiles_reach_the_operator_which_understands_them(render: Render, monk
             main.make_context("operator", [])
 
 
-def test_jobs_may_touch_claims_only_if_told(render: Render) -> None:
+def test_job_role_covers_volume_claims_only_when_enabled(render: Render) -> None:
     def touched(**values: Any) -> set[str]:
         roles = of_kind(render("lake", **values), "Role")
         (role,) = (role for role in roles if role["metadata"]["name"] == "kubothek-job")
@@ -142,13 +142,13 @@ def test_jobs_may_touch_claims_only_if_told(render: Render) -> None:
     assert touched(jobServiceAccount={"persistentVolumeClaims": True}) == {"pods", "persistentvolumeclaims"}
 
 
-def test_images_that_sources_may_run_reach_the_operator(render: Render) -> None:
+def test_allowed_source_images_reach_operator(render: Render) -> None:
     assert environment(render())["KUBOTHEK_ALLOWED_SOURCE_IMAGES"] == ""
     given = environment(render(allowedSourceImages=["ghcr.io/acme/*", "python:3"]))
     assert given["KUBOTHEK_ALLOWED_SOURCE_IMAGES"] == "ghcr.io/acme/*,python:3"
 
 
-def test_a_collector_of_traces_reaches_the_operator_by_the_names_that_opentelemetry_has_for_it(render: Render) -> None:
+def test_tracing_values_reach_operator_as_opentelemetry_variables(render: Render) -> None:
     given = environment(render(tracing={"endpoint": "http://otel.tracing:4318", "sampleRatio": 0.25}))
     assert given["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://otel.tracing:4318"
     assert given["OTEL_TRACES_SAMPLER_ARG"] == "0.25"
@@ -158,7 +158,7 @@ def test_a_collector_of_traces_reaches_the_operator_by_the_names_that_openteleme
         assert policy["spec"]["egress"][-1]["ports"][-1] == {"protocol": "TCP", "port": port}
 
 
-def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> None:
+def test_named_namespaces_get_role_and_job_account_each(render: Render) -> None:
     objects = render("ops", namespaces=["one", "two"])
     assert environment(objects)["KUBOTHEK_NAMESPACES"] == "one,two"
     accounts = {(a["metadata"]["namespace"], a["metadata"]["name"]) for a in of_kind(objects, "ServiceAccount")}
@@ -169,7 +169,7 @@ def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> No
     assert all(b["subjects"][0]["namespace"] == "ops" for b in operator)
 
 
-def test_all_that_is_granted_in_the_whole_cluster_is_its_name_and_letting_go_of_datasets(render: Render) -> None:
+def test_cluster_role_grants_only_cluster_id_and_dataset_finalizers(render: Render) -> None:
     rules = {role["metadata"]["name"]: role["rules"] for role in of_kind(render(aggregateRoles=False), "ClusterRole")}
     assert rules == {
         "kubothek-lake-cluster-id": [
@@ -187,14 +187,14 @@ def test_all_that_is_granted_in_the_whole_cluster_is_its_name_and_letting_go_of_
     assert named == ["kubothek-lake-finalizers"]
 
 
-def test_every_namespace_is_served_only_when_asked_for(render: Render) -> None:
+def test_all_namespaces_are_served_only_when_enabled(render: Render) -> None:
     objects = render(allNamespaces=True)
     assert environment(objects)["KUBOTHEK_ALL_NAMESPACES"] == "true"
     assert "KUBOTHEK_NAMESPACES" not in environment(objects)
     assert "kubothek" in [role["metadata"]["name"] for role in of_kind(objects, "ClusterRole")]
 
 
-def test_operator_of_every_namespace_creates_network_policies_of_jobs(render: Render) -> None:
+def test_operator_of_all_namespaces_creates_job_network_policies(render: Render) -> None:
     objects = render(allNamespaces=True)
     assert environment(objects)["KUBOTHEK_JOB_NETWORK_POLICY"] == "true"
     (role,) = (each for each in of_kind(objects, "ClusterRole") if each["metadata"]["name"].endswith("-policies"))
@@ -208,7 +208,7 @@ def test_operator_of_every_namespace_creates_network_policies_of_jobs(render: Re
     )
 
 
-def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None:
+def test_roles_grant_no_secret_reads_and_no_pod_exec(render: Render) -> None:
     for objects in (render(), render(allNamespaces=True)):
         rules = [rule for role in of_kind(objects, "Role") + of_kind(objects, "ClusterRole") for rule in role["rules"]]
         assert rules
@@ -228,7 +228,7 @@ def needed() -> list[tuple[str, str, str]]:
     return found
 
 
-def test_the_operator_may_do_what_it_does_and_no_more(render: Render) -> None:
+def test_operator_role_grants_required_verbs_only(render: Render) -> None:
     (role,) = (role for role in of_kind(render(), "Role") if role["metadata"]["name"] == "kubothek")
     everywhere = next(
         role for role in of_kind(render(allNamespaces=True), "ClusterRole") if role["metadata"]["name"] == "kubothek"
@@ -244,13 +244,13 @@ def test_the_operator_may_do_what_it_does_and_no_more(render: Render) -> None:
         assert sorted(granted) == sorted(needed())
 
 
-def test_jobs_may_manage_pods_and_nothing_else(render: Render) -> None:
+def test_job_role_grants_pods_only(render: Render) -> None:
     (role,) = (role for role in of_kind(render(), "Role") if role["metadata"]["name"] == "kubothek-job")
     (rule,) = role["rules"]
     assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
 
 
-def test_images_are_pinned_by_digest_if_given(render: Render) -> None:
+def test_image_with_digest_is_pinned(render: Render) -> None:
     digest = "sha256:" + "0" * 64
     objects = render(image={"digest": digest}, jobImage={"digest": digest})
     (container,) = deployment(objects)["spec"]["template"]["spec"]["containers"]
@@ -277,19 +277,19 @@ def test_images_are_pinned_by_digest_if_given(render: Render) -> None:
         ({"engineDefaults": {"retry": {"limit": "many"}}}, "limit"),
     ],
 )
-def test_wrong_values_are_refused_by_name(render: Render, values: dict[str, object], complaint: str) -> None:
+def test_invalid_value_is_refused_by_name(render: Render, values: dict[str, object], complaint: str) -> None:
     with pytest.raises(CommandError, match=complaint):
         render(**values)
 
 
-def test_the_values_schema_has_the_engine_of_the_crd(render: Render) -> None:
+def test_values_schema_contains_engine_schema_of_crd(render: Render) -> None:
     """If this fails, run `make config`."""
     assert SCHEMA.read_text() == values_schema()
     render(engineDefaults={"executor": {"memory": "4Gi", "spot": "Prefer"}, "podTemplate": {"driver": {"spec": {}}}})
 
 
 @pytest.mark.parametrize("chart", ["kubothek", "kubothek-gateway"])
-def test_every_value_of_a_chart_has_a_description(chart: str) -> None:
+def test_chart_values_all_have_descriptions(chart: str) -> None:
     lines = (CHART.parent / chart / "values.yaml").read_text().splitlines()
     bare = [
         line
@@ -299,7 +299,7 @@ def test_every_value_of_a_chart_has_a_description(chart: str) -> None:
     assert bare == []
 
 
-def test_a_security_context_can_lose_a_default(render: Render) -> None:
+def test_security_context_default_can_be_removed(render: Render) -> None:
     (pod,) = (each["spec"]["template"]["spec"] for each in of_kind(render(), "Deployment"))
     assert (pod["securityContext"]["runAsUser"], pod["containers"][0]["securityContext"]["capabilities"]) == (
         185,
@@ -314,17 +314,17 @@ def test_a_security_context_can_lose_a_default(render: Render) -> None:
     assert not pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_rendering_twice_gives_the_same(render: Render) -> None:
+def test_rendering_twice_gives_equal_output(render: Render) -> None:
     assert render() == render()
 
 
-def test_logs_and_metrics_are_as_asked_for(render: Render) -> None:
+def test_log_format_and_metrics_values_reach_operator(render: Render) -> None:
     given = environment(render(logFormat="json", metrics={"objects": 5}))
     assert (given["KUBOTHEK_LOG_FORMAT"], given["KUBOTHEK_METRICS_OBJECTS"]) == ("json", "5")
 
 
 @pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
-def test_a_monitor_finds_the_operator_and_keeps_its_labels(render: Render, kind: str) -> None:
+def test_monitor_selects_operator_and_keeps_its_labels(render: Render, kind: str) -> None:
     objects = render(metrics={"monitor": kind, "interval": "1m"})
     (monitor,) = of_kind(objects, kind)
     (service,) = of_kind(objects, "Service")
@@ -345,7 +345,7 @@ def selects(policy: dict[str, Any], pod: dict[str, Any]) -> bool:
     return bool(policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items())
 
 
-def test_network_policies_are_about_the_pods_that_there_are_and_their_ports(render: Render) -> None:
+def test_network_policies_select_existing_pods_and_ports(render: Render) -> None:
     objects = render("ops", namespaces=["one", "two"])
     operator, *jobs = of_kind(objects, "NetworkPolicy")
     template = deployment(objects)["spec"]["template"]
@@ -369,7 +369,7 @@ def test_network_policies_are_about_the_pods_that_there_are_and_their_ports(rend
 
 
 @pytest.mark.parametrize("values", VALUES)
-def test_an_api_server_takes_every_object_under_restricted_pod_security(
+def test_chart_objects_pass_api_server_under_restricted_pod_security(
     monitored: ApiServer, make_namespace: Callable[[], str], render: Render, values: dict[str, object]
 ) -> None:
     server, namespace = monitored, make_namespace()
@@ -414,7 +414,7 @@ async def until(process: subprocess.Popen[bytes], condition: Callable[[], object
         await asyncio.sleep(0.1)
 
 
-async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
+async def test_operator_runs_with_chart_roles_without_forbidden_call(
     server: ApiServer, namespace: str, render: Render
 ) -> None:
     """From manifests to a pod and an event, with the watches that kopf opens, and not one call that is forbidden."""
@@ -508,7 +508,7 @@ def tenants(server: ApiServer, make_namespace: Callable[[], str], render: Render
 DELETES = {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"}
 
 
-async def test_a_namespace_that_takes_the_operators_rights_along_loses_its_datasets_all_the_same(
+async def test_namespace_deleted_together_with_operator_roles_loses_datasets(
     server: ApiServer, tenants: Tenants
 ) -> None:
     tenants.create("Engine", tenants.doomed, "default", {})
@@ -523,7 +523,7 @@ async def test_a_namespace_that_takes_the_operators_rights_along_loses_its_datas
             await until(process, lambda: tenants.served(tenants.other))
 
 
-async def test_an_operator_that_starts_in_a_namespace_without_its_rights_lets_the_datasets_go(
+async def test_operator_started_without_rights_releases_datasets_of_namespace(
     server: ApiServer, tenants: Tenants
 ) -> None:
     """It was away when the namespace was deleted, and may list nothing there but Datasets any more."""
@@ -538,9 +538,7 @@ async def test_an_operator_that_starts_in_a_namespace_without_its_rights_lets_th
             assert process.poll() is None
 
 
-async def test_a_namespace_is_served_again_when_the_operator_gets_its_rights_back(
-    server: ApiServer, tenants: Tenants
-) -> None:
+async def test_namespace_is_served_again_after_rights_return(server: ApiServer, tenants: Tenants) -> None:
     tenants.take_rights()
     tenants.create("Engine", tenants.doomed, "default", {})
     tenants.create("Engine", tenants.other, "default", {})
@@ -552,7 +550,7 @@ async def test_a_namespace_is_served_again_when_the_operator_gets_its_rights_bac
             await until(process, lambda: tenants.served(tenants.doomed))
 
 
-def test_a_second_replica_is_waited_for_when_nodes_are_drained(render: Render) -> None:
+def test_second_replica_gets_disruption_budget(render: Render) -> None:
     assert not of_kind(render(), "PodDisruptionBudget")
     objects = render(replicas=2)
     (budget,) = of_kind(objects, "PodDisruptionBudget")

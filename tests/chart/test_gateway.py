@@ -68,11 +68,11 @@ STORES = [
 ]
 
 
-def test_the_chart_passes_lint(helm: Path) -> None:
+def test_gateway_chart_passes_lint(helm: Path) -> None:
     assert "0 chart(s) failed" in run([helm, "lint", "--strict", GATEWAY])
 
 
-def test_all_that_a_gateway_may_is_to_follow_datasets_and_to_ask_who_may_what(render: Render) -> None:
+def test_gateway_role_grants_dataset_watch_and_access_reviews_only(render: Render) -> None:
     (own, *_) = of_kind(render(), "Role")
     assert own["rules"] == [
         {"apiGroups": ["kubothek.io"], "resources": ["datasets", "objectstores"], "verbs": ["list", "watch"]}
@@ -88,7 +88,7 @@ def test_all_that_a_gateway_may_is_to_follow_datasets_and_to_ask_who_may_what(re
     assert bound["roleRef"]["name"] == own["metadata"]["name"]
 
 
-def test_nobody_is_bound_to_the_roles_of_those_who_pull_push_and_ingest(render: Render) -> None:
+def test_gateway_client_roles_are_created_without_bindings(render: Render) -> None:
     rules = {role["metadata"]["name"]: role["rules"] for role in of_kind(render(), "Role")[1:]}
     assert rules == {
         f"gw-kubothek-gateway-{right}": [{"apiGroups": ["kubothek.io"], "resources": ["datasets"], "verbs": [verb]}]
@@ -97,13 +97,13 @@ def test_nobody_is_bound_to_the_roles_of_those_who_pull_push_and_ingest(render: 
     assert len(of_kind(render(roles=False), "Role")) == 1
 
 
-def test_tokens_are_for_one_gateway(render: Render) -> None:
+def test_gateway_token_audience_is_unique_per_gateway(render: Render) -> None:
     assert f"--audience={AUDIENCE}" in arguments(render("lake"))
     assert "--audience=gw-kubothek-gateway.other.svc" in arguments(render("other"))
     assert "--audience=https://data.example.com" in arguments(render(audience="https://data.example.com"))
 
 
-def test_secrets_and_volumes_are_where_jobs_have_them(render: Render) -> None:
+def test_gateway_mounts_secrets_and_volumes_like_jobs(render: Render) -> None:
     pod = pod_of(render(stores=STORES, tls={"secretName": "cert"}))
     (container,) = pod["containers"]
     mounts = {each["name"]: (each["mountPath"], each.get("readOnly", False)) for each in container["volumeMounts"]}
@@ -119,13 +119,13 @@ def test_secrets_and_volumes_are_where_jobs_have_them(render: Render) -> None:
     assert {each["name"] for each in pod["volumes"]} == set(mounts)
 
 
-def test_one_of_many_gateways_is_protected_and_one_alone_does_not_block_a_node(render: Render) -> None:
+def test_gateway_disruption_budget_exists_with_several_replicas_only(render: Render) -> None:
     assert len(of_kind(render(), "PodDisruptionBudget")) == 1
     assert not of_kind(render(replicas=1), "PodDisruptionBudget")
 
 
 @pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
-def test_a_monitor_finds_the_gateways_metrics_and_nobody_else_needs_to_reach_them(render: Render, kind: str) -> None:
+def test_gateway_monitor_selects_metrics_and_network_policy_admits_scraper(render: Render, kind: str) -> None:
     scraper = [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
     objects = render(metrics={"monitor": kind, "interval": "1m", "from": scraper})
     (monitor,) = of_kind(objects, kind)
@@ -150,13 +150,13 @@ def test_a_monitor_finds_the_gateways_metrics_and_nobody_else_needs_to_reach_the
     assert not of_kind(render(), kind)
 
 
-def test_proxies_are_believed_that_are_named(render: Render) -> None:
+def test_gateway_trusts_only_named_proxies(render: Render) -> None:
     assert not [each for each in arguments(render()) if "proxy" in each]
     made = [each for each in arguments(render(trustedProxies=["10.0.0.0/8", "fd00::/8"])) if "proxy" in each]
     assert made == ["--trusted-proxy=10.0.0.0/8", "--trusted-proxy=fd00::/8"]
 
 
-def test_every_limit_of_the_schema_is_one_of_the_gateways(render: Render) -> None:
+def test_gateway_limits_in_schema_are_all_command_line_options(render: Render) -> None:
     """And large numbers stay whole numbers."""
     known = json.loads((GATEWAY / "values.schema.json").read_text())["properties"]["limits"]["properties"]
     given = {name: "1GB" if name.endswith("Memory") else 8 << 30 for name in known}
@@ -182,7 +182,7 @@ def test_every_limit_of_the_schema_is_one_of_the_gateways(render: Render) -> Non
         ({"metrics": {"monitor": "VMServiceScrape"}}, "monitor"),
     ],
 )
-def test_wrong_values_are_refused_by_name(render: Render, values: dict[str, object], complaint: str) -> None:
+def test_gateway_invalid_value_is_refused_by_name(render: Render, values: dict[str, object], complaint: str) -> None:
     with pytest.raises(CommandError, match=complaint):
         render(**values)
 
@@ -198,7 +198,7 @@ def test_wrong_values_are_refused_by_name(render: Render, values: dict[str, obje
         },
     ],
 )
-def test_an_api_server_takes_every_object_under_restricted_pod_security(
+def test_gateway_objects_pass_api_server_under_restricted_pod_security(
     server: ApiServer, namespace: str, render: Render, values: dict[str, object]
 ) -> None:
     documents = yaml.dump_all(objects := render(namespace, **values), Dumper=yaml.CSafeDumper)
@@ -286,7 +286,7 @@ def store(tmp_path: Path) -> Store:
     return open_store(StoreConfig(root.as_uri()))
 
 
-def test_a_gateway_with_the_rights_of_the_chart_serves_what_is_exposed_to_whom_the_cluster_lets(
+def test_gateway_with_chart_roles_serves_exposed_datasets_to_authorized(
     server: ApiServer, namespace: str, render: Render, store: Store
 ) -> None:
     """Expose, pull, ingest into what the operator has claimed, hide; and not one call that is forbidden."""

@@ -77,7 +77,7 @@ def conforms(schemas: Path, documents: str) -> str:
     return run(command, stdin=documents)
 
 
-def test_what_the_charts_render_conforms(schemas: Path, render: Render, render_gateway: Render) -> None:
+def test_rendered_charts_conform_to_schemas(schemas: Path, render: Render, render_gateway: Render) -> None:
     rendered = [obj for values in VALUES for obj in render(**values)]
     for gateway_values in ({}, {"stores": STORES, "replicas": 1, "tls": {"secretName": "cert"}, "roles": False}):
         rendered += render_gateway(**gateway_values)
@@ -95,7 +95,7 @@ def test_what_the_charts_render_conforms(schemas: Path, render: Render, render_g
         (("metadata", "labels", "a"), 1),
     ],
 )
-def test_what_does_not_conform_is_found(
+def test_nonconforming_manifest_is_detected(
     schemas: Path, render: Render, path: tuple[str | int, ...], wrong: object
 ) -> None:
     (deployment,) = (obj for obj in render() if obj["kind"] == "Deployment")

@@ -7,7 +7,7 @@ from tests.chart.conftest import Render
 from tests.chart.test_chart import of_kind
 
 
-def test_policy_that_the_operator_creates_is_that_of_the_chart(render: Render) -> None:
+def test_operator_network_policy_matches_chart(render: Render) -> None:
     policies = of_kind(render(allNamespaces=True), "NetworkPolicy")
     (jobs,) = (each for each in policies if each["metadata"]["name"].endswith("-jobs"))
     assert network_policy("lake")["spec"] == jobs["spec"]

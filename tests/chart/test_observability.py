@@ -52,9 +52,7 @@ def rules(render: Render) -> list[dict[str, Any]]:
     return groups
 
 
-def test_each_alert_fires_when_it_should_and_only_then(
-    prometheus: Path, rules: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_alerts_fire_exactly_in_expected_cases(prometheus: Path, rules: list[dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": rules}))
     (tmp_path / "alerts_test.yaml").write_text(CASES.read_text())
     run([prometheus / "promtool", "check", "rules", "--lint-fatal", tmp_path / "rules.yaml"])
@@ -64,13 +62,13 @@ def test_each_alert_fires_when_it_should_and_only_then(
     assert tested == {rule["alert"] for group in rules for rule in group["rules"]}
 
 
-def test_each_alert_has_a_runbook_and_each_runbook_an_alert(rules: list[dict[str, Any]]) -> None:
+def test_alerts_and_runbooks_match_one_to_one(rules: list[dict[str, Any]]) -> None:
     alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for group in rules for rule in group["rules"]}
     assert set(re.findall(r"^## (\w+)$", RUNBOOKS.read_text(), re.M)) == set(alerts)
     assert all(url.endswith(f"docs/runbooks.md#{alert.lower()}") for alert, url in alerts.items())
 
 
-def test_nothing_is_ever_stale_unless_asked_for(render: Render) -> None:
+def test_stale_dataset_alert_is_absent_by_default(render: Render) -> None:
     (found,) = (obj for obj in render(alerts={"enabled": True}) if obj["kind"] == "PrometheusRule")
     assert "KubothekDatasetStale" not in json.dumps(found)
 
@@ -81,7 +79,7 @@ def panels(dashboard: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)
-def test_a_dashboard_is_one_that_grafana_can_show(dashboard: Path) -> None:
+def test_dashboard_is_valid_for_grafana(dashboard: Path) -> None:
     document = json.loads(dashboard.read_text())
     assert document["uid"] == f"kubothek-{dashboard.stem}"
     shown = panels(dashboard)
@@ -177,7 +175,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.slow
-async def test_every_query_finds_something_in_a_real_scrape(prometheus: Path, tmp_path: Path) -> None:
+async def test_dashboard_and_alert_queries_match_real_scrape(prometheus: Path, tmp_path: Path) -> None:
     counted, state, queue = eventful()
     gateway = GatewayMetrics(lambda: 1)
     gateway.answered("GET", "/{dataset}/refs/{ref}", 200, 0.1)

@@ -80,7 +80,7 @@ def rules_of(server: ApiServer, user: str, namespace: str) -> Objects:
     return [rule for rule in rules if rule.get("resources")]
 
 
-def test_each_role_may_do_what_it_should_and_nothing_else(server: ApiServer, bound: str) -> None:
+def test_user_role_grants_exactly_expected_verbs(server: ApiServer, bound: str) -> None:
     for user, role in USERS.items():
         allowed: dict[str, set[str]] = {}
         for rule in rules_of(server, user, bound):
@@ -94,7 +94,7 @@ def test_each_role_may_do_what_it_should_and_nothing_else(server: ApiServer, bou
         assert allowed == {plural: expected(role, kind) for kind, plural in PLURALS.items()}
 
 
-def test_who_may_only_view_changes_nothing(server: ApiServer, bound: str) -> None:
+def test_viewer_commands_change_nothing(server: ApiServer, bound: str) -> None:
     server.kubectl("create", "-f", "-", stdin=yaml.safe_dump(manifest("Engine", bound, "default", {})))
     as_vera = ("--as", "vera", "--namespace", bound)
     assert "default" in server.kubectl("get", "engines", *as_vera)
@@ -108,9 +108,7 @@ def test_who_may_only_view_changes_nothing(server: ApiServer, bound: str) -> Non
             server.kubectl(*command, *as_vera)
 
 
-def test_the_selftest_says_whether_an_operator_could_work_here(
-    server: ApiServer, namespace: str, render: Render
-) -> None:
+def test_selftest_reports_whether_operator_can_work(server: ApiServer, namespace: str, render: Render) -> None:
     objects = render("kubothek", namespaces=[namespace])
     (pod,) = (obj for obj in objects if obj["kind"] == "Pod")
     (container,) = pod["spec"]["containers"]

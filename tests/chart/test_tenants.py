@@ -122,7 +122,7 @@ def allowed(server: ApiServer, user: str, namespace: str, group: str, resource: 
     return bool(answer["status"]["allowed"])
 
 
-def test_who_may_view_changes_nothing_by_any_verb(
+def test_viewer_changes_nothing_by_any_verb(
     server: ApiServer, spaces: tuple[str, str], manifests: dict[str, Json]
 ) -> None:
     assert set(manifests) == set(KINDS)
@@ -143,7 +143,7 @@ def test_who_may_view_changes_nothing_by_any_verb(
     assert may == {(plural, "", verb) for plural in PLURALS.values() for verb in ("get", "list", "watch")}
 
 
-def test_nobody_but_the_operator_writes_statuses(
+def test_status_is_writable_by_operator_only(
     server: ApiServer, spaces: tuple[str, str], manifests: dict[str, Json]
 ) -> None:
     """A status says what has been committed: an admin who writes it would make the operator believe it."""
@@ -153,7 +153,7 @@ def test_nobody_but_the_operator_writes_statuses(
             assert not allowed(server, "ada", spaces[0], "kubothek.io", f"{plural}/status", verb), plural
 
 
-def test_an_admin_of_one_namespace_reaches_nothing_of_another(
+def test_namespace_admin_reaches_nothing_in_other_namespace(
     server: ApiServer, spaces: tuple[str, str], manifests: dict[str, Json]
 ) -> None:
     ours, theirs = spaces
@@ -177,7 +177,7 @@ def test_an_admin_of_one_namespace_reaches_nothing_of_another(
     assert everything(server, theirs) == before
 
 
-def test_a_job_has_the_rights_of_its_namespace_and_reads_no_secret(
+def test_job_account_is_limited_to_own_namespace_and_reads_no_secret(
     server: ApiServer, spaces: tuple[str, str], bound: None
 ) -> None:
     ours, theirs = spaces
@@ -205,7 +205,7 @@ def test_a_job_has_the_rights_of_its_namespace_and_reads_no_secret(
     assert not any(allowed(server, OPERATOR_USER, theirs, "", "secrets", verb) for verb in ("get", "list", "watch"))
 
 
-def test_a_reference_cannot_name_a_namespace(
+def test_reference_to_other_namespace_is_impossible(
     server: ApiServer, spaces: tuple[str, str], manifests: dict[str, Json]
 ) -> None:
     """There is no field for it in any kind, and what is written all the same is refused, or pruned."""

@@ -26,7 +26,7 @@ def older(directory: Path) -> Path:
     return chart
 
 
-def test_crds_go_along_with_an_upgrade_and_stay_with_their_resources_when_the_release_goes(
+def test_crds_are_upgraded_with_release_and_kept_after_uninstall(
     server: ApiServer, namespace: str, helm: Path, tmp_path: Path
 ) -> None:
     def release(*command: str | Path) -> None:

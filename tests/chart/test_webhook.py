@@ -28,13 +28,13 @@ def config(objects: Objects) -> WebhookConfig:
     return WebhookConfig(int(given["PORT"]), given["SERVICE"], None, secret, given["CONFIGURATION"])
 
 
-def test_nothing_of_it_is_there_unless_asked_for(render: Render) -> None:
+def test_webhook_objects_are_absent_by_default(render: Render) -> None:
     objects = render()
     assert not of_kind(objects, "ValidatingWebhookConfiguration")
     assert not [name for name in environment(objects) if "WEBHOOK" in name]
 
 
-def test_the_operator_may_keep_its_own_certificate_and_no_other_secret(
+def test_operator_role_of_webhook_allows_own_certificate_secret(
     render: Render, server: ApiServer, namespace: str
 ) -> None:
     objects = render(namespace, webhook={"enabled": True})
@@ -76,7 +76,7 @@ def test_the_operator_may_keep_its_own_certificate_and_no_other_secret(
 
 
 @pytest.mark.parametrize("issuer", [{}, {"kind": "ClusterIssuer", "name": "company"}])
-def test_cert_manager_makes_the_certificate_when_asked_to(render: Render, issuer: dict[str, str]) -> None:
+def test_cert_manager_certificate_is_created_when_enabled(render: Render, issuer: dict[str, str]) -> None:
     objects = render(
         webhook={"enabled": True, "certManager": {"enabled": True, "issuerRef": issuer}}, allNamespaces=True
     )

@@ -32,7 +32,7 @@ stringData:
 """
 
 
-def test_put_run_and_query_on_a_bucket(
+def test_put_run_and_query_on_bucket_succeed(
     kubothek: Kubothek, project: Path, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -53,7 +53,7 @@ def test_put_run_and_query_on_a_bucket(
     assert s3.secret_key.encode() not in on_disk
 
 
-def test_wrong_credentials_are_told_and_looked_at_again_once_mended(
+def test_bucket_with_wrong_credentials_is_reported_and_retried_after_fix(
     kubothek: Kubothek, project: Path, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))

@@ -13,13 +13,13 @@ from tests.cli.test_output import a_terminal
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 10, 29])
-def test_fitted_tables_never_exceed_the_width(columns: int) -> None:
+def test_fitted_table_stays_within_width(columns: int) -> None:
     names = [f"c{number}" for number in range(columns)]
     rows = [["v" * (number % 40) for number in range(columns)]] * 11
     assert max(map(len, fitted(names, rows, (), 70))) <= 70
 
 
-def test_long_output_on_a_terminal_goes_through_the_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_output_on_terminal_uses_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     monkeypatch.delenv("LESS", raising=False)
     monkeypatch.setenv("PAGER", f"sh -c 'echo $LESS > {tmp_path}/less; cat > {tmp_path}/out'")
@@ -30,13 +30,13 @@ def test_long_output_on_a_terminal_goes_through_the_pager(tmp_path: Path, monkey
     assert (tmp_path / "less").read_text() == "FRX\n"
 
 
-def test_a_pager_that_is_quit_early_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pager_closed_early_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     a_terminal(monkeypatch)
     monkeypatch.setenv("PAGER", "true")
     print_lines("x" * 100_000 for _ in range(50))
 
 
-def test_age_is_a_number_of_the_largest_unit_of_which_there_are_two() -> None:
+def test_age_uses_largest_unit_with_value_of_two_or_more() -> None:
     now = datetime.now(UTC)
     spans = [timedelta(seconds=5), timedelta(minutes=119), timedelta(hours=47), timedelta(days=400)]
     assert [age(now - span) for span in spans] == ["5s", "119m", "47h", "400d"]

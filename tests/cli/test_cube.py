@@ -40,7 +40,7 @@ def cells(run: Kubothek, *options: str) -> list[dict[str, object]]:
     return found
 
 
-def test_a_query_joins_what_all_datasets_know_to_the_cells_of_the_seed(geo: Kubothek) -> None:
+def test_cube_query_joins_all_datasets_to_seed_cells(geo: Kubothek) -> None:
     assert cells(geo) == [
         {"name": "one", "p": 1, "v": 10, "w": 0.5, "x": 1, "y": 1},
         {"name": "two", "p": 1, "v": 20, "w": None, "x": 2, "y": 1},
@@ -50,7 +50,7 @@ def test_a_query_joins_what_all_datasets_know_to_the_cells_of_the_seed(geo: Kubo
     assert cells(geo, "--exclude", "extra,names", "--conditions", "v = 30") == [{"p": 2, "v": 30, "x": 1, "y": 1}]
 
 
-def test_a_table_for_people_says_what_was_read(geo: Kubothek) -> None:
+def test_cube_query_table_shows_read_statistics(geo: Kubothek) -> None:
     shown = geo("cube", "query", *STORE, "geo", "--conditions", "p = 2").out.splitlines()
     assert shown[0].split() == ["name", "p", "v", "w", "x", "y"]
     assert shown[1].split() == ["one", "2", "30", "NULL", "1", "1"]
@@ -58,7 +58,7 @@ def test_a_table_for_people_says_what_was_read(geo: Kubothek) -> None:
     assert "geo++seed version 1 (1 file)" in shown[2]
 
 
-def test_explain_reads_no_rows(geo: Kubothek) -> None:
+def test_cube_query_explain_reads_no_rows(geo: Kubothek) -> None:
     plan = json.loads(geo("cube", "query", *STORE, "geo", "--conditions", "v = 30", "--explain", "-o", "json").out)
     assert (plan["cube"], plan["partitions"]) == ("geo", 1)
     assert {each["name"]: each["join"] for each in plan["datasets"]} == {
@@ -69,7 +69,7 @@ def test_explain_reads_no_rows(geo: Kubothek) -> None:
     assert "geo" in geo("cube", "query", *STORE, "geo", "--explain").out
 
 
-def test_a_cell_that_is_written_again_shows_its_newest_row_and_old_versions_stay(geo: Kubothek, project: Path) -> None:
+def test_cube_append_to_existing_cell_shows_newest_row_and_keeps_history(geo: Kubothek, project: Path) -> None:
     (project / "more.csv").write_text("p,x,y,v\n1,1,1,11\n")
     again = ("cube", "append", *STORE, "geo", "--data", "seed=more.csv", "--id", "fix")
     assert geo(*again).out == "geo: version 2: 1 row added to seed\n"
@@ -79,7 +79,7 @@ def test_a_cell_that_is_written_again_shows_its_newest_row_and_old_versions_stay
     assert [row["v"] for row in cells(geo, *condition, "--as-of", "1")] == [10]
 
 
-def test_conditions_ask_about_old_rows_too_unless_only_the_newest_is_wanted(geo: Kubothek, project: Path) -> None:
+def test_cube_query_conditions_match_old_rows_unless_newest_only(geo: Kubothek, project: Path) -> None:
     (project / "more.csv").write_text("p,x,y,v\n1,1,1,11\n")
     assert geo("cube", "append", *STORE, "geo", "--data", "seed=more.csv").code == 0
     old, new = ("--conditions", "v = 10"), ("--conditions", "v = 11")
@@ -90,14 +90,14 @@ def test_conditions_ask_about_old_rows_too_unless_only_the_newest_is_wanted(geo:
     assert "in the newest row of each cell" in planned
 
 
-def test_an_update_removes_partitions_and_adds_rows_in_one_version(geo: Kubothek, project: Path) -> None:
+def test_cube_update_removes_partitions_and_adds_rows_in_one_version(geo: Kubothek, project: Path) -> None:
     (project / "more.csv").write_text("p,x,y,v\n1,9,9,90\n")
     done = geo("cube", "update", *STORE, "geo", "--data", "seed=more.csv", "--remove", "p = 1")
     assert done.out == "geo: version 2: 1 row added to seed\n"
     assert [(row["p"], row["x"]) for row in cells(geo)] == [(1, 9), (2, 1)]
 
 
-def test_a_cube_grows_by_datasets(geo: Kubothek, project: Path) -> None:
+def test_cube_extend_adds_dataset(geo: Kubothek, project: Path) -> None:
     (project / "late.csv").write_text("y,late\n1,true\n")
     done = geo("cube", "extend", *STORE, "geo", "--data", "late=late.csv", "--partition-on", "late=")
     assert done.out == "geo: version 2: 1 row added to late\n"
@@ -107,7 +107,7 @@ def test_a_cube_grows_by_datasets(geo: Kubothek, project: Path) -> None:
     assert "late" in refused.err
 
 
-def test_info_and_stats_tell_what_there_is(geo: Kubothek) -> None:
+def test_cube_info_and_stats_show_datasets_and_sizes(geo: Kubothek) -> None:
     assert geo("cube", "info", *STORE).out == "geo\n"
     assert geo("describe", *STORE, "geo").out == geo("cube", "info", *STORE, "geo").out
     listed = geo("get", *STORE, "cubes").out.splitlines()
@@ -128,7 +128,7 @@ def test_info_and_stats_tell_what_there_is(geo: Kubothek) -> None:
     assert geo("cube", "stats", *STORE, "geo").out.splitlines()[1].split()[:4] == ["seed", "3", "2", "2"]
 
 
-def test_what_goes_is_asked_for_first(geo: Kubothek) -> None:
+def test_cube_partition_removal_needs_confirmation(geo: Kubothek) -> None:
     removal = ("cube", "remove-partitions", *STORE, "geo", "p = 1", "--exclude", "names")
     planned = geo(*removal, "--dry-run")
     assert planned.out == "seed: 1 file of 2\nextra: 1 file of 2\n"
@@ -139,7 +139,7 @@ def test_what_goes_is_asked_for_first(geo: Kubothek) -> None:
     assert geo("cube", "remove-partitions", *STORE, "geo", "v = 1", "--yes").code == 1
 
 
-def test_datasets_are_deleted_but_not_the_seed_of_others(geo: Kubothek) -> None:
+def test_cube_delete_removes_datasets_and_refuses_seed_of_remaining(geo: Kubothek) -> None:
     refused = geo("cube", "delete", *STORE, "geo", "--include", "seed", "--yes")
     assert refused.code == 1
     assert "CubeInvalid" in refused.err
@@ -151,9 +151,7 @@ def test_datasets_are_deleted_but_not_the_seed_of_others(geo: Kubothek) -> None:
     assert "DatasetNotFound" in gone.err
 
 
-def test_what_another_program_broke_is_taken_back_by_the_command_that_the_error_names(
-    geo: Kubothek, project: Path
-) -> None:
+def test_cube_broken_by_other_program_is_repaired_by_command_in_error(geo: Kubothek, project: Path) -> None:
     before = cells(geo)
     add_as_another_program(project / "store", "extra", "more")
     (project / "more.csv").write_text("p,x,y,v\n3,1,1,40\n")
@@ -191,7 +189,7 @@ def add_as_another_program(store: Path, name: str, new: str) -> None:
     (store / f"geo++{name}.by-dataset-metadata.json").write_text(json.dumps(head))
 
 
-def test_a_copy_has_names_of_its_own(geo: Kubothek, project: Path) -> None:
+def test_cube_copy_uses_new_prefix_and_dataset_names(geo: Kubothek, project: Path) -> None:
     copy = ("cube", "copy", *STORE, "geo", "--tgt-store", "file:other", "--tgt-prefix", "g2", "--rename", "extra=more")
     assert "would be copied to 'g2'" in geo(*copy, "--dry-run").out
     assert not (project / "other").exists()
@@ -210,20 +208,20 @@ def test_a_copy_has_names_of_its_own(geo: Kubothek, project: Path) -> None:
     assert geo("cube", "copy", *STORE, "geo").code == 2
 
 
-def test_a_column_gets_an_index(geo: Kubothek) -> None:
+def test_cube_index_builds_index_on_column(geo: Kubothek) -> None:
     done = geo("cube", "index", *STORE, "geo", "extra", "w")
     assert done.out.endswith("; extra has indices on w\n")
     assert geo("cube", "index", *STORE, "geo", "extra", "z*").code == 1
 
 
-def test_cleanup_leaves_what_is_young(geo: Kubothek, project: Path) -> None:
+def test_cube_cleanup_keeps_young_objects(geo: Kubothek, project: Path) -> None:
     stray = project / "store" / "geo++seed" / "table" / "p=1" / "stray.parquet"
     stray.write_bytes(b"0123456789")
     assert geo("cube", "cleanup", *STORE, "geo", "--yes").out == "geo: 0 objects (0 B) unreferenced\n"
     assert stray.exists()
 
 
-def test_bad_input_leaves_no_cube(kubothek: Kubothek, project: Path) -> None:
+def test_cube_build_with_bad_input_leaves_no_cube(kubothek: Kubothek, project: Path) -> None:
     (project / "seed.csv").write_text("p,x,y,v\n1,1,1,10\n1,1,1,20\n")
     refused = kubothek("cube", "build", *STORE, "geo", *SHAPE, "--data", "seed=seed.csv")
     assert refused.code == 1
@@ -233,7 +231,7 @@ def test_bad_input_leaves_no_cube(kubothek: Kubothek, project: Path) -> None:
     assert kubothek("cube", "build", *STORE, "geo", *SHAPE, "--data", "seed=seed.txt").code == 2
 
 
-def test_a_cube_that_kartothek_made_is_read_and_written(kubothek: Kubothek, project: Path) -> None:
+def test_cube_made_by_kartothek_can_be_read_and_written(kubothek: Kubothek, project: Path) -> None:
     shutil.copytree(GOLDEN, project / "store")
     shown = kubothek("cube", "info", *STORE, "geo")
     assert "none: not written by Kubothek" in shown.out
@@ -244,7 +242,7 @@ def test_a_cube_that_kartothek_made_is_read_and_written(kubothek: Kubothek, proj
     assert after == [row for row in before if row["country"] != "DE"]
 
 
-def test_the_datasets_of_a_cube_are_datasets(geo: Kubothek, project: Path) -> None:
+def test_cube_datasets_are_visible_as_datasets(geo: Kubothek, project: Path) -> None:
     lake = open_lake((project / "store").as_uri())
     assert lake.dataset("geo++seed").rows == 3
     assert "geo++names" in geo("get", *STORE).out

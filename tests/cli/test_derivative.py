@@ -76,7 +76,7 @@ def ids(project: Path, dataset: str) -> list[int]:
     return [row["id"] for row in lake.sql(f"SELECT id FROM {dataset} ORDER BY id").read_all().to_pylist()]
 
 
-def test_a_derivative_is_pulled_alone_with_its_inputs_or_with_all(kubothek: Kubothek, imported: Path) -> None:
+def test_derivative_pull_runs_alone_recursively_or_for_all(kubothek: Kubothek, imported: Path) -> None:
     alone = kubothek("pull", *AT, "largest")
     assert alone.out == "largest: its inputs have nothing new\n", alone.err
     pulled = kubothek("pull", *AT, "-r", "largest")
@@ -94,7 +94,7 @@ def test_a_derivative_is_pulled_alone_with_its_inputs_or_with_all(kubothek: Kubo
     assert "error: DatasetNotFound: " in kubothek("pull", *AT, "gone").err
 
 
-def test_what_it_is_made_of_is_described(kubothek: Kubothek, imported: Path) -> None:
+def test_derivative_describe_shows_inputs_and_sql(kubothek: Kubothek, imported: Path) -> None:
     kubothek("pull", *AT, "--all")
     described = kubothek("describe", *AT, "large").out
     assert "  Made of:    x\n  Read:       x, 3 records, up to block f1620" in described
@@ -104,9 +104,7 @@ def test_what_it_is_made_of_is_described(kubothek: Kubothek, imported: Path) -> 
     assert "offsets 0 to 1, x up to …" in log
 
 
-def test_where_it_comes_from_and_goes_is_shown_up_and_down_and_for_one_record(
-    kubothek: Kubothek, imported: Path
-) -> None:
+def test_derivative_lineage_is_shown_upstream_downstream_and_per_record(kubothek: Kubothek, imported: Path) -> None:
     kubothek("pull", *AT, "--all")
     tree = kubothek("lineage", *AT, "large").out
     assert re.search(
@@ -130,7 +128,7 @@ def test_where_it_comes_from_and_goes_is_shown_up_and_down_and_for_one_record(
     assert "has no record at offset 9" in kubothek("lineage", *AT, "--row", "9", "large").err
 
 
-def test_all_that_it_is_made_of_is_verified_and_the_first_cause_is_named(kubothek: Kubothek, imported: Path) -> None:
+def test_derivative_recursive_verify_names_first_corrupt_input(kubothek: Kubothek, imported: Path) -> None:
     kubothek("pull", *AT, "--all")
     assert kubothek("verify", *AT, "-r", "largest").out.startswith("largest: planes, large, largest: sound, ")
     (data, *_) = sorted((imported / "store" / ".kubothek" / "planes" / "odf" / "data").iterdir())
@@ -143,14 +141,14 @@ def test_all_that_it_is_made_of_is_verified_and_the_first_cause_is_named(kubothe
     assert kubothek("verify", *AT, "-r", "--as-of", "1", "largest").code == 2
 
 
-def test_an_input_that_is_not_there_is_told_when_it_is_imported(kubothek: Kubothek, project: Path) -> None:
+def test_derivative_import_with_missing_input_fails(kubothek: Kubothek, project: Path) -> None:
     (project / "large.yaml").write_text(DERIVED % ("large", "org.example/planes", 100))
     done = kubothek("import", *AT, "large.yaml")
     assert done.code == 1
     assert "org.example/planes" in done.err
 
 
-def test_a_snapshot_becomes_a_manifest_whose_inputs_are_datasets(kubothek: Kubothek, project: Path) -> None:
+def test_derivative_snapshot_becomes_manifest_with_dataset_inputs(kubothek: Kubothek, project: Path) -> None:
     (project / "large.yaml").write_text(DERIVED % ("large", "org.example/planes", 100))
     written = kubothek("import", *AT, "--manifest", "large.yaml")
     assert written.code == 0, written.err
@@ -208,7 +206,7 @@ spec:
 """
 
 
-def test_manifests_settle_in_one_run_and_a_second_one_takes_what_is_new(kubothek: Kubothek, project: Path) -> None:
+def test_derivative_manifests_converge_in_one_run_and_second_adds_new_data(kubothek: Kubothek, project: Path) -> None:
     source = project / "planes.csv"
     source.write_text("event_time,id,seats\n2026-11-22 10:00:00,1,180\n2026-11-22 10:00:00,2,300\n")
     write(
@@ -231,7 +229,7 @@ def test_manifests_settle_in_one_run_and_a_second_one_takes_what_is_new(kubothek
     assert "error: OwnedByAnother" in kubothek("pull", *AT, "large").err
 
 
-def test_a_circle_is_refused_by_lint_with_its_place(kubothek: Kubothek, project: Path) -> None:
+def test_derivative_cycle_is_refused_by_lint_with_location(kubothek: Kubothek, project: Path) -> None:
     write(project, store=STORE, large=manifest("large", "largest", 1), largest=manifest("largest", "large", 1))
     refused = kubothek("lint", "-f", "manifests")
     assert refused.code == 1
@@ -241,7 +239,7 @@ def test_a_circle_is_refused_by_lint_with_its_place(kubothek: Kubothek, project:
     assert kubothek("plan", "-f", "manifests").code == 1
 
 
-def test_an_input_that_no_manifest_has_is_planned_as_blocked(kubothek: Kubothek, project: Path) -> None:
+def test_derivative_plan_with_missing_input_is_blocked(kubothek: Kubothek, project: Path) -> None:
     write(project, store=STORE, large=manifest("large", "planes", 100))
     planned = kubothek("plan", "-f", "manifests")
     assert planned.code == 1

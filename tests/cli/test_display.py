@@ -49,7 +49,7 @@ def rendered(*commits: Commit, height: int = 40) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_the_table_shows_what_each_resource_is_at() -> None:
+def test_live_table_shows_state_and_progress_of_each_resource() -> None:
     header, *rows = rendered(NEW, WRITING, READING, DONE, FAILED)
     assert header.split() == ["Kind", "Name", "State", "Progress", "Message"]
     assert [row.split()[:4] for row in rows if "writing" not in row and "reading" not in row] == [
@@ -64,7 +64,7 @@ def test_the_table_shows_what_each_resource_is_at() -> None:
     assert rows[4].endswith("there is no 'a.csv': upload it")
 
 
-def test_what_does_not_fit_is_counted_and_what_matters_is_shown() -> None:
+def test_live_table_beyond_height_counts_hidden_and_shows_important_rows() -> None:
     many = [commit(f"done-{n}", complete("Succeeded", "")) for n in range(100)]
     lines = rendered(*many, FAILED, WRITING, height=16)
     assert len(lines) <= 12
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_counted_and_what_matters_is_shown() -> None:
     assert "93 Done" in lines[-1]
 
 
-def test_an_update_replaces_the_line() -> None:
+def test_live_table_update_replaces_row() -> None:
     console = Console(file=StringIO(), width=110, height=40)
     table = LiveTable([summarise(NEW)], console)
     table.update(commit("new", complete("Succeeded", "the change is committed")))
@@ -84,7 +84,7 @@ def test_an_update_replaces_the_line() -> None:
     assert "Waiting" not in captured.get()
 
 
-def test_lines_tell_news_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_output_prints_changes_only(capsys: pytest.CaptureFixture[str]) -> None:
     screen = PlainScreen([summarise(NEW)])
     for resource in (QUEUED, WRITING, WRITING, DONE, DONE, FAILED):
         screen.update(resource)
@@ -96,6 +96,6 @@ def test_lines_tell_news_only(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_a_status_of_an_older_generation_says_nothing() -> None:
+def test_status_of_older_generation_is_not_shown() -> None:
     edited = DONE.model_copy(update={"metadata": DONE.metadata.model_copy(update={"generation": 2})})
     assert summarise(edited).message == "not looked at yet"

@@ -24,7 +24,7 @@ def checkout(project: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_readings_are_taken_from_where_they_land_and_found_by_index(kubothek: Kubothek, checkout: Path) -> None:
+def test_readings_example_ingests_files_and_finds_rows_by_index(kubothek: Kubothek, checkout: Path) -> None:
     landing = sorted((checkout / "examples" / "readings" / "landing").iterdir())
     assert kubothek("put", *STORE, *landing, "--to", "landing/readings/").code == 0
     ran = kubothek("run", *STORE, "-f", "examples/readings")
@@ -40,7 +40,7 @@ def test_the_readings_are_taken_from_where_they_land_and_found_by_index(kubothek
 
 
 @pytest.mark.slow
-def test_the_sales_of_plateau_are_adopted(kubothek: Kubothek, checkout: Path) -> None:
+def test_plateau_sales_example_is_adopted(kubothek: Kubothek, checkout: Path) -> None:
     shutil.copytree(ROOT / "tests" / "golden" / "kartothek" / "p46-table" / "store", checkout / ".demo" / "store")
     assert kubothek("log", *STORE, "sales").out == "no commits: another program wrote sales\n"
     manifests = (*STORE, "-f", "examples/adopt")
@@ -51,7 +51,7 @@ def test_the_sales_of_plateau_are_adopted(kubothek: Kubothek, checkout: Path) ->
 
 
 @pytest.mark.slow
-def test_the_visits_are_compacted_and_collected(kubothek: Kubothek, checkout: Path) -> None:
+def test_visits_example_is_compacted_and_collected(kubothek: Kubothek, checkout: Path) -> None:
     here = checkout / "examples" / "maintenance"
     manifests = (*STORE, "-f", "examples/maintenance")
     landing = sorted((here / "landing").iterdir())
@@ -79,7 +79,7 @@ def test_the_visits_are_compacted_and_collected(kubothek: Kubothek, checkout: Pa
 
 
 @pytest.mark.slow
-def test_the_trips_are_described_where_they_lie(kubothek: Kubothek, checkout: Path) -> None:
+def test_trips_example_gets_skipping_index_on_plain_files(kubothek: Kubothek, checkout: Path) -> None:
     landing = sorted((checkout / "examples" / "skipping" / "landing").iterdir())
     assert kubothek("put", *STORE, *landing, "--to", "landing/trips/").code == 0
     ran = kubothek("run", *STORE, "-f", "examples/skipping")
@@ -102,7 +102,7 @@ def test_the_trips_are_described_where_they_lie(kubothek: Kubothek, checkout: Pa
 
 
 @pytest.mark.slow
-def test_the_cube_of_flights_answers_from_all_of_its_datasets(kubothek: Kubothek, checkout: Path) -> None:
+def test_flights_cube_example_answers_from_all_datasets(kubothek: Kubothek, checkout: Path) -> None:
     sources = checkout / ".demo" / "cube"
     sources.mkdir(parents=True)
     hour = "1,2013-01-31 13:00:00,EWR"
@@ -134,7 +134,7 @@ def test_the_cube_of_flights_answers_from_all_of_its_datasets(kubothek: Kubothek
 
 
 @pytest.mark.slow
-def test_a_member_that_is_written_by_itself_is_refused(kubothek: Kubothek, checkout: Path) -> None:
+def test_cube_member_written_directly_is_refused_by_lint(kubothek: Kubothek, checkout: Path) -> None:
     (checkout / "m.yaml").write_text(
         """\
 apiVersion: kubothek.io/v1alpha1
@@ -180,7 +180,7 @@ spec: {datasetRef: {name: geo-seed}}
 
 
 @pytest.mark.slow
-def test_a_register_is_published_and_pulled_back(kubothek: Kubothek, checkout: Path) -> None:
+def test_register_example_is_published_and_pulled_back(kubothek: Kubothek, checkout: Path) -> None:
     head = "tailnum,year,type,manufacturer,model,engines,seats,speed,engine\n"
     rows = [
         f"N{number},2001,Jet,{maker},A{number},2,100,NA,Turbo\n" for number, maker in ((1, "AIRBUS"), (2, "BOEING"))
@@ -205,7 +205,7 @@ def test_a_register_is_published_and_pulled_back(kubothek: Kubothek, checkout: P
     assert "version 1, 1 row" in kubothek("plan", *STORE, *back).out, "nothing new is no new version"
 
 
-def test_the_delays_are_derived_and_right_again_after_a_correction(
+def test_delays_example_is_derived_and_updated_after_correction(
     kubothek: Kubothek, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(checkout / "state"))

@@ -48,7 +48,7 @@ def gateway(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         assert process.stderr.read().count('"status"') > 5
 
 
-def test_login_pull_push_search_and_logout(
+def test_login_pull_push_search_and_logout_succeed(
     kubothek: Kubothek, project: Path, gateway: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = ("--store", "file:mine")
@@ -77,7 +77,8 @@ def test_login_pull_push_search_and_logout(
     assert "InvalidCredentials" in kubothek("pull", *mine, f"{gateway}/planes").err
 
 
-def test_al_01_aliases_of_remotes_are_remembered_where_they_were_said(
+@pytest.mark.requirement("AL-01")
+def test_remote_alias_is_remembered_in_local_state_after_success(
     kubothek: Kubothek, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
@@ -109,7 +110,7 @@ def open_text(project: Path, text: str) -> object:
     return path.open()
 
 
-def test_token_files_that_others_can_read_are_refused(kubothek: Kubothek, project: Path) -> None:
+def test_serve_with_token_file_readable_by_others_is_refused(kubothek: Kubothek, project: Path) -> None:
     (project / "s").mkdir()
     path = project / "tokens.yaml"
     path.write_text(TOKENS)
@@ -130,7 +131,7 @@ def test_token_files_that_others_can_read_are_refused(kubothek: Kubothek, projec
         assert (found.code, str(path) in found.err) == (1, True), text
 
 
-def test_urls_that_are_none(kubothek: Kubothek, project: Path) -> None:
+def test_pull_from_invalid_url_is_refused(kubothek: Kubothek, project: Path) -> None:
     for url in ("ftp://x/y", "https://user@x/y", "https://x/y?z", "odf+file:///x", "https://x:99999/y", "planes"):
         found = kubothek("pull", "--store", "file:mine", url, "--as", "x")
         assert found.code in (1, 2), url

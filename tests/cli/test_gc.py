@@ -42,14 +42,14 @@ def data(root: Path) -> int:
     return len(list((root / "letters" / "table").glob("*.parquet")))
 
 
-def test_says_what_would_go_unless_told_to_delete(kubothek: Kubothek, store: Path) -> None:
+def test_gc_without_enforce_reports_garbage_only(kubothek: Kubothek, store: Path) -> None:
     lines = kubothek("gc", "letters", "--keep-versions", "1").out.splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [["KIND", "OBJECTS"], ["data", "2"], ["records", "3"]]
     assert lines[3] == "letters: 5 objects would be deleted; 1 version kept, from 4 on"
     assert data(store) == 3
 
 
-def test_deletes_what_only_expired_versions_need(kubothek: Kubothek, store: Path) -> None:
+def test_gc_enforce_deletes_objects_of_expired_versions_only(kubothek: Kubothek, store: Path) -> None:
     out = kubothek("gc", "letters", "--enforce", "--keep-versions", "2").out
     assert "letters: 3 objects deleted; 2 versions kept, from 3 on" in out
     assert data(store) == 2
@@ -61,19 +61,19 @@ def test_deletes_what_only_expired_versions_need(kubothek: Kubothek, store: Path
     assert "has expired" in refused.err
 
 
-def test_without_a_rule_every_version_stays(kubothek: Kubothek, store: Path) -> None:
+def test_gc_without_rule_keeps_every_version(kubothek: Kubothek, store: Path) -> None:
     assert "0 objects deleted; 4 versions kept, from 1 on" in kubothek("gc", "letters", "--enforce").out
     assert "0 objects deleted; 4 versions kept" in kubothek("gc", "letters", "--enforce", "--keep-for", "2w").out
 
 
-def test_young_versions_stay(kubothek: Kubothek, store: Path) -> None:
+def test_gc_keeps_versions_within_grace_period(kubothek: Kubothek, store: Path) -> None:
     assert "2 objects" not in kubothek("gc", "letters", "--keep-versions", "1", "--grace", "30d").out
     too_short = kubothek("gc", "letters", "--grace", "1h")
     assert too_short.code == 1
     assert "kubothek grace" in too_short.err
 
 
-def test_grace_is_set_by_a_command(kubothek: Kubothek, store: Path) -> None:
+def test_grace_command_sets_grace_period(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("grace").out == f"{store.as_uri()}: grace period 24h\n"
     assert kubothek("grace", "1h30m").out == f"{store.as_uri()}: grace period 1h30m\n"
     assert kubothek("gc", "letters", "--grace", "1h30m").code == 0
@@ -81,7 +81,7 @@ def test_grace_is_set_by_a_command(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("grace").out.endswith(" 1h30m\n")
 
 
-def test_safety_stop(kubothek: Kubothek, store: Path) -> None:
+def test_gc_above_max_deletes_deletes_nothing(kubothek: Kubothek, store: Path) -> None:
     answer = kubothek("gc", "letters", "--enforce", "--keep-versions", "1", "--max-deletes", "4")
     assert answer.code == 1
     assert "5 objects are garbage, more than the 4" in answer.err
@@ -89,20 +89,20 @@ def test_safety_stop(kubothek: Kubothek, store: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "7", "d", "1h2d", "-1d", "1.5d", "7 d"])
-def test_times_that_are_none(kubothek: Kubothek, store: Path, wrong: str) -> None:
+def test_gc_with_invalid_duration_is_refused(kubothek: Kubothek, store: Path, wrong: str) -> None:
     answer = kubothek("gc", "letters", "--keep-for", wrong)
     assert answer.code == 2
     assert "is not a duration: write 7d, 36h or 1d12h" in answer.err
 
 
-def test_dataset_that_is_not_there(kubothek: Kubothek, store: Path) -> None:
+def test_gc_of_missing_dataset_fails(kubothek: Kubothek, store: Path) -> None:
     answer = kubothek("gc", "nope")
     assert answer.code == 1
     assert "DatasetNotFound" in answer.err
     assert not (store / ".kubothek" / "nope").exists()
 
 
-def test_dataset_whose_first_commit_never_happened_is_counted(kubothek: Kubothek, store: Path) -> None:
+def test_gc_counts_dataset_without_first_commit(kubothek: Kubothek, store: Path) -> None:
     (store / "begun" / "table").mkdir(parents=True)
     (store / "begun" / "table" / "x.parquet").write_bytes(b"rows")
     found = kubothek("health", "begun")
@@ -119,7 +119,7 @@ def test_dataset_whose_first_commit_never_happened_is_counted(kubothek: Kubothek
     assert door.open(store.as_uri()).create_dataset("begun", schema={"n": "int64"}).version == 2
 
 
-def test_door_collects(store: Path) -> None:
+def test_python_collect_finds_and_deletes_garbage(store: Path) -> None:
     letters = door.open(store.as_uri()).dataset("letters")
     assert sum(count.objects for count in letters.collect(keep_versions=1).found.values()) == 5
     assert not letters.collect(keep_for=timedelta(days=30), enforce=True).deleted
@@ -130,7 +130,7 @@ def test_door_collects(store: Path) -> None:
     assert letters.scan().read_all()["n"].to_pylist() == [3]
 
 
-def test_door_leaves_claimed_datasets_to_their_resource(store: Path) -> None:
+def test_python_collect_of_claimed_dataset_is_refused(store: Path) -> None:
     owner = store / ".kubothek" / "letters" / "owner.json"
     owner.write_text('{"owner": "cluster/ns/letters"}')
     with pytest.raises(OwnedByAnother):

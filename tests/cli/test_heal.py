@@ -23,11 +23,11 @@ def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return root
 
 
-def test_there_may_be_nothing_to_do(kubothek: Kubothek, store: Path) -> None:
+def test_heal_of_intact_dataset_reports_nothing_to_repair(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("heal", "letters") == (0, "letters: nothing to repair\n", "")
 
 
-def test_it_says_what_was_made_anew(kubothek: Kubothek, store: Path) -> None:
+def test_heal_names_recreated_objects(kubothek: Kubothek, store: Path) -> None:
     for file in (store / "letters" / "indices" / "n").iterdir():
         file.unlink()
     (store / "letters" / "table" / "_common_metadata").unlink()
@@ -36,7 +36,7 @@ def test_it_says_what_was_made_anew(kubothek: Kubothek, store: Path) -> None:
     assert door.open(store.as_uri()).dataset("letters").scan(where="n = 1").read_all().num_rows == 1
 
 
-def test_lost_data_is_an_error_that_says_what_to_do(kubothek: Kubothek, store: Path) -> None:
+def test_heal_with_lost_data_file_fails_and_names_remedy(kubothek: Kubothek, store: Path) -> None:
     newest = list(door.open(store.as_uri()).dataset("letters").snapshot().head.files().values())[-1]
     (store / newest).unlink()
     answer = kubothek("heal", "letters")
@@ -47,7 +47,7 @@ def test_lost_data_is_an_error_that_says_what_to_do(kubothek: Kubothek, store: P
     )
 
 
-def test_dataset_that_is_not_there(kubothek: Kubothek, store: Path) -> None:
+def test_heal_of_missing_dataset_fails(kubothek: Kubothek, store: Path) -> None:
     answer = kubothek("heal", "nope")
     assert answer.code == 1
     assert "DatasetNotFound" in answer.err

@@ -56,7 +56,7 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("   ") if cell.strip()] for line in text.splitlines()]
 
 
-def test_log_tells_what_came_and_went_and_who_it_was(kubothek: Kubothek, store: Path) -> None:
+def test_log_shows_added_and_removed_files_with_author(kubothek: Kubothek, store: Path) -> None:
     _, *commits = cells(kubothek("log", "flights").out)
     assert [[line[0], line[2], *line[4:7]] for line in commits] == [
         ["5", "Append", "+1", "+1", "9"],
@@ -67,13 +67,13 @@ def test_log_tells_what_came_and_went_and_who_it_was(kubothek: Kubothek, store: 
     ]
 
 
-def test_log_cut_in_the_middle_still_tells_what_went(kubothek: Kubothek, store: Path) -> None:
+def test_log_with_limit_still_shows_removed_files(kubothek: Kubothek, store: Path) -> None:
     last = cells(kubothek("log", "flights", "--limit", "3").out)[3]
     assert last[4] == "+0 −2"
     assert "from version 2 down" in kubothek("log", "flights", "--limit", "3").out
 
 
-def test_log_tells_times_as_as_of_reads_them_wherever_one_is(
+def test_log_times_are_accepted_by_as_of_in_any_time_zone(
     kubothek: Kubothek, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -87,11 +87,11 @@ def test_log_tells_times_as_as_of_reads_them_wherever_one_is(
 
 
 @pytest.mark.parametrize("command", [("log", "flights"), ("diff", "flights", "1")])
-def test_a_limit_is_not_negative(kubothek: Kubothek, store: Path, command: tuple[str, ...]) -> None:
+def test_log_with_negative_limit_is_refused(kubothek: Kubothek, store: Path, command: tuple[str, ...]) -> None:
     assert kubothek(*command, "--limit", "-1").code == 2
 
 
-def test_log_as_json(kubothek: Kubothek, store: Path) -> None:
+def test_log_as_json_has_one_object_per_commit(kubothek: Kubothek, store: Path) -> None:
     found = json.loads(kubothek("log", "flights", "--json", "-n", "3").out)
     assert [(commit["version"], commit["operation"]) for commit in found] == [
         (5, "Append"),
@@ -106,7 +106,7 @@ def test_log_as_json(kubothek: Kubothek, store: Path) -> None:
     )
 
 
-def test_diff_shows_partitions(kubothek: Kubothek, store: Path) -> None:
+def test_diff_shows_changed_partitions(kubothek: Kubothek, store: Path) -> None:
     assert cells(kubothek("diff", "flights", "2", "5").out) == [
         ["flights: version 2 → 5, rows 3 → 9"],
         ["PARTITION", "ROWS", "FILES"],
@@ -116,7 +116,7 @@ def test_diff_shows_partitions(kubothek: Kubothek, store: Path) -> None:
     ]
 
 
-def test_diff_is_up_to_the_present_and_says_if_nothing_differs(kubothek: Kubothek, store: Path) -> None:
+def test_diff_defaults_to_present_version_and_reports_no_difference(kubothek: Kubothek, store: Path) -> None:
     assert "version 4 → 5" in kubothek("diff", "flights", "4").out
     assert kubothek("diff", "flights", "5").out.splitlines() == [
         "flights: version 5 → 5, rows 9 → 9",
@@ -124,7 +124,7 @@ def test_diff_is_up_to_the_present_and_says_if_nothing_differs(kubothek: Kubothe
     ]
 
 
-def test_diff_is_bounded(kubothek: Kubothek, store: Path) -> None:
+def test_diff_with_limit_counts_hidden_partitions(kubothek: Kubothek, store: Path) -> None:
     text = kubothek("diff", "flights", "2", "5", "-n", "1").out
     assert text.splitlines()[-1] == "… and 2 more partitions: --limit shows more"
     found = json.loads(kubothek("diff", "flights", "2", "5", "-n", "1", "--json").out)
@@ -138,19 +138,19 @@ def test_diff_is_bounded(kubothek: Kubothek, store: Path) -> None:
     }
 
 
-def test_diff_by_time(kubothek: Kubothek, store: Path) -> None:
+def test_diff_accepts_times(kubothek: Kubothek, store: Path) -> None:
     assert "version 5 → 5" in kubothek("diff", "flights", "2999-01-01").out
     answer = kubothek("diff", "flights", "2026-13-01")
     assert answer.code == 2
     assert "neither a version number nor a time" in answer.err
 
 
-def test_diff_of_what_is_not_there(kubothek: Kubothek, store: Path) -> None:
+def test_diff_of_missing_version_or_dataset_fails(kubothek: Kubothek, store: Path) -> None:
     assert "VersionNotFound" in kubothek("diff", "flights", "77").err
     assert "DatasetNotFound" in kubothek("diff", "nope", "1").err
 
 
-def test_a_query_explains_how_many_files_each_step_left(kubothek: Kubothek, store: Path) -> None:
+def test_query_explain_shows_files_left_by_each_step(kubothek: Kubothek, store: Path) -> None:
     sql = "SELECT * FROM flights WHERE month > 1 AND delay > 4"
     assert cells(kubothek("query", sql, "--explain").out) == [
         ["flights, version 5, rows where month > 1 AND delay > 4"],
@@ -163,13 +163,13 @@ def test_a_query_explains_how_many_files_each_step_left(kubothek: Kubothek, stor
     ]
 
 
-def test_an_explanation_as_json(kubothek: Kubothek, store: Path) -> None:
+def test_query_explain_as_json_has_steps(kubothek: Kubothek, store: Path) -> None:
     sql = "SELECT * FROM flights AS OF VERSION 2 WHERE month = 1"
     (found,) = json.loads(kubothek("query", sql, "--explain", "-o", "json").out)
     assert (found["dataset"], found["version"], found["where"]) == ("flights", 2, "month = 1")
     assert [step["files"] for step in found["steps"]] == [2, 1, 1, 1, 1]
 
 
-def test_an_explanation_without_datasets(kubothek: Kubothek, store: Path) -> None:
+def test_query_explain_without_datasets_is_reported(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("query", "SELECT 1", "--explain").out == "no dataset is read\n"
     assert kubothek("query", "SELECT 1; SELECT 2", "--explain").code == 1

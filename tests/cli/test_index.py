@@ -24,7 +24,7 @@ def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return root
 
 
-def test_there_may_be_nothing_to_do(kubothek: Kubothek, store: Path) -> None:
+def test_index_of_current_indices_reports_up_to_date(kubothek: Kubothek, store: Path) -> None:
     lines = kubothek("index", "letters").out.splitlines()
     assert lines[0] == "letters: the indices are up to date"
     assert [line.split() for line in lines[1:]] == [
@@ -35,18 +35,18 @@ def test_there_may_be_nothing_to_do(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("index", "plain").out == "plain: the indices are up to date\n"
 
 
-def test_rebuild_builds_all_of_them(kubothek: Kubothek, store: Path) -> None:
+def test_index_rebuild_builds_all_indices(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("index", "letters", "--rebuild").out.startswith("letters: version 3: built n, s\n")
 
 
-def test_index_that_was_lost_is_built_anew(kubothek: Kubothek, store: Path) -> None:
+def test_index_that_was_lost_is_rebuilt(kubothek: Kubothek, store: Path) -> None:
     for file in (store / "letters" / "indices" / "s").iterdir():
         file.unlink()
     assert kubothek("index", "letters").out.startswith("letters: version 3: built s\n")
     assert kubothek("index", "letters").out.startswith("letters: the indices are up to date\n")
 
 
-def test_dataset_that_is_not_there(kubothek: Kubothek, store: Path) -> None:
+def test_index_of_missing_dataset_fails(kubothek: Kubothek, store: Path) -> None:
     answer = kubothek("index", "nope")
     assert answer.code == 1
     assert "DatasetNotFound" in answer.err

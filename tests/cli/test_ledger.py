@@ -84,7 +84,7 @@ def imported(kubothek: Kubothek, snapshot: Path) -> None:
     assert done.code == 0, done.err
 
 
-def test_a_snapshot_becomes_a_dataset_that_files_and_pipes_are_ingested_into(
+def test_ledger_import_creates_dataset_that_ingests_files_and_pipes(
     kubothek: Kubothek, project: Path, snapshot: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = kubothek("import", "--store", "file:store", snapshot)
@@ -107,7 +107,7 @@ def test_a_snapshot_becomes_a_dataset_that_files_and_pipes_are_ingested_into(
     assert kubothek("ingest", "--store", "file:store", "planes").code == 2
 
 
-def test_a_snapshot_becomes_a_manifest_with_the_same_events(kubothek: Kubothek, snapshot: Path) -> None:
+def test_ledger_import_as_manifest_keeps_events(kubothek: Kubothek, snapshot: Path) -> None:
     done = kubothek("import", "--manifest", snapshot, "--partition-on", "id")
     manifest: dict[str, Any] = yaml.safe_load(done.out)
     dataset = parse(manifest)
@@ -146,14 +146,14 @@ def test_resources_become_a_manifest_for_a_cluster(kubothek: Kubothek, project: 
     assert [event["kind"] for event in dataset.spec.ledger.metadata] == ["SetInfo", "AddPushSource"]
 
 
-def test_a_snapshot_that_is_none_is_named_with_the_place(kubothek: Kubothek, snapshot: Path) -> None:
+def test_ledger_import_of_invalid_snapshot_names_location(kubothek: Kubothek, snapshot: Path) -> None:
     snapshot.write_text(SNAPSHOT.replace("sourceName", "source"))
     done = kubothek("import", "--store", "file:store", snapshot)
     assert done.code == 1
     assert "planes.yaml: DatasetSnapshot.metadata[0] has the unknown field 'source'" in done.err
 
 
-def test_the_chain_is_shown_block_by_block(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
+def test_ledger_log_shows_chain_by_block(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
     imported(kubothek, snapshot)
     (project / "a.csv").write_text("id,name\n1,Airbus\n2,Boeing\n")
     kubothek("ingest", "--store", "file:store", "planes", "a.csv", "--event-time", "2026-11-21")
@@ -167,7 +167,7 @@ def test_the_chain_is_shown_block_by_block(kubothek: Kubothek, project: Path, sn
     assert [block["content"]["sequenceNumber"] for block in blocks] == [4, 3]
 
 
-def test_the_last_records_tell_what_was_corrected(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
+def test_ledger_tail_shows_corrections(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
     snapshot.write_text(SNAPSHOT.replace("Ledger, primaryKey", "Snapshot, primaryKey"))
     imported(kubothek, snapshot)
     at = ("--store", "file:store", "planes")
@@ -184,7 +184,7 @@ def test_the_last_records_tell_what_was_corrected(kubothek: Kubothek, project: P
     ]
 
 
-def test_a_ledger_is_asked_for_what_was_known_and_for_what_had_happened(
+def test_ledger_query_by_system_time_and_event_time_returns_matching_rows(
     kubothek: Kubothek, project: Path, snapshot: Path
 ) -> None:
     imported(kubothek, snapshot)
@@ -210,7 +210,7 @@ def test_a_ledger_is_asked_for_what_was_known_and_for_what_had_happened(
     assert (refused.code, "has no ledger" in refused.err) == (1, True)
 
 
-def test_the_chain_as_a_whole_is_compacted_moved_back_and_makes_the_table_anew(
+def test_ledger_chain_can_be_compacted_reset_and_rebuilt_into_table(
     kubothek: Kubothek, project: Path, snapshot: Path
 ) -> None:
     imported(kubothek, snapshot)
@@ -228,7 +228,7 @@ def test_the_chain_as_a_whole_is_compacted_moved_back_and_makes_the_table_anew(
 
 
 @pytest.mark.parametrize("owned", [False, True])
-def test_heal_keep_own_ends_a_divergence(kubothek: Kubothek, project: Path, snapshot: Path, owned: bool) -> None:
+def test_ledger_heal_keep_own_ends_divergence(kubothek: Kubothek, project: Path, snapshot: Path, owned: bool) -> None:
     imported(kubothek, snapshot)
     at = ("--store", "file:store", "planes")
     (project / "a.csv").write_text("id,name\n1,Airbus\n")
@@ -253,7 +253,7 @@ def test_heal_keep_own_ends_a_divergence(kubothek: Kubothek, project: Path, snap
     assert (refused.code, "NotALedger" in refused.err) == (1, True)
 
 
-def test_a_watermark_is_set_and_never_goes_back(kubothek: Kubothek, snapshot: Path) -> None:
+def test_ledger_watermark_is_set_and_never_decreases(kubothek: Kubothek, snapshot: Path) -> None:
     imported(kubothek, snapshot)
     at = ("set-watermark", "--store", "file:store", "planes")
     assert kubothek(*at, "2026-11-21").out == "planes: the watermark is 2026-11-21T00:00:00Z\n"
@@ -263,7 +263,7 @@ def test_a_watermark_is_set_and_never_goes_back(kubothek: Kubothek, snapshot: Pa
     assert kubothek(*at, "yesterday").code == 2
 
 
-def test_a_ledger_goes_out_as_a_directory_and_comes_in_again(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
+def test_ledger_export_as_directory_can_be_imported(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
     imported(kubothek, snapshot)
     (project / "a.csv").write_text("id,name\n1,Airbus\n2,Boeing\n")
     kubothek("ingest", "--store", "file:store", "planes", "a.csv")
@@ -282,7 +282,7 @@ def test_a_ledger_goes_out_as_a_directory_and_comes_in_again(kubothek: Kubothek,
     assert "bad" not in lake_door.open((project / "store").as_uri()).datasets()
 
 
-def test_a_plan_says_that_a_run_starts_no_container(kubothek: Kubothek, project: Path) -> None:
+def test_ledger_plan_reports_that_run_starts_no_container(kubothek: Kubothek, project: Path) -> None:
     url, container = 'kind: Url, url: "%s"', "kind: Container, image: planes, command: [planes]"
     source = POLLED.replace(url, container)
     assert source != POLLED
@@ -299,7 +299,7 @@ spec:
 
 
 @pytest.mark.slow
-def test_a_run_polls_once_each_time_and_describe_tells_of_the_chain(kubothek: Kubothek, project: Path) -> None:
+def test_ledger_run_polls_once_per_run_and_describe_shows_chain(kubothek: Kubothek, project: Path) -> None:
     file = project / "planes.csv"
     file.write_text("id,name\n1,Airbus\n2,Boing\n")
     manifest = f"""---
@@ -331,7 +331,7 @@ stringData: {{FILE: planes.csv}}
     assert (ingested.code, "OwnedByAnother" in ingested.err) == (1, True), "it is the Dataset's to write"
 
 
-def test_import_of_a_chain_of_a_newer_version_is_not_called_corrupt(kubothek: Kubothek, project: Path) -> None:
+def test_ledger_import_of_newer_version_is_not_reported_as_corrupt(kubothek: Kubothek, project: Path) -> None:
     chain = GOLDEN / "newest" / "in1-odf-schema"
     found = kubothek("import", "--store", "file:store", chain, "--name", "newest")
     assert found.code == 0

@@ -40,7 +40,7 @@ def boxes(picture: str) -> dict[str, tuple[float, float]]:
     return found
 
 
-def test_each_dataset_is_right_of_what_it_is_made_of_and_nothing_overlaps() -> None:
+def test_lineage_svg_draws_datasets_right_of_inputs_without_overlap() -> None:
     found = graph("a", "z", "b", "c", "d", b="a", c="b", d="a c z")
     places = boxes(svg(found))
     assert set(places) == {"a", "z", "b", "c", "d"}
@@ -53,12 +53,12 @@ def test_each_dataset_is_right_of_what_it_is_made_of_and_nothing_overlaps() -> N
     assert "1,234 records" in picture
 
 
-def test_what_is_behind_or_not_there_looks_so_and_names_are_escaped() -> None:
+def test_lineage_svg_marks_stale_and_missing_datasets_and_escapes_names() -> None:
     picture = svg(graph("old", "gone", "<b>&", **{"<b>&": "old gone"}))
     assert 'class="behind"' in picture
     assert "not in this store" in picture
     assert "<b>&" in boxes(picture)
 
 
-def test_a_dataset_alone_is_one_box() -> None:
+def test_lineage_svg_of_single_dataset_is_one_box() -> None:
     assert len(boxes(svg(graph("a")))) == 1

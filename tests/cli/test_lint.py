@@ -20,7 +20,7 @@ def circle(project: Path) -> None:
     )
 
 
-def test_errors_and_warnings_are_told_with_their_places(kubothek: Kubothek, project: Path) -> None:
+def test_lint_errors_and_warnings_have_locations(kubothek: Kubothek, project: Path) -> None:
     circle(project)
     answer = kubothek("lint", "manifests")
     assert answer.code == 1
@@ -35,14 +35,14 @@ def test_errors_and_warnings_are_told_with_their_places(kubothek: Kubothek, proj
     )
 
 
-def test_a_warning_alone_is_no_error(kubothek: Kubothek, project: Path) -> None:
+def test_lint_with_warning_only_succeeds(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE, commit("c", "elsewhere"))
     code, out, err = kubothek("lint", "-f", "manifests")
     assert (code, out) == (0, "valid: 1 ObjectStore, 1 Engine, 1 Commit\n")
     assert err.startswith("warning: manifests/all.yaml:16: Commit c: spec.datasetRef: ")
 
 
-def test_machines_get_file_line_and_path(kubothek: Kubothek, project: Path) -> None:
+def test_lint_as_json_has_file_line_and_path(kubothek: Kubothek, project: Path) -> None:
     circle(project)
     answer = kubothek("lint", "manifests", "-o", "json")
     told = json.loads(answer.out)
@@ -60,7 +60,7 @@ def test_machines_get_file_line_and_path(kubothek: Kubothek, project: Path) -> N
     assert annotations[2].startswith("::warning file=manifests/all.yaml,line=41,title=DatasetNotFound::")
 
 
-def test_files_of_others_are_passed_over_and_broken_ones_of_ours_are_not(kubothek: Kubothek, project: Path) -> None:
+def test_lint_skips_foreign_files_and_reports_broken_own_files(kubothek: Kubothek, project: Path) -> None:
     manifests = write(project, STORE, "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: lake}\n")
     (manifests / "values.yaml").write_text("replicas: 1\n")
     assert kubothek("lint", "manifests") == (0, "valid: 1 ObjectStore, 1 Engine\n", "")

@@ -18,7 +18,7 @@ from tests.cli.conftest import Kubothek
 HEAVY = ("pyarrow", "duckdb", "boto3", "pydantic", "rich", "pyspark", "yaml")
 
 
-def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
+def test_help_lists_every_command_without_heavy_imports() -> None:
     program = (
         "import sys; from kubothek.cli.main import main\n"
         "try: main(['--help'])\n"
@@ -31,13 +31,13 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", ["kubothek", "kubectl-kubothek"])
-def test_both_programs_are_installed(name: str) -> None:
+def test_programs_are_both_installed(name: str) -> None:
     program = Path(sys.executable).with_name(name)
     done = subprocess.run([program, "lint", "-f", "/nonexistent"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: /nonexistent: no such file or directory\n")
 
 
-def test_every_command_explains_itself(kubothek: Kubothek) -> None:
+def test_help_of_each_command_shows_usage(kubothek: Kubothek) -> None:
     for command in module.COMMANDS:
         answer = kubothek(command, "--help")
         assert answer.code == 0
@@ -53,21 +53,19 @@ PURPOSES = (
 )
 
 
-def test_help_states_what_each_command_does(kubothek: Kubothek) -> None:
+def test_help_states_purpose_of_each_command(kubothek: Kubothek) -> None:
     text = kubothek("--help").out
     assert [purpose for purpose in PURPOSES if purpose not in text] == []
     assert "Idempotency key: repeats do nothing." in " ".join(kubothek("cube", "append", "--help").out.split())
 
 
-def test_wrong_usage_ends_with_2(kubothek: Kubothek) -> None:
+def test_wrong_usage_exits_with_2(kubothek: Kubothek) -> None:
     answer = kubothek("run")
     assert (answer.code, "Missing option '-f'" in answer.err) == (2, True)
     assert kubothek("nonsense").code == 2
 
 
-def test_an_error_of_the_store_is_one_line_with_its_reason_and_a_hint(
-    kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_error_is_one_line_with_reason_and_hint(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise StoreUnavailable("http://127.0.0.1:1 does not answer")
 
@@ -80,7 +78,7 @@ def test_an_error_of_the_store_is_one_line_with_its_reason_and_a_hint(
     )
 
 
-def test_full_disk_of_a_file_store_is_told_without_a_hint_about_endpoints(
+def test_full_disk_of_file_store_is_reported_without_endpoint_hint(
     kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def full(_: int) -> None:
@@ -94,7 +92,7 @@ def test_full_disk_of_a_file_store_is_told_without_a_hint_about_endpoints(
     assert "hint" not in found.err
 
 
-def test_a_file_that_cannot_be_written_is_named(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_file_is_named(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/data/lake")
 
@@ -102,7 +100,7 @@ def test_a_file_that_cannot_be_written_is_named(kubothek: Kubothek, monkeypatch:
     assert kubothek("run") == (1, "", "error: /data/lake: No space left on device\n")
 
 
-def test_a_bug_is_no_traceback_unless_asked_for(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_shows_traceback_on_request_only(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: object, **__: object) -> None:
         raise KeyError("x")
 
@@ -114,7 +112,7 @@ def test_a_bug_is_no_traceback_unless_asked_for(kubothek: Kubothek, monkeypatch:
         module.main(["run"])
 
 
-def test_ctrl_c_ends_with_130(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_with_130(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -122,7 +120,7 @@ def test_ctrl_c_ends_with_130(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatc
     assert kubothek("get") == (130, "", "interrupted\n")
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_closed_output_pipe_is_no_error() -> None:
     program = "from kubothek.cli.main import main; main(['run', '--help'])"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

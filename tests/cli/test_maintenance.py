@@ -26,7 +26,7 @@ def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return root
 
 
-def test_a_dry_run_says_what_would_be_done(kubothek: Kubothek, store: Path) -> None:
+def test_compact_dry_run_shows_planned_rewrites(kubothek: Kubothek, store: Path) -> None:
     lines = kubothek("compact", "letters", "--dry-run", "--where", "month = 2").out.splitlines()
     assert lines[0] == "letters: 3 of 3 files would be rewritten"
     assert lines[1].split() == ["PARTITION", "FILES", "SIZE", "ROWS"]
@@ -35,7 +35,7 @@ def test_a_dry_run_says_what_would_be_done(kubothek: Kubothek, store: Path) -> N
 
 
 @pytest.mark.parametrize("command", ["gc letters", "compact letters --dry-run"])
-def test_dry_run_on_a_store_that_takes_no_writes_succeeds(
+def test_dry_run_on_read_only_store_succeeds(
     kubothek: Kubothek, store: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     def refuse(*_: object) -> None:
@@ -47,7 +47,7 @@ def test_dry_run_on_a_store_that_takes_no_writes_succeeds(
     assert (answer.code, answer.err) == (0, "")
 
 
-def test_compact_says_what_it_did(kubothek: Kubothek, store: Path) -> None:
+def test_compact_reports_rewritten_files(kubothek: Kubothek, store: Path) -> None:
     out = kubothek("compact", "letters", "--target-size", "1Mi").out
     assert out.startswith("letters: version 5: 6 files (")
     assert out.rstrip().endswith("with the same 6 rows")
@@ -55,12 +55,12 @@ def test_compact_says_what_it_did(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("compact", "letters", "--dry-run").out.startswith("letters: nothing to compact (2 files)")
 
 
-def test_compact_works_on_what_a_cluster_manages(kubothek: Kubothek, store: Path) -> None:
+def test_compact_of_cluster_managed_dataset_succeeds(kubothek: Kubothek, store: Path) -> None:
     (store / ".kubothek" / "letters" / "owner.json").write_text('{"owner": "cluster/ns/letters"}')
     assert kubothek("compact", "letters").out.startswith("letters: version ")
 
 
-def test_compact_puts_rows_in_order(kubothek: Kubothek, store: Path) -> None:
+def test_compact_with_z_order_sorts_rows(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("compact", "letters", "--z-order-by", "n, c", "--dry-run").out.startswith("letters: 6 of 6 files")
     assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: version 5: 6 files (")
     assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: nothing to compact")
@@ -76,7 +76,7 @@ def test_compact_puts_rows_in_order(kubothek: Kubothek, store: Path) -> None:
         (("--z-order-by", "month"), "partition column 'month'"),
     ],
 )
-def test_an_order_that_cannot_be_is_explained(
+def test_compact_with_invalid_order_names_reason(
     kubothek: Kubothek, store: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     answer = kubothek("compact", "letters", *arguments)
@@ -85,14 +85,16 @@ def test_an_order_that_cannot_be_is_explained(
 
 
 @pytest.mark.parametrize("arguments", [("--where", "n = 1"), ("--where", "month ="), ("--target-size", "many")])
-def test_what_makes_no_sense_is_explained(kubothek: Kubothek, store: Path, arguments: tuple[str, ...]) -> None:
+def test_compact_with_invalid_arguments_is_refused_with_error(
+    kubothek: Kubothek, store: Path, arguments: tuple[str, ...]
+) -> None:
     answer = kubothek("compact", "letters", *arguments)
     assert answer.code in (1, 2)
     assert "fault of Kubothek" not in answer.err
     assert answer.err
 
 
-def test_health_shows_the_files(kubothek: Kubothek, store: Path) -> None:
+def test_health_shows_file_statistics(kubothek: Kubothek, store: Path) -> None:
     lines = kubothek("health", "letters").out.splitlines()
     assert lines[0].startswith("letters: version 4 of ")
     assert lines[1].startswith("6 rows in 6 files (")

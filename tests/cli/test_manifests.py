@@ -28,12 +28,12 @@ def everything(directory: Path) -> dict[Path, tuple[int, bytes]]:
     }
 
 
-def test_lint_counts_what_is_valid(kubothek: Kubothek, project: Path) -> None:
+def test_lint_counts_valid_resources(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE, dataset("flights"), commit("a", "flights"), commit("b", "flights"))
     assert kubothek("lint", "-f", "manifests") == (0, "valid: 1 ObjectStore, 1 Engine, 1 Dataset, 2 Commits\n", "")
 
 
-def test_lint_tells_every_problem_on_a_line_of_its_own(kubothek: Kubothek, project: Path) -> None:
+def test_lint_prints_each_problem_on_own_line(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE, dataset("flights", "nonsense: 1"), commit("a", "flights", spec="retryLimit: many"))
     answer = kubothek("lint", "-f", "manifests")
     assert answer.code == 1
@@ -42,7 +42,7 @@ def test_lint_tells_every_problem_on_a_line_of_its_own(kubothek: Kubothek, proje
     assert second.startswith("error: manifests/all.yaml:26: Commit a: spec.retryLimit: ")
 
 
-def test_plan_of_a_new_project_says_what_is_created_and_writes_nothing(kubothek: Kubothek, project: Path) -> None:
+def test_plan_of_new_project_lists_creations_and_writes_nothing(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE, dataset("flights"), commit("a", "flights"))
     before = everything(project)
     answer = kubothek("plan", "-f", "manifests")
@@ -57,7 +57,7 @@ def test_plan_of_a_new_project_says_what_is_created_and_writes_nothing(kubothek:
     assert everything(project) == before
 
 
-def test_plan_tells_the_size_of_a_source_and_whether_spark_carries_it(kubothek: Kubothek, project: Path) -> None:
+def test_plan_shows_source_size_and_engine_choice(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE.replace("spec:\n", "spec:\n  sparkFrom: 10\n"), dataset("flights"))
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "small.csv").write_text("a\n1\n")
@@ -73,7 +73,7 @@ def test_plan_tells_the_size_of_a_source_and_whether_spark_carries_it(kubothek: 
     ]
 
 
-def test_plan_tells_what_a_change_without_a_source_does(kubothek: Kubothek, project: Path) -> None:
+def test_plan_shows_effect_of_commit_without_source(kubothek: Kubothek, project: Path) -> None:
     changes = {
         "a": "operation: Delete, where: month = 3",
         "b": "operation: Update, where: 'TRUE', set: {a: '1'}, rowLevel: true",
@@ -98,7 +98,7 @@ def test_plan_tells_what_a_change_without_a_source_does(kubothek: Kubothek, proj
 
 
 @pytest.mark.slow
-def test_plan_checks_filters_before_anything_runs(kubothek: Kubothek, project: Path) -> None:
+def test_plan_validates_filters_before_run(kubothek: Kubothek, project: Path) -> None:
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
     write(project, STORE, dataset("flights"), commit("first", "flights"))
@@ -127,7 +127,7 @@ def test_plan_checks_filters_before_anything_runs(kubothek: Kubothek, project: P
     ]
 
 
-def test_the_sample_of_changes_is_valid_together_with_what_it_changes(kubothek: Kubothek) -> None:
+def test_changes_example_is_valid_with_its_dependencies(kubothek: Kubothek) -> None:
     examples = Path(__file__).resolve().parents[2] / "examples"
     paths = [argument for name in ("stores/local.yaml", "flights", "changes") for argument in ("-f", examples / name)]
     answer = kubothek("lint", *paths)
@@ -135,7 +135,7 @@ def test_the_sample_of_changes_is_valid_together_with_what_it_changes(kubothek: 
     assert "8 Commits" in answer.out
 
 
-def test_plan_tells_what_syncs_would_do_and_which_cannot(kubothek: Kubothek, project: Path) -> None:
+def test_plan_shows_syncs_and_blocked_ones(kubothek: Kubothek, project: Path) -> None:
     def sync(name: str, of: str, direction: str, more: str = "") -> str:
         spec = f"{{repositoryRef: {{name: theirs}}, datasetRef: {{name: {of}}}, direction: {direction}{more}}}"
         return f"---\napiVersion: kubothek.io/v1alpha1\nkind: Sync\nmetadata: {{name: {name}}}\nspec: {spec}\n"
@@ -166,7 +166,7 @@ def test_plan_tells_what_syncs_would_do_and_which_cannot(kubothek: Kubothek, pro
     assert "DatasetNotFound: there is no valid Dataset 'nowhere'" in by_name["sync/lost"]
 
 
-def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> None:
+def test_plan_names_references_missing_from_manifests(kubothek: Kubothek, project: Path) -> None:
     write(project, dataset("flights"), commit("a", "flights"), commit("b", "planes"))
     missing = "in namespace 'default': create it, or correct it if it is Stalled"
     assert lines(kubothek("plan", "-f", "manifests").out) == [
@@ -178,7 +178,7 @@ def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> N
 
 
 @pytest.mark.slow
-def test_plan_after_a_run_says_what_an_edit_changes_and_when_it_takes_effect(kubothek: Kubothek, project: Path) -> None:
+def test_plan_after_run_shows_edit_effects_and_timing(kubothek: Kubothek, project: Path) -> None:
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
     write(project, STORE, dataset("flights"), commit("a", "flights"))
@@ -223,7 +223,7 @@ spec:
 """
 
 
-def test_lint_and_plan_refuse_sql_and_filters_that_do_not_parse(kubothek: Kubothek, project: Path) -> None:
+def test_lint_and_plan_refuse_invalid_sql_and_filters(kubothek: Kubothek, project: Path) -> None:
     deletion = commit("a", "flights").replace("operation: Append", "operation: Delete\n  where: month = ")
     deletion = "\n".join(line for line in deletion.splitlines() if "source:" not in line) + "\n"
     write(project, STORE, dataset("flights"), deletion, QUERY.format(sql="SELEC 1"))
@@ -245,7 +245,7 @@ def test_lint_and_plan_refuse_sql_and_filters_that_do_not_parse(kubothek: Kuboth
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"])
-def test_lint_without_kubothek_manifests_is_an_error(kubothek: Kubothek, project: Path, text: str) -> None:
+def test_lint_without_kubothek_manifests_fails(kubothek: Kubothek, project: Path, text: str) -> None:
     (project / "a.yaml").write_text(text)
     assert kubothek("lint", "a.yaml") == (1, "", "error: a.yaml: no Kubothek manifests found\n")
 
@@ -261,7 +261,7 @@ def test_plan_and_run_skip_other_groups_with_one_note(kubothek: Kubothek, projec
         assert (answer.code, answer.err) == (0, note), answer
 
 
-def test_plan_of_a_commit_alone_finds_what_earlier_runs_kept(kubothek: Kubothek, project: Path) -> None:
+def test_plan_of_commit_alone_uses_state_of_earlier_runs(kubothek: Kubothek, project: Path) -> None:
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
     write(project, STORE, dataset("flights"), dataset("other"), commit("a", "flights"))
@@ -279,7 +279,7 @@ def test_plan_of_a_commit_alone_finds_what_earlier_runs_kept(kubothek: Kubothek,
     assert kubothek("get", "commits", "--store", "file:store").out.splitlines()[1].startswith("a      Done")
 
 
-def test_plan_refuses_a_parquet_source_whose_columns_do_not_fit(kubothek: Kubothek, project: Path) -> None:
+def test_plan_refuses_parquet_source_with_mismatched_columns(kubothek: Kubothek, project: Path) -> None:
     sources = project / "store" / "sources"
     sources.mkdir(parents=True)
     pq.write_table(pa.table({"a": [1], "b": [2]}), sources / "new.parquet")
@@ -302,7 +302,7 @@ def test_plan_of_a_frozen_dataset_says_so(kubothek: Kubothek, project: Path) -> 
     assert told[-1] == "‖ suspended dataset/flights   the annotation kubothek.io/reconcile is disabled"
 
 
-def test_plan_as_data_has_an_action_for_each_resource(kubothek: Kubothek, project: Path) -> None:
+def test_plan_as_json_has_action_for_each_resource(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE, dataset("flights"))
     found = json.loads(kubothek("plan", "-f", "manifests", "-o", "json").out)
     assert [(each["kind"], each["action"]) for each in found] == [
@@ -313,7 +313,7 @@ def test_plan_as_data_has_an_action_for_each_resource(kubothek: Kubothek, projec
     assert yaml.safe_load(kubothek("plan", "-f", "manifests", "-o", "yaml").out) == found
 
 
-def test_get_of_a_run_that_was_killed_says_interrupted(kubothek: Kubothek, project: Path) -> None:
+def test_get_after_killed_run_reports_interrupted(kubothek: Kubothek, project: Path) -> None:
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
     write(project, STORE, dataset("flights"), commit("a", "flights"))

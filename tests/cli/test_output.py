@@ -61,7 +61,7 @@ def letters(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- results of queries ----------------------------------------------------------------------------------------------
 
 
-def test_wide_rows_on_a_terminal_are_shown_a_column_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_rows_on_terminal_are_shown_one_column_per_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     table = pa.table({name: ["some text"] * 2 for name in WIDE})
     assert query.print_table(table.to_reader()) == "2 rows"
@@ -71,7 +71,7 @@ def test_wide_rows_on_a_terminal_are_shown_a_column_a_line(monkeypatch: pytest.M
     assert max(map(len, lines)) <= 80
 
 
-def test_many_wide_rows_on_a_terminal_lose_columns_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_wide_rows_on_terminal_omit_middle_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     table = pa.table({name: ["some text"] * 12 for name in WIDE})
     query.print_table(table.to_reader())
@@ -81,13 +81,13 @@ def test_many_wide_rows_on_a_terminal_lose_columns_in_the_middle(monkeypatch: py
     assert max(map(len, lines)) <= 80
 
 
-def test_rows_that_fit_a_terminal_are_a_table_without_control_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_rows_on_terminal_are_table_without_control_codes(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     query.print_table(pa.table({"a": [1, 20], "b": ["x", "multi\nline\x1b[31m"]}).to_reader())
     assert terminal.getvalue() == " a  b\n 1  x\n20  multi\\nline\\x1b[31m\n"
 
 
-def test_floats_in_tables_have_no_noise_and_in_csv_all_digits(kubothek: Kubothek, letters: Path) -> None:
+def test_floats_are_rounded_in_tables_and_exact_in_csv(kubothek: Kubothek, letters: Path) -> None:
     sql = "SELECT x FROM letters AS OF VERSION 2 ORDER BY x"
     assert [line.strip() for line in kubothek("query", sql).out.splitlines()[:4]] == ["x", "0.1", "14.96014", "1e+300"]
     assert "14.960139999999999" in kubothek("query", sql, "-o", "csv").out
@@ -125,7 +125,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
         (["diff", LONG, "2"], "scheduled_departure_day=depa"),
     ],
 )
-def test_listings_of_long_names_fit_a_terminal(
+def test_listing_of_long_names_fits_terminal(
     crowded: str, command: list[str], contains: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = a_terminal(monkeypatch)
@@ -136,7 +136,7 @@ def test_listings_of_long_names_fit_a_terminal(
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])
-def test_listings_lose_spare_columns_before_they_lose_numbers(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_omits_optional_columns_before_numbers(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", str(width))
     row = ("a" * 40, "1,000,000", "b" * 50, "a remark")
@@ -151,7 +151,7 @@ def test_listings_lose_spare_columns_before_they_lose_numbers(width: int, monkey
 # --- the pager -------------------------------------------------------------------------------------------------------
 
 
-def test_output_into_a_pipe_has_no_pager(kubothek: Kubothek, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_to_pipe_uses_no_pager(kubothek: Kubothek, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", "false")
     monkeypatch.setenv("LINES", "1")
     assert len(kubothek("describe", "letters").out.splitlines()) > 5
@@ -179,7 +179,7 @@ READING: dict[str, Sequence[str]] = {
 
 
 @pytest.mark.parametrize("command", READING)
-def test_reading_commands_answer_in_every_format(kubothek: Kubothek, letters: Path, command: str) -> None:
+def test_reading_commands_support_every_format(kubothek: Kubothek, letters: Path, command: str) -> None:
     answers = {form: kubothek(command, *READING[command], "-o", form) for form in FORMATS}
     assert {form: answer.code for form, answer in answers.items()} == dict.fromkeys(FORMATS, 0), answers
     found = json.loads(answers["json"].out)
@@ -192,7 +192,7 @@ def test_reading_commands_answer_in_every_format(kubothek: Kubothek, letters: Pa
 
 
 @pytest.mark.parametrize("command", ["log letters", "diff letters 1", "health letters"])
-def test_json_flag_of_earlier_releases_is_still_read(kubothek: Kubothek, letters: Path, command: str) -> None:
+def test_json_flag_of_earlier_releases_is_accepted(kubothek: Kubothek, letters: Path, command: str) -> None:
     assert kubothek(*command.split(), "--json").out == kubothek(*command.split(), "-o", "json").out
     assert "--json" not in kubothek(command.split()[0], "--help").out
 
@@ -206,7 +206,7 @@ def test_get_fits_eighty_columns_and_wide_adds_owner_and_time(kubothek: Kubothek
     assert kubothek("get", "-o", "wide").out.splitlines()[0].split()[-3:] == ["LAST", "COMMIT", "OWNER"]
 
 
-def test_help_lists_every_command_once_below_a_heading(kubothek: Kubothek) -> None:
+def test_help_lists_every_command_once_under_heading(kubothek: Kubothek) -> None:
     text = kubothek("--help").out
     assert {"Manifests:", "Datasets:", "Maintenance:", "Exchange:", "Shell:"} <= set(text.splitlines())
     listed = [line.split()[0] for line in text.partition("Manifests:")[2].splitlines() if line.startswith("  ")]
@@ -217,7 +217,7 @@ def test_help_lists_every_command_once_below_a_heading(kubothek: Kubothek) -> No
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_those_of_the_version_and_not_of_a_glob(kubothek: Kubothek, letters: Path) -> None:
+def test_files_lists_files_of_requested_version(kubothek: Kubothek, letters: Path) -> None:
     def rows(files: list[Path]) -> int:
         return sum(pq.read_metadata(file).num_rows for file in files)
 
@@ -239,7 +239,7 @@ def completions(*words: str) -> list[str]:
     return [item.value for item in ShellComplete(cli, {}, "kubothek", "_K").get_completions(given, incomplete)]
 
 
-def test_completion_knows_commands_options_and_datasets(letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_suggests_commands_options_and_datasets(letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert completions("de") == ["describe"]
     assert completions("describe", "l") == ["letters"]
     assert completions("get", "")[-1] == "letters"
@@ -251,12 +251,12 @@ def test_completion_knows_commands_options_and_datasets(letters: Path, monkeypat
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_the_script_of_a_shell(kubothek: Kubothek, shell: str) -> None:
+def test_completion_prints_shell_script(kubothek: Kubothek, shell: str) -> None:
     answer = kubothek("completion", shell)
     assert (answer.code, "_KUBOTHEK_COMPLETE" in answer.out) == (0, True)
 
 
-def test_commands_that_name_a_dataset_complete_it() -> None:
+def test_completion_covers_commands_with_dataset_argument() -> None:
     context = click.Context(cli)
     for name in COMMANDS:
         command = cli.get_command(context, name)
@@ -269,7 +269,7 @@ def test_commands_that_name_a_dataset_complete_it() -> None:
 # --- lineage ---------------------------------------------------------------------------------------------------------
 
 
-def test_lineage_svg_shows_the_digits_of_a_hash_that_the_tree_shows() -> None:
+def test_lineage_svg_shows_same_hash_digits_as_tree() -> None:
     head = "f1620" + "0123456789abcdef" * 4
     nothing = dict.fromkeys(Node.__dataclass_fields__)
     node = Node(**nothing | {"name": "a", "id": "i", "uuid": "a", "records": 1, "head": head})  # type: ignore[arg-type]

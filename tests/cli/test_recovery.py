@@ -68,7 +68,9 @@ def recovered(kubothek: Kubothek, project: Path, monkeypatch: pytest.MonkeyPatch
     assert known(project, "Dataset", "letters").metadata.uid != before
 
 
-def test_everything_is_as_it_was(kubothek: Kubothek, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_of_local_run_from_store_and_manifests_changes_no_object(
+    kubothek: Kubothek, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, committed, content = versions(built), data(built / "store"), rows(built / "store")
     derived = kubothek("log", "--store", "file:store", "--odf", "large").out
     assert all(complete and version for complete, version in before.values()), before

@@ -38,7 +38,7 @@ def rows(project: Path, name: str) -> int:
     return lake_door.open((project / "store").as_uri()).dataset(name).rows
 
 
-def test_a_run_commits_the_rows_and_a_second_one_starts_no_job(kubothek: Kubothek, project: Path) -> None:
+def test_run_commits_rows_and_second_run_starts_no_job(kubothek: Kubothek, project: Path) -> None:
     source(project)
     write(project, STORE, dataset("letters", "table: {partitionOn: [b]}"), commit("first", "letters"))
 
@@ -55,7 +55,7 @@ def test_a_run_commits_the_rows_and_a_second_one_starts_no_job(kubothek: Kubothe
     assert rows(project, "letters") == 3
 
 
-def test_the_loss_of_the_state_repeats_no_commit(kubothek: Kubothek, project: Path) -> None:
+def test_run_after_state_loss_repeats_no_commit(kubothek: Kubothek, project: Path) -> None:
     source(project)
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     kubothek("run", "-f", "manifests")
@@ -65,7 +65,7 @@ def test_the_loss_of_the_state_repeats_no_commit(kubothek: Kubothek, project: Pa
     assert (again.code, rows(project, "letters")) == (0, 3)
 
 
-def test_the_loss_of_the_store_is_the_loss_of_the_state(kubothek: Kubothek, project: Path) -> None:
+def test_run_after_store_loss_commits_rows_again(kubothek: Kubothek, project: Path) -> None:
     source(project)
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     kubothek("run", "-f", "manifests")
@@ -84,7 +84,7 @@ BAD_INPUT: Final = {
 }
 
 
-def test_bad_input_ends_in_a_message_that_names_it_with_nothing_changed(kubothek: Kubothek, project: Path) -> None:
+def test_run_with_bad_input_names_input_and_changes_nothing(kubothek: Kubothek, project: Path) -> None:
     source(project)
     resources = [STORE]
     for number, (name, (content, _)) in enumerate(BAD_INPUT.items()):
@@ -110,7 +110,7 @@ def test_bad_input_ends_in_a_message_that_names_it_with_nothing_changed(kubothek
         assert rows(project, f"letters{number}") == 3
 
 
-def test_a_source_that_was_mended_is_committed_by_the_next_run(kubothek: Kubothek, project: Path) -> None:
+def test_run_after_source_repair_commits(kubothek: Kubothek, project: Path) -> None:
     (project / "store").mkdir()
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     assert kubothek("run", "-f", "manifests").code == 1
@@ -119,7 +119,7 @@ def test_a_source_that_was_mended_is_committed_by_the_next_run(kubothek: Kubothe
     assert rows(project, "letters") == 3
 
 
-def test_an_edit_that_is_forbidden_is_refused_before_anything_runs(kubothek: Kubothek, project: Path) -> None:
+def test_run_with_forbidden_edit_is_refused_before_any_job(kubothek: Kubothek, project: Path) -> None:
     source(project)
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     kubothek("run", "-f", "manifests")
@@ -132,7 +132,7 @@ def test_an_edit_that_is_forbidden_is_refused_before_anything_runs(kubothek: Kub
     assert kubothek("plan", "-f", "manifests") == (1, "", told)
 
 
-def test_a_manifest_that_was_removed_is_told_and_its_data_stays(kubothek: Kubothek, project: Path) -> None:
+def test_run_with_removed_manifest_reports_resource_and_keeps_data(kubothek: Kubothek, project: Path) -> None:
     source(project)
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     kubothek("run", "-f", "manifests")
@@ -143,7 +143,7 @@ def test_a_manifest_that_was_removed_is_told_and_its_data_stays(kubothek: Kuboth
     assert rows(project, "letters") == 3
 
 
-def test_a_bucket_that_does_not_answer_is_told(
+def test_run_with_unreachable_bucket_is_reported(
     kubothek: Kubothek, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
@@ -157,7 +157,7 @@ def test_a_bucket_that_does_not_answer_is_told(
     assert "waiting: objectstore/lake (manifests/all.yaml:1): StoreUnavailable: " in answer.err
 
 
-def test_a_second_run_at_the_same_time_is_turned_away(kubothek: Kubothek, project: Path) -> None:
+def test_concurrent_second_run_is_refused(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE)
     with locked([State.of("file:store", None, project)]):
         answer = kubothek("run", "-f", "manifests")
@@ -194,7 +194,9 @@ def running(project: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_jobs_and_a_re_run_goes_on(kubothek: Kubothek, project: Path, how: signal.Signals) -> None:
+def test_run_interrupted_by_ctrl_c_stops_jobs_and_resumes(
+    kubothek: Kubothek, project: Path, how: signal.Signals
+) -> None:
     source(project)
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     with running(project) as process, (project / "gated" / "gate").open("w"):  # returns when the job is at the gate
@@ -212,7 +214,7 @@ def test_ctrl_c_ends_the_jobs_and_a_re_run_goes_on(kubothek: Kubothek, project: 
 
 
 @pytest.mark.slow
-def test_an_edit_of_the_indices_is_carried_out_before_the_run_ends(kubothek: Kubothek, project: Path) -> None:
+def test_run_applies_index_edit_before_end(kubothek: Kubothek, project: Path) -> None:
     source(project)
     write(project, STORE, dataset("letters", "table: {partitionOn: [b]}"), commit("first", "letters"))
     assert kubothek("run", "-f", "manifests").code == 0

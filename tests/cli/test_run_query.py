@@ -41,7 +41,7 @@ def project_with_queries(project: Path, *queries: str) -> None:
 
 
 @pytest.mark.slow
-def test_queries_run_after_the_commits_that_they_name_and_only_once(kubothek: Kubothek, project: Path) -> None:
+def test_run_executes_queries_once_after_their_commits(kubothek: Kubothek, project: Path) -> None:
     project_with_queries(project, REPORT, TOTALS)
     planned = kubothek("plan", "-f", "manifests").out
     assert "runs, and its rows become a file in reports" in planned
@@ -66,9 +66,7 @@ def test_queries_run_after_the_commits_that_they_name_and_only_once(kubothek: Ku
 
 
 @pytest.mark.slow
-def test_a_statement_that_is_refused_fails_the_run_and_is_tried_again_by_the_next(
-    kubothek: Kubothek, project: Path
-) -> None:
+def test_run_with_invalid_query_fails_and_is_retried_by_next_run(kubothek: Kubothek, project: Path) -> None:
     project_with_queries(project, REPORT.replace("FROM letters", "FROM latters"))
     for _ in range(2):
         answer = kubothek("run", "-f", "manifests")
@@ -77,7 +75,7 @@ def test_a_statement_that_is_refused_fails_the_run_and_is_tried_again_by_the_nex
     assert not (project / "store" / "reports").exists()
 
 
-def test_the_sample_is_valid_together_with_what_it_names(kubothek: Kubothek) -> None:
+def test_queries_example_is_valid_with_its_dependencies(kubothek: Kubothek) -> None:
     examples = Path(__file__).resolve().parents[2] / "examples"
     paths = [argument for name in ("stores/local.yaml", "flights", "queries") for argument in ("-f", examples / name)]
     assert "2 Queries" in kubothek("lint", *paths).out

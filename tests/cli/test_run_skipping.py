@@ -61,7 +61,7 @@ def state_of(project: Path, kind: type[R], name: str) -> R:
 
 
 @pytest.mark.slow
-def test_a_dataset_gets_and_keeps_what_its_manifest_says(kubothek: Kubothek, project: Path) -> None:
+def test_run_builds_and_maintains_skipping_index_of_dataset(kubothek: Kubothek, project: Path) -> None:
     sources(project)
     write(project, STORE, dataset("letters"), *commits())
     assert kubothek("run", "-f", "manifests").code == 0
@@ -84,7 +84,7 @@ def test_a_dataset_gets_and_keeps_what_its_manifest_says(kubothek: Kubothek, pro
 
 
 @pytest.mark.slow
-def test_plain_files_are_looked_at_in_each_run(kubothek: Kubothek, project: Path) -> None:
+def test_run_refreshes_skipping_index_of_plain_files(kubothek: Kubothek, project: Path) -> None:
     directory = project / "store" / "landing" / "trips"
     directory.mkdir(parents=True)
     for number in range(3):

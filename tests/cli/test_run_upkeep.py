@@ -48,7 +48,7 @@ ROWS = [0, 0, 1, 1]
 
 
 @pytest.mark.slow
-def test_a_dataset_tidies_up_after_the_last_of_its_commits(kubothek: Kubothek, project: Path) -> None:
+def test_run_compacts_dataset_after_last_commit(kubothek: Kubothek, project: Path) -> None:
     sources(project)
     wish = "maintenance: {compaction: {minFiles: 2}}"
     write(project, STORE, dataset("letters", wish), *commits())
@@ -93,9 +93,7 @@ def grown(project: Path) -> Path:
         ),
     ],
 )
-def test_plan_tells_what_a_dataset_would_do_for_itself(
-    kubothek: Kubothek, grown: Path, spec: str, says: str | None
-) -> None:
+def test_plan_shows_maintenance_of_dataset(kubothek: Kubothek, grown: Path, spec: str, says: str | None) -> None:
     write(grown, STORE, dataset("letters", spec))
     answer = kubothek("plan", "-f", "manifests")
     lines = (" ".join(line.split()) for line in answer.out.splitlines())
@@ -106,9 +104,7 @@ def test_plan_tells_what_a_dataset_would_do_for_itself(
 
 
 @pytest.mark.slow
-def test_compactions_wait_for_commits_and_say_what_they_did_would_do_or_cannot(
-    kubothek: Kubothek, project: Path
-) -> None:
+def test_run_compactions_wait_for_commits_and_report_outcome(kubothek: Kubothek, project: Path) -> None:
     sources(project)
     asked = (compaction("a", "dryRun: true"), compaction("b", "where: nowhere = 1"), compaction("c"))
     write(project, STORE, *asked, dataset("letters"), *commits())

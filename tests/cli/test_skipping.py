@@ -48,7 +48,7 @@ def stats(kubothek: Kubothek, name: str, where: str, *options: str) -> dict[str,
     return found["stats"]
 
 
-def test_a_datasets_life_with_it(kubothek: Kubothek, store: Path) -> None:
+def test_skipping_index_of_dataset_can_be_built_refreshed_and_dropped(kubothek: Kubothek, store: Path) -> None:
     assert out(kubothek, "describe", "letters") == "letters has no skipping metadata\n"
     built = out(kubothek, "build", "letters", "--index", "minmax:n", "--index", "Prefix:s,length=2")
     assert built == "letters: version 6: 4 files described\n"
@@ -72,7 +72,7 @@ def test_a_datasets_life_with_it(kubothek: Kubothek, store: Path) -> None:
     assert out(kubothek, "drop", "letters", "--yes") == "letters: there was no skipping metadata\n"
 
 
-def test_refresh_writes_the_times_of_a_copy_for_xskipper(kubothek: Kubothek, store: Path) -> None:
+def test_skipping_refresh_updates_timestamps_of_copy_for_xskipper(kubothek: Kubothek, store: Path) -> None:
     out(kubothek, "build", "letters", "--index", "MinMax:n")
     assert out(kubothek, "refresh", "letters") == "letters: the skipping metadata is up to date\n"
     for path in (store / "letters").rglob("*.parquet"):
@@ -82,7 +82,7 @@ def test_refresh_writes_the_times_of_a_copy_for_xskipper(kubothek: Kubothek, sto
     assert stats(kubothek, "letters", "n = 12")["skipped_Objs"] == 3
 
 
-def test_other_files_with_it(kubothek: Kubothek, store: Path) -> None:
+def test_skipping_index_of_plain_files_can_be_built_and_used(kubothek: Kubothek, store: Path) -> None:
     built = out(kubothek, "build", "trips", "--location", "landing/trips/", "--index", "MinMax:n")
     assert built == "trips: 4 of 4 files described (4 new)\n"
     answer = kubothek("query", "SELECT count(*) AS c FROM trips WHERE n = 12")
@@ -99,7 +99,7 @@ def test_other_files_with_it(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("skipping", "drop", "trips", "--yes").code == 1
 
 
-def test_what_a_query_is_saved_is_told_of_each_dataset_and_in_all(kubothek: Kubothek, store: Path) -> None:
+def test_query_reports_skipped_files_per_dataset_and_in_total(kubothek: Kubothek, store: Path) -> None:
     out(kubothek, "build", "letters", "--index", "MinMax:n")
     out(kubothek, "build", "trips", "--location", "landing/trips", "--index", "MinMax:n")
     sql = "SELECT l.s FROM letters l JOIN trips t USING (n) WHERE l.n = 12 AND t.n < 15"
@@ -123,7 +123,7 @@ def test_what_a_query_is_saved_is_told_of_each_dataset_and_in_all(kubothek: Kubo
     assert out(kubothek, "stats", "SELECT 1") == "no dataset is read\n"
 
 
-def test_auto_goes_by_the_users_own_queries(kubothek: Kubothek, store: Path) -> None:
+def test_skipping_auto_considers_own_query_history(kubothek: Kubothek, store: Path) -> None:
     out(kubothek, "build", "letters", "--auto")
     assert {"MinMax", "ValueList"} == {
         line.split()[0] for line in out(kubothek, "describe", "letters").splitlines()[3:]
@@ -136,7 +136,7 @@ def test_auto_goes_by_the_users_own_queries(kubothek: Kubothek, store: Path) -> 
     assert lines[-1] == "your last 3 queries with a filter skipped 9 of 12 files (75%)"
 
 
-def test_what_is_remembered_is_little(kubothek: Kubothek, store: Path) -> None:
+def test_query_history_is_bounded(kubothek: Kubothek, store: Path) -> None:
     where = parse("n = 1")
     steps = (Step("all files", 4), Step("skipping metadata", 1))
     for _ in range(3 * MOST):
@@ -166,7 +166,9 @@ def test_what_is_remembered_is_little(kubothek: Kubothek, store: Path) -> None:
         (["explain", "letters", "n = 'x'"], 1, "n"),
     ],
 )
-def test_mistakes_are_told(kubothek: Kubothek, store: Path, arguments: list[str], code: int, why: str) -> None:
+def test_skipping_with_invalid_arguments_names_reason(
+    kubothek: Kubothek, store: Path, arguments: list[str], code: int, why: str
+) -> None:
     answer = kubothek("skipping", *arguments)
     assert answer.code == code
     assert why in answer.err

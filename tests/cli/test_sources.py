@@ -25,7 +25,7 @@ def rows(project: Path) -> int:
 
 
 @pytest.mark.slow
-def test_runs_take_what_landed_beside_commits_and_describe_tells_of_it(kubothek: Kubothek, project: Path) -> None:
+def test_run_ingests_new_files_and_describe_shows_source(kubothek: Kubothek, project: Path) -> None:
     for i in range(18):  # more than one look takes
         land(project, f"landing/{i}.csv", f"a,b\n{i},x\n")
     land(project, "other/more.csv", "a,b\n99,x\n")
@@ -48,9 +48,7 @@ def test_runs_take_what_landed_beside_commits_and_describe_tells_of_it(kubothek:
 
 
 @pytest.mark.slow
-def test_a_bad_file_fails_the_run_naming_it_and_the_next_run_goes_on_when_it_is_replaced(
-    kubothek: Kubothek, project: Path
-) -> None:
+def test_run_with_bad_file_names_file_and_resumes_after_replacement(kubothek: Kubothek, project: Path) -> None:
     schema = ", schema: [{name: a, type: int64}, {name: b, type: string}]"
     land(project, "landing/a.csv", "a,b\n1,x\nno,y\n")
     write(project, STORE, dataset("letters", SOURCE % schema))

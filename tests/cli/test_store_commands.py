@@ -44,7 +44,7 @@ def table(text: str) -> list[list[str]]:
 # --- get, describe, log ---
 
 
-def test_get_lists_datasets_with_their_sizes(kubothek: Kubothek, store: Path) -> None:
+def test_get_lists_datasets_with_sizes(kubothek: Kubothek, store: Path) -> None:
     header, empty, letters = table(kubothek("get", "-o", "wide").out)
     assert header == ["NAME", "VERSION", "ROWS", "FILES", "SIZE", "AGE", "LAST COMMIT", "OWNER"]
     assert empty[:5] == ["empty", "1", "0", "0", "0 B"]
@@ -52,7 +52,7 @@ def test_get_lists_datasets_with_their_sizes(kubothek: Kubothek, store: Path) ->
     assert letters[-1] == "-"
 
 
-def test_get_of_one_dataset_and_of_one_that_is_not_there(kubothek: Kubothek, store: Path) -> None:
+def test_get_of_one_dataset_lists_only_this_and_missing_one_fails(kubothek: Kubothek, store: Path) -> None:
     assert len(kubothek("get", "letters").out.splitlines()) == 2
     assert kubothek("get", "datasets", "letters").out == kubothek("get", "letters").out
     answer = kubothek("get", "nope")
@@ -63,12 +63,12 @@ def test_get_of_one_dataset_and_of_one_that_is_not_there(kubothek: Kubothek, sto
     ]
 
 
-def test_get_on_an_empty_store(kubothek: Kubothek, project: Path) -> None:
+def test_get_on_empty_store_reports_no_datasets(kubothek: Kubothek, project: Path) -> None:
     (project / "new").mkdir()
     assert kubothek("get", "--store", "file:new").out == f"no datasets in {(project / 'new').as_uri()}\n"
 
 
-def test_get_commits_shows_what_runs_on_this_machine_came_to(kubothek: Kubothek, project: Path) -> None:
+def test_get_commits_shows_results_of_local_runs(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     assert kubothek("get", "-f", "manifests", "commits").out == (
         f"no Commit of `kubothek run` on this machine for {(project / 'store').as_uri()}\n"
@@ -104,7 +104,7 @@ def test_log_shows_every_commit_newest_first(kubothek: Kubothek, store: Path) ->
     ]
 
 
-def test_log_can_be_cut_and_says_so(kubothek: Kubothek, store: Path) -> None:
+def test_log_with_limit_reports_omitted_commits(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("log", "letters", "-n", "1").out.splitlines()[2] == (
         "… and older commits, from version 2 down: --limit shows more"
     )
@@ -112,7 +112,7 @@ def test_log_can_be_cut_and_says_so(kubothek: Kubothek, store: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["describe", "log"])
-def test_a_dataset_that_is_not_there_is_an_error(kubothek: Kubothek, store: Path, command: str) -> None:
+def test_command_on_missing_dataset_fails(kubothek: Kubothek, store: Path, command: str) -> None:
     answer = kubothek(command, "nope")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err.startswith("error: DatasetNotFound: there is no dataset 'nope'")
@@ -121,15 +121,13 @@ def test_a_dataset_that_is_not_there_is_an_error(kubothek: Kubothek, store: Path
 # --- which store ---
 
 
-def test_the_store_is_that_of_the_manifests_in_the_current_directory(
-    kubothek: Kubothek, filled: Path, project: Path
-) -> None:
+def test_store_defaults_to_manifests_in_current_directory(kubothek: Kubothek, filled: Path, project: Path) -> None:
     (project / "store.yaml").write_text(STORE.replace("file:store", filled.as_uri()))
     (project / "other.yaml").write_text("services: {web: {image: nginx}}\n")
     assert "letters" in kubothek("get").out
 
 
-def test_several_stores_need_a_name(kubothek: Kubothek, filled: Path, project: Path) -> None:
+def test_several_stores_need_explicit_name(kubothek: Kubothek, filled: Path, project: Path) -> None:
     store = STORE.partition("---")[0].replace("file:store", filled.as_uri())
     (project / "a.yaml").write_text(store)
     (project / "b.yaml").write_text(store.replace("{name: lake}", "{name: pond}"))
@@ -142,13 +140,13 @@ def test_several_stores_need_a_name(kubothek: Kubothek, filled: Path, project: P
     )
 
 
-def test_no_store_at_all_is_wrong_usage(kubothek: Kubothek, project: Path) -> None:
+def test_command_without_store_is_wrong_usage(kubothek: Kubothek, project: Path) -> None:
     answer = kubothek("get")
     assert answer.code == 2
     assert "name the store with --store URL, -f PATH or KUBOTHEK_STORE" in answer.err
 
 
-def test_a_store_that_is_not_there_is_told_with_a_hint(kubothek: Kubothek, project: Path) -> None:
+def test_missing_store_is_reported_with_hint(kubothek: Kubothek, project: Path) -> None:
     answer = kubothek("get", "--store", "file:absent")
     assert answer.code == 1
     assert answer.err.startswith("error: BucketNotFound: ")
@@ -157,7 +155,7 @@ def test_a_store_that_is_not_there_is_told_with_a_hint(kubothek: Kubothek, proje
 # --- put ---
 
 
-def test_put_uploads_files_and_skips_what_is_there(kubothek: Kubothek, project: Path) -> None:
+def test_put_uploads_files_and_skips_existing(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE)
     (project / "a.csv").write_text("a\n1\n")
     (project / "b.csv").write_text("b\n2\n")
@@ -179,7 +177,7 @@ def test_put_uploads_files_and_skips_what_is_there(kubothek: Kubothek, project: 
         (("a.csv",), "Missing option '--to'"),
     ],
 )
-def test_put_refuses_what_cannot_be_right(
+def test_put_refuses_invalid_arguments(
     kubothek: Kubothek, project: Path, arguments: tuple[str, ...], told: str
 ) -> None:
     write(project, STORE)
@@ -194,7 +192,7 @@ def test_put_refuses_what_cannot_be_right(
 # --- adopt ---
 
 
-def test_adopt_shows_the_owner_and_takes_over_only_when_told(kubothek: Kubothek, project: Path) -> None:
+def test_adopt_shows_owner_and_takes_over_with_take_flag_only(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE)
     (project / "store").mkdir()
     adopt = ("adopt", "-f", "manifests", "letters")
@@ -208,7 +206,7 @@ def test_adopt_shows_the_owner_and_takes_over_only_when_told(kubothek: Kubothek,
 # --- query ---
 
 
-def test_query_prints_a_table_with_numbers_to_the_right(kubothek: Kubothek, store: Path) -> None:
+def test_query_prints_table_with_right_aligned_numbers(kubothek: Kubothek, store: Path) -> None:
     lines = kubothek("query", "SELECT b, count(*) AS n, sum(a) AS total FROM letters GROUP BY b ORDER BY b").out
     *rows, told = lines.splitlines()
     assert rows == ["b   n   total", "x   2       1", "y   1       2", "z   1       4"]
@@ -216,7 +214,7 @@ def test_query_prints_a_table_with_numbers_to_the_right(kubothek: Kubothek, stor
     assert told.endswith(", from letters version 3 (3 files)")
 
 
-def test_query_as_csv_and_as_json_is_complete_and_typed(kubothek: Kubothek, store: Path) -> None:
+def test_query_as_csv_and_json_is_complete_and_typed(kubothek: Kubothek, store: Path) -> None:
     statement = "SELECT a, b FROM letters ORDER BY a NULLS LAST"
     csv, as_json = (_output(store, statement, form) for form in ("csv", "json"))
     assert csv == b'"a","b"\n1,"x"\n2,"y"\n4,"z"\n,"x"\n'
@@ -235,7 +233,7 @@ def _output(store: Path, statement: str, form: str) -> bytes:
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 
-def test_json_has_a_form_for_every_value(store: Path) -> None:
+def test_query_as_json_encodes_every_type(store: Path) -> None:
     statement = (
         "SELECT 'NaN'::DOUBLE AS nan, 1.50::DECIMAL(5,2) AS amount, '\\x00ff'::BLOB AS raw, "
         "DATE '2013-01-01' AS day, [1, 2] AS list"
@@ -245,19 +243,19 @@ def test_json_has_a_form_for_every_value(store: Path) -> None:
     ]
 
 
-def test_no_rows_are_an_empty_list_and_an_empty_table(kubothek: Kubothek, store: Path) -> None:
+def test_query_without_rows_prints_empty_list_or_table(kubothek: Kubothek, store: Path) -> None:
     assert json.loads(_output(store, "SELECT n FROM empty", "json")) == []
     assert kubothek("query", "SELECT n FROM empty").out.splitlines()[0] == "n"
 
 
-def test_a_long_table_is_cut_and_says_so(kubothek: Kubothek, store: Path) -> None:
+def test_query_with_long_result_is_truncated_with_note(kubothek: Kubothek, store: Path) -> None:
     *rows, told = kubothek("query", "SELECT * FROM range(2000)").out.splitlines()
     assert len(rows) == 1001
     assert told.startswith("the first 1,000 rows (all of them: -o csv, json or yaml) in ")
 
 
 @pytest.mark.parametrize(("as_of", "expected"), [("2", 3), ("3", 4), ("2999-01-01", 4), ("2999-01-01T00:00+02:00", 4)])
-def test_query_reads_an_old_version(kubothek: Kubothek, store: Path, as_of: str, expected: int) -> None:
+def test_query_as_of_reads_old_version(kubothek: Kubothek, store: Path, as_of: str, expected: int) -> None:
     answer = kubothek("query", "SELECT count(*) AS n FROM letters", "--as-of", as_of)
     assert answer.out.splitlines()[:2] == ["n", str(expected)]
 
@@ -273,7 +271,7 @@ def test_query_reads_an_old_version(kubothek: Kubothek, store: Path, as_of: str,
         (("SELECT [1] AS list", "-o", "csv"), 1, "error: QueryInvalid: column 'list' holds lists or structs"),
     ],
 )
-def test_a_query_that_cannot_be_answered_is_explained(
+def test_query_that_fails_names_reason(
     kubothek: Kubothek, store: Path, arguments: tuple[str, ...], code: int, told: str
 ) -> None:
     answer = kubothek("query", *arguments)

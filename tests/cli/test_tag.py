@@ -24,7 +24,7 @@ def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return root
 
 
-def test_names_are_given_shown_moved_and_taken_away(kubothek: Kubothek, store: Path) -> None:
+def test_tag_can_be_set_shown_moved_and_removed(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("tag", "letters").out == "letters: no tags\n"
     assert kubothek("tag", "letters", "audit", "2").out == "letters: audit is version 2\n"
     assert kubothek("tag", "letters", "now").out == "letters: now is version 4\n"
@@ -44,13 +44,13 @@ def test_names_are_given_shown_moved_and_taken_away(kubothek: Kubothek, store: P
     assert "tags: none" in kubothek("log", "letters", "--limit", "1").out
 
 
-def test_history_tells_what_a_purge_expired(kubothek: Kubothek, store: Path) -> None:
+def test_log_shows_purged_versions(kubothek: Kubothek, store: Path) -> None:
     door.open(store.as_uri()).dataset("letters").delete("letter = 'a'", row_level=True, purge=True)
     (line,) = [line for line in kubothek("log", "letters").out.splitlines() if " Delete " in line]
     assert line.endswith("expires what is older than version 4")
 
 
-def test_versions_are_read_by_name(kubothek: Kubothek, store: Path) -> None:
+def test_query_as_of_tag_reads_tagged_version(kubothek: Kubothek, store: Path) -> None:
     kubothek("tag", "letters", "audit", "2")
     asked = (
         ("SELECT * FROM letters AS OF TAG 'audit'",),
@@ -67,7 +67,7 @@ def test_versions_are_read_by_name(kubothek: Kubothek, store: Path) -> None:
     assert letters.scan().read_all()["letter"].to_pylist() == ["a"]
 
 
-def test_name_that_is_not_there_is_an_error_that_tells_which_are(kubothek: Kubothek, store: Path) -> None:
+def test_query_as_of_missing_tag_names_existing_tags(kubothek: Kubothek, store: Path) -> None:
     kubothek("tag", "letters", "audit", "2")
     kubothek("tag", "letters", "start", "1")
     refused = kubothek("query", "SELECT 1 FROM letters AS OF TAG 'begin'")
@@ -88,7 +88,7 @@ def test_name_that_is_not_there_is_an_error_that_tells_which_are(kubothek: Kubot
         (("tag", "nothing", "audit"), 1, "there is no dataset 'nothing'"),
     ],
 )
-def test_what_cannot_be_is_explained(
+def test_tag_with_invalid_arguments_names_reason(
     kubothek: Kubothek, store: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     answer = kubothek(*arguments)

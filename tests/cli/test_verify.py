@@ -33,7 +33,7 @@ def newest(store: Path) -> Path:
     return store / list(files.values())[-1]
 
 
-def test_a_sound_table(kubothek: Kubothek, store: Path) -> None:
+def test_verify_of_valid_table_succeeds(kubothek: Kubothek, store: Path) -> None:
     size = sum(path.stat().st_size for path in store.glob("letters/table/*.parquet"))
     assert kubothek("verify", "letters") == (0, f"letters: version 3 is sound: 2 files, {size:,} bytes\n", "")
     assert kubothek("verify", "letters", "--level", "chain") == (0, "letters: version 3 is sound\n", "")
@@ -41,7 +41,7 @@ def test_a_sound_table(kubothek: Kubothek, store: Path) -> None:
     assert "1 file," in kubothek("verify", "letters", "--since", "2").out
 
 
-def test_the_first_wrong_thing_is_named_with_what_to_do(kubothek: Kubothek, store: Path) -> None:
+def test_verify_names_first_corruption_and_remedy(kubothek: Kubothek, store: Path) -> None:
     file = newest(store)
     file.write_bytes(file.read_bytes()[:-1])
     answer = kubothek("verify", "letters")
@@ -52,7 +52,7 @@ def test_the_first_wrong_thing_is_named_with_what_to_do(kubothek: Kubothek, stor
     assert "put the file back from a copy" in line
 
 
-def test_a_bare_odf_dataset(kubothek: Kubothek, project: Path) -> None:
+def test_verify_of_bare_odf_dataset_succeeds(kubothek: Kubothek, project: Path) -> None:
     root = project / "odf"
     root.mkdir()
     maker = small(open_store(StoreConfig(root.as_uri())))
@@ -69,7 +69,7 @@ def test_a_bare_odf_dataset(kubothek: Kubothek, project: Path) -> None:
     assert "RefMissing" in kubothek("verify", "--odf", "odf").err
 
 
-def test_what_no_writer_should_have_made_is_noted(kubothek: Kubothek, project: Path) -> None:
+def test_verify_of_valid_chain_notes_deviations_of_writer(kubothek: Kubothek, project: Path) -> None:
     (project / "odf").mkdir()
     maker = Maker(open_store(StoreConfig((project / "odf").as_uri())))
     order = ["city", *(name for name in SCHEMA.names if name != "city")]
@@ -98,7 +98,9 @@ def test_what_no_writer_should_have_made_is_noted(kubothek: Kubothek, project: P
         ("DatasetNotFound", ("nope",)),
     ],
 )
-def test_what_cannot_be_asked(kubothek: Kubothek, store: Path, told: str, arguments: tuple[str, ...]) -> None:
+def test_verify_with_invalid_arguments_is_refused(
+    kubothek: Kubothek, store: Path, told: str, arguments: tuple[str, ...]
+) -> None:
     answer = kubothek("verify", *arguments)
     assert answer.code in (1, 2)
     assert told in answer.err
@@ -114,7 +116,7 @@ spec: {datasetRef: {name: letters}}
 
 
 @pytest.mark.slow
-def test_manifests_have_a_dataset_verified(kubothek: Kubothek, project: Path) -> None:
+def test_verification_manifest_runs_in_local_run(kubothek: Kubothek, project: Path) -> None:
     file = project / "store" / "sources" / "one.csv"
     file.parent.mkdir(parents=True)
     file.write_text("a\n1\n")

@@ -13,28 +13,28 @@ def config_map(name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}}
 
 
-async def test_create_get_delete(api: Api, namespace: str) -> None:
+async def test_api_created_object_can_be_read_and_deleted(api: Api, namespace: str) -> None:
     made = await api.create("ConfigMap", namespace, config_map("one"))
     assert await api.get("ConfigMap", namespace, "one") == made
     await api.delete("ConfigMap", namespace, "one", made["metadata"]["uid"])
     assert await api.get("ConfigMap", namespace, "one") is None
 
 
-async def test_a_name_that_is_taken_is_an_error_that_says_so(api: Api, namespace: str) -> None:
+async def test_api_create_with_existing_name_raises_already_exists(api: Api, namespace: str) -> None:
     await api.create("ConfigMap", namespace, config_map("one"))
     with pytest.raises(ApiError) as caught:
         await api.create("ConfigMap", namespace, config_map("one"))
     assert (caught.value.status, caught.value.reason) == (409, "AlreadyExists")
 
 
-async def test_deleting_what_is_gone_or_re_created_does_nothing(api: Api, namespace: str) -> None:
+async def test_api_delete_of_missing_or_recreated_object_does_nothing(api: Api, namespace: str) -> None:
     assert await api.delete("ConfigMap", namespace, "none") is None
     await api.create("ConfigMap", namespace, config_map("one"))
     assert await api.delete("ConfigMap", namespace, "one", uid="another") is None
     assert await api.get("ConfigMap", namespace, "one") is not None
 
 
-async def test_listing_goes_page_by_page(
+async def test_api_list_returns_pages(
     api: Api, namespace: str, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kubothek.cluster.api.PAGE", 2)
@@ -48,7 +48,7 @@ async def test_listing_goes_page_by_page(
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_what_may_pass_is_told_from_what_will_not(
+async def test_api_call_with_network_fault_raises_unavailable(
     api: Api, namespace: str, proxy: FaultProxy, fault: Fault
 ) -> None:
     proxy.decide = lambda position, call: fault
@@ -58,14 +58,14 @@ async def test_what_may_pass_is_told_from_what_will_not(
     assert (await api.get("ConfigMap", namespace, "one") is not None) == (fault is Fault.LOST)
 
 
-async def test_a_server_that_is_not_there_is_unavailable(server: ApiServer) -> None:
+async def test_api_without_server_raises_unavailable(server: ApiServer) -> None:
     client = await Api.connect(str(server.kubeconfig(server="http://127.0.0.1:1")))
     with pytest.raises(ApiUnavailable):
         await client.cluster_uid()
     await client.close()
 
 
-async def test_the_status_of_an_object_that_is_gone_is_nobodys(api: Api, namespace: str) -> None:
+async def test_api_status_of_missing_object_is_ignored(api: Api, namespace: str) -> None:
     missing = {
         "apiVersion": "kubothek.io/v1alpha1",
         "kind": "Engine",

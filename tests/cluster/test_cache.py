@@ -22,7 +22,7 @@ def cache() -> Cache[str]:
     return Cache(lambda obj: f"{obj['metadata']['name']}@{obj['metadata']['resourceVersion']}")
 
 
-def test_newer_states_replace_older_ones_and_never_the_reverse() -> None:
+def test_cache_keeps_newest_version_of_object() -> None:
     things = cache()
     assert things.put(thing("a", 9))
     assert not things.put(thing("a", 9))
@@ -31,7 +31,7 @@ def test_newer_states_replace_older_ones_and_never_the_reverse() -> None:
     assert things.model("ns", "a") == "a@10"
 
 
-def test_a_late_echo_of_a_deleted_object_does_not_bring_it_back() -> None:
+def test_cache_ignores_late_event_of_deleted_object() -> None:
     things = cache()
     things.put(thing("a", 9))
     removed = things.remove("ns", "a", "u1")
@@ -40,20 +40,20 @@ def test_a_late_echo_of_a_deleted_object_does_not_bring_it_back() -> None:
     assert things.get("ns", "a") is None
 
 
-def test_a_deletion_that_overtakes_the_creation_wins() -> None:
+def test_cache_ignores_creation_that_arrives_after_deletion() -> None:
     things = cache()
     assert things.remove("ns", "a", "u1") is None
     assert not things.put(thing("a", 3))
 
 
-def test_the_deletion_of_a_predecessor_leaves_the_re_created_object() -> None:
+def test_cache_keeps_recreated_object_after_deletion_of_predecessor() -> None:
     things = cache()
     things.put(thing("a", 20, uid="u2"))
     assert things.remove("ns", "a", "u1") is None
     assert things.model("ns", "a") == "a@20"
 
 
-def test_objects_are_parsed_once_and_only_when_asked_for() -> None:
+def test_cache_parses_object_once_on_first_access() -> None:
     calls: list[object] = []
 
     def parse(obj: object) -> int:
@@ -66,7 +66,7 @@ def test_objects_are_parsed_once_and_only_when_asked_for() -> None:
     assert (things.model("ns", "a"), things.model("ns", "a"), things.models("ns")) == (1, 1, [1])
 
 
-def test_what_the_operator_never_reads_is_not_kept() -> None:
+def test_cache_drops_fields_that_operator_never_reads() -> None:
     things = cache()
     noisy = thing("a", 1, image="x")
     noisy["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}
@@ -78,7 +78,7 @@ def test_what_the_operator_never_reads_is_not_kept() -> None:
     assert trimmed_pod(thing("p", 1, nodeName="n1", containers=[{"name": "big"}]))["spec"] == {"nodeName": "n1"}
 
 
-def test_namespaces_are_apart() -> None:
+def test_cache_keeps_namespaces_separate() -> None:
     things = cache()
     other = thing("a", 5, uid="u5")
     other["metadata"]["namespace"] = "other"

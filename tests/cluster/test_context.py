@@ -21,7 +21,7 @@ def policy(name: str, namespace: str, selector: Any) -> dict[str, Any]:
     }
 
 
-def test_what_cannot_be_read_is_known_by_name_and_in_its_namespace_only() -> None:
+def test_unreadable_resource_is_listed_by_name_in_its_namespace() -> None:
     state = ClusterState()
     state.resources["GCPolicy"].put(policy("good", "team", {"all": True}))
     state.resources["GCPolicy"].put(policy("bad", "team", {"everything": True}))
@@ -31,7 +31,7 @@ def test_what_cannot_be_read_is_known_by_name_and_in_its_namespace_only() -> Non
     assert context.invalid(GCPolicy, "team") == ["bad"]
 
 
-def test_another_look_is_never_so_late_that_a_slot_is_missed() -> None:
+def test_requeue_spread_is_bounded() -> None:
     waits = [spread(seconds, random.Random(seed)) - seconds for seconds in (1.0, 60.0, 86400.0) for seed in range(50)]
     assert all(0 <= wait <= 20 for wait in waits)
     assert max(waits[:50]) <= 0.05

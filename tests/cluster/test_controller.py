@@ -81,7 +81,7 @@ def message(server: ApiServer, namespace: str, name: str) -> str:
     return str(status["conditions"][0]["message"]) if "conditions" in status else ""
 
 
-async def test_one_write_makes_an_object_ready_and_none_keeps_it_so(
+async def test_reconcile_of_steady_object_writes_once(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
     for index in range(40):
@@ -99,7 +99,7 @@ async def test_one_write_makes_an_object_ready_and_none_keeps_it_so(
     assert not {"annotations", "finalizers", "labels"} & set(engine["metadata"])
 
 
-async def test_a_private_key_is_made_once_and_outlives_its_dataset(
+async def test_identity_secret_is_created_once_and_outlives_dataset(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
     rounds = 0  # a busy machine may make one more than is asked for
@@ -123,7 +123,7 @@ async def test_a_private_key_is_made_once_and_outlives_its_dataset(
     assert [call.method for call in proxy.calls if "/secrets" in call.path] == ["POST"] * rounds, "it is never read"
 
 
-async def test_an_edit_is_one_more_write(api: Api, server: ApiServer, namespace: str, proxy: FaultProxy) -> None:
+async def test_spec_edit_causes_one_write(api: Api, server: ApiServer, namespace: str, proxy: FaultProxy) -> None:
     create(server, "Engine", namespace, "e", {})
     async with bench(api, namespace, {"Engine": ready}) as operator:
         await operator.settled()
@@ -133,7 +133,7 @@ async def test_an_edit_is_one_more_write(api: Api, server: ApiServer, namespace:
     assert server.request("GET", resource_path("Engine", namespace, "e"))["status"]["observedGeneration"] == 2
 
 
-async def test_an_edit_that_our_own_write_brings_along_is_looked_at(
+async def test_edit_observed_with_own_write_is_reconciled(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
     """The answer to the write is newer than the edit, so that the watch tells of it as of nothing new."""
@@ -151,7 +151,7 @@ async def test_an_edit_that_our_own_write_brings_along_is_looked_at(
     assert server.request("GET", resource_path("Engine", namespace, "e"))["status"]["observedGeneration"] == 2
 
 
-async def test_the_status_is_written_before_the_job_is_made(
+async def test_status_is_written_before_job_is_created(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
     create(server, "ObjectStore", namespace, "s", STORE)
@@ -162,7 +162,7 @@ async def test_the_status_is_written_before_the_job_is_made(
     assert message(server, namespace, "s") == "Pending"
 
 
-async def test_a_job_is_told_from_its_end_and_the_pod_admitted_by_restricted_pod_security(
+async def test_job_result_is_observed_and_pod_passes_restricted_pod_security(
     api: Api, server: ApiServer, namespace: str
 ) -> None:
     kubelet = Kubelet(server, namespace)
@@ -179,7 +179,7 @@ async def test_a_job_is_told_from_its_end_and_the_pod_admitted_by_restricted_pod
     assert message(server, namespace, "s") == "Succeeded Inspected"
 
 
-async def test_a_pod_that_vanishes_is_a_lost_attempt(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_pod_that_disappears_counts_as_lost_attempt(api: Api, server: ApiServer, namespace: str) -> None:
     kubelet = Kubelet(server, namespace)
     views: list[JobView | None] = []
 
@@ -199,9 +199,7 @@ async def test_a_pod_that_vanishes_is_a_lost_attempt(api: Api, server: ApiServer
     assert (lost.phase, lost.failure) == (JobPhase.FAILED, FailureClass.INFRASTRUCTURE)
 
 
-async def test_a_launch_that_is_repeated_after_a_crash_finds_its_pod(
-    api: Api, server: ApiServer, namespace: str
-) -> None:
+async def test_launch_repeated_after_crash_finds_existing_pod(api: Api, server: ApiServer, namespace: str) -> None:
     create(server, "ObjectStore", namespace, "s", STORE)
     async with bench(api, namespace, {"ObjectStore": launching()}) as operator:
         await operator.settled()
@@ -255,7 +253,7 @@ def _foreign_config(server: ApiServer, namespace: str) -> None:
         (_foreign_config, "NameCollision"),
     ],
 )
-async def test_a_refused_launch_is_told_with_its_reason(
+async def test_refused_launch_is_reported_with_reason(
     api: Api, server: ApiServer, namespace: str, obstacle: Callable[[ApiServer, str], None], reason: str
 ) -> None:
     create(server, "ObjectStore", namespace, "s", STORE)
@@ -265,7 +263,7 @@ async def test_a_refused_launch_is_told_with_its_reason(
         assert message(server, namespace, "s") == f"refused {reason}"
 
 
-async def test_a_pod_that_admission_denies_is_refused_and_taken_once_its_engine_is_mended(
+async def test_pod_denied_by_admission_is_refused_until_engine_is_repaired(
     api: Api, server: ApiServer, namespace: str
 ) -> None:
     """The first try has left a ConfigMap; the second needs another one."""
@@ -288,7 +286,7 @@ async def test_a_pod_that_admission_denies_is_refused_and_taken_once_its_engine_
     assert "initContainers" not in config["data"]["executor.json"]
 
 
-async def test_a_cancelled_attempt_leaves_nothing_and_is_forgotten(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_cancelled_attempt_is_deleted_and_forgotten(api: Api, server: ApiServer, namespace: str) -> None:
     kubelet = Kubelet(server, namespace)
     cancel = False
 
@@ -311,7 +309,9 @@ async def test_a_cancelled_attempt_leaves_nothing_and_is_forgotten(api: Api, ser
     assert "s-1" not in names
 
 
-async def test_the_finalizer_is_added_and_removed_and_others_stay(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_finalizer_is_added_and_removed_and_foreign_finalizers_stay(
+    api: Api, server: ApiServer, namespace: str
+) -> None:
     wanted = True
 
     def reconcile(resource: Resource, context: Context) -> Outcome:
@@ -333,7 +333,7 @@ async def test_the_finalizer_is_added_and_removed_and_others_stay(api: Api, serv
         assert finalizers() == ["example.com/other"]
 
 
-async def test_an_object_that_went_away_meanwhile_is_dropped(
+async def test_object_deleted_during_reconcile_is_dropped(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
     stale = create(server, "Engine", namespace, "e", {})
@@ -345,9 +345,7 @@ async def test_an_object_that_went_away_meanwhile_is_dropped(
     assert len(proxy.writes) <= 1
 
 
-async def test_a_deletion_that_the_watch_missed_is_found_by_comparing(
-    api: Api, server: ApiServer, namespace: str
-) -> None:
+async def test_deletion_missed_by_watch_is_found_by_relist(api: Api, server: ApiServer, namespace: str) -> None:
     create(server, "Engine", namespace, "kept", {})
     create(server, "Engine", namespace, "gone", {})
     async with bench(api, namespace, {"Engine": ready}) as operator:
@@ -358,7 +356,7 @@ async def test_a_deletion_that_the_watch_missed_is_found_by_comparing(
     assert known == ["kept"]
 
 
-async def test_a_reconciler_that_raises_is_tried_again_and_disturbs_no_other(
+async def test_reconciler_that_raises_is_retried_and_blocks_no_other(
     api: Api, server: ApiServer, namespace: str
 ) -> None:
     failures = 0
@@ -382,7 +380,7 @@ async def test_a_reconciler_that_raises_is_tried_again_and_disturbs_no_other(
     assert failures == 3
 
 
-async def test_a_transition_is_told_as_an_event(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_condition_transition_emits_event(api: Api, server: ApiServer, namespace: str) -> None:
     rounds = []
 
     def reconcile(resource: Resource, context: Context) -> Outcome:
@@ -402,7 +400,7 @@ async def test_a_transition_is_told_as_an_event(api: Api, server: ApiServer, nam
     assert "the reason why" in server.kubectl("describe", "engine.kubothek.io", "e", "-n", namespace)
 
 
-async def test_time_alone_brings_a_resource_back(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_requeue_after_triggers_reconcile(api: Api, server: ApiServer, namespace: str) -> None:
     rounds = []
 
     def reconcile(resource: Resource, context: Context) -> Outcome:
@@ -414,7 +412,7 @@ async def test_time_alone_brings_a_resource_back(api: Api, server: ApiServer, na
         await operator.until(lambda: len(rounds) >= 4)
 
 
-async def test_why_a_volume_is_not_mounted_is_read_from_the_events(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_mount_failure_reason_is_read_from_events(api: Api, server: ApiServer, namespace: str) -> None:
     kubelet = Kubelet(server, namespace)
     create(server, "ObjectStore", namespace, "s", STORE)
     later = datetime.now(UTC) + timedelta(minutes=5)
@@ -441,7 +439,7 @@ async def test_why_a_volume_is_not_mounted_is_read_from_the_events(api: Api, ser
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_any_single_call_may_fail_and_the_end_is_the_same(
+async def test_reconcile_with_any_single_failed_call_converges(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy, fault: Fault
 ) -> None:
     """Launches one job per failing position; each in an object of its own, over the calls that the first one made."""
@@ -464,7 +462,7 @@ def _container(state: dict[str, Any]) -> dict[str, Any]:
     return {"name": "driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": state}
 
 
-async def test_what_is_to_go_goes_from_the_api_server_and_from_what_is_known(
+async def test_deleted_run_is_removed_from_api_server_and_cache(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
     def go(resource: Resource, _: Context) -> Outcome:
@@ -478,9 +476,7 @@ async def test_what_is_to_go_goes_from_the_api_server_and_from_what_is_known(
     assert [call.method for call in proxy.writes] == ["PATCH", "DELETE"]
 
 
-async def test_a_pod_that_does_not_start_in_time_is_stopped_by_the_clock_alone(
-    api: Api, server: ApiServer, namespace: str
-) -> None:
+async def test_pod_past_start_deadline_is_stopped(api: Api, server: ApiServer, namespace: str) -> None:
     """Nothing happens to the pod; it is looked at again when its deadline is over."""
     kubelet, views = Kubelet(server, namespace), []
 

@@ -40,7 +40,9 @@ def names(server: ApiServer, namespace: str) -> list[str]:
     return sorted(item["metadata"]["name"] for item in found)
 
 
-async def test_the_datasets_of_a_cube_are_made_owned_and_kept(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_cube_datasets_are_created_with_owner_and_written_once(
+    api: Api, server: ApiServer, namespace: str
+) -> None:
     create(server, "ObjectStore", namespace, "lake", {"url": "s3://bucket/lake"})
     made = create(server, "Cube", namespace, "geo", SPEC)
     async with bench(api, namespace, RECONCILERS) as running:
@@ -73,7 +75,7 @@ async def test_the_datasets_of_a_cube_are_made_owned_and_kept(api: Api, server: 
         await running.until(lambda: names(server, namespace) == ["geo-names", "geo-seed"])
 
 
-async def test_a_dataset_of_somebody_else_is_left_alone(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_cube_keeps_foreign_dataset_of_same_name(api: Api, server: ApiServer, namespace: str) -> None:
     create(server, "ObjectStore", namespace, "lake", {"url": "s3://bucket/lake"})
     create(server, "Dataset", namespace, "geo-seed", {"storeRef": {"name": "lake"}})
     create(server, "Cube", namespace, "geo", SPEC)

@@ -70,7 +70,7 @@ def compaction(name: str, of: str, **conditions: Any) -> Any:
     return obj("Compaction", name, {"datasetRef": {"name": of}}, **conditions)
 
 
-def test_whatever_happens_to_a_dataset_or_its_writers_wakes_its_compactions(state: ClusterState) -> None:
+def test_dataset_and_writer_changes_wake_compactions(state: ClusterState) -> None:
     for one in (compaction("tidy", "a"), compaction("done", "a", Complete="True"), compaction("elsewhere", "c")):
         state.resources["Compaction"].put(one)
     assert "Compaction/tidy" in woken(state, "ObjectStore", None, obj("ObjectStore", "s", {}))
@@ -82,7 +82,7 @@ def test_whatever_happens_to_a_dataset_or_its_writers_wakes_its_compactions(stat
     assert "Compaction/tidy" in woken(state, "Engine", None, obj("Engine", "default", {}))
 
 
-def test_whatever_happens_to_a_dataset_wakes_its_verifications(state: ClusterState) -> None:
+def test_dataset_change_wakes_verifications(state: ClusterState) -> None:
     checks = [
         obj("Verification", "check", {"datasetRef": {"name": "a"}}),
         obj("Verification", "done", {"datasetRef": {"name": "a"}}, Failed="True"),
@@ -97,7 +97,7 @@ def test_whatever_happens_to_a_dataset_wakes_its_verifications(state: ClusterSta
         assert {key for key in woke if key.startswith("Verification")} == {"Verification/check"}
 
 
-def test_a_dataset_that_comes_or_goes_wakes_the_engines_whose_drivers_wait(state: ClusterState) -> None:
+def test_dataset_creation_or_deletion_wakes_engines_with_warm_drivers(state: ClusterState) -> None:
     for one in (obj("Engine", "hot", {"warm": {"min": 1}}), obj("Engine", "cold", {})):
         state.resources["Engine"].put(one)
     cube = obj("Cube", "geo", {"storeRef": {"name": "s"}})
@@ -109,7 +109,7 @@ def test_a_dataset_that_comes_or_goes_wakes_the_engines_whose_drivers_wait(state
     assert not {key for key in woken(state, "Dataset", dataset("new", "s"), later) if key.startswith("Engine")}
 
 
-def test_the_end_of_a_compaction_wakes_its_dataset_and_the_others(state: ClusterState) -> None:
+def test_compaction_end_wakes_dataset_and_waiting_compactions(state: ClusterState) -> None:
     for one in (compaction("tidy", "a"), compaction("next", "a")):
         state.resources["Compaction"].put(one)
     before, ended = compaction("tidy", "a"), compaction("tidy", "a", version=9, Complete="True")
@@ -118,7 +118,7 @@ def test_the_end_of_a_compaction_wakes_its_dataset_and_the_others(state: Cluster
     assert woken(state, "Compaction", before, compaction("tidy", "a", version=9)) == set(), "progress is no news"
 
 
-def test_a_store_wakes_its_datasets_the_heads_of_their_queues_and_commits_that_read_from_it(
+def test_store_change_wakes_datasets_queue_heads_and_reading_commits(
     state: ClusterState,
 ) -> None:
     store = obj("ObjectStore", "s", {})
@@ -130,7 +130,7 @@ def test_a_store_wakes_its_datasets_the_heads_of_their_queues_and_commits_that_r
     }
 
 
-def test_an_engine_wakes_who_uses_it_and_failed_commits_too(state: ClusterState) -> None:
+def test_engine_edit_wakes_users_and_failed_commits(state: ClusterState) -> None:
     engine = obj("Engine", "big", {})
     assert "Dataset/b" in woken(state, "Engine", None, engine)
     default = woken(state, "Engine", None, obj("Engine", "default", {}))
@@ -138,43 +138,43 @@ def test_an_engine_wakes_who_uses_it_and_failed_commits_too(state: ClusterState)
     assert "Commit/a-done" not in default
 
 
-def test_a_status_of_an_engine_wakes_nobody(state: ClusterState) -> None:
+def test_engine_status_change_wakes_nothing(state: ClusterState) -> None:
     assert woken(state, "Engine", obj("Engine", "default", {}), obj("Engine", "default", {}, version=2)) == set()
 
 
-def test_a_dataset_that_appears_or_becomes_ready_wakes_its_store_and_all_its_commits(state: ClusterState) -> None:
+def test_dataset_creation_or_readiness_wakes_store_and_all_its_commits(state: ClusterState) -> None:
     everyone = {"ObjectStore/s", "Commit/a-suspended", "Commit/a-next", "Commit/a-after"}
     assert woken(state, "Dataset", None, dataset("a", "s")) == everyone
     assert woken(state, "Dataset", dataset("a", "s"), dataset("a", "s", Ready="True")) == everyone
 
 
-def test_new_numbers_of_a_dataset_wake_the_head_of_its_queue_only(state: ClusterState) -> None:
+def test_dataset_version_change_wakes_only_head_of_queue(state: ClusterState) -> None:
     before, after = dataset("a", "s", Ready="True"), dataset("a", "s", version=2, Ready="True")
     assert woken(state, "Dataset", before, after) == {"Commit/a-next"}
 
 
-def test_an_edit_of_a_dataset_is_the_business_of_the_next_in_its_queue(state: ClusterState) -> None:
+def test_dataset_edit_wakes_store_and_head_of_queue(state: ClusterState) -> None:
     before, after = dataset("a", "s", Ready="True"), dataset("a", "s", version=2, generation=2, Ready="True")
     assert woken(state, "Dataset", before, after) == {"ObjectStore/s", "Commit/a-next"}
 
 
-def test_a_commit_that_ends_wakes_its_dataset_the_next_one_and_who_depends_on_it(state: ClusterState) -> None:
+def test_commit_end_wakes_dataset_next_commit_and_dependents(state: ClusterState) -> None:
     ended = commit("a-next", "a", 7, Complete="True")
     state.resources["Commit"].put(ended)
     assert woken(state, "Commit", commit("a-next", "a", 4), ended) == {"Dataset/a", "Commit/a-after"}
 
 
-def test_the_progress_of_a_commit_wakes_nobody(state: ClusterState) -> None:
+def test_commit_progress_wakes_nothing(state: ClusterState) -> None:
     assert woken(state, "Commit", commit("a-next", "a", 4), commit("a-next", "a", 7)) == set()
 
 
-def test_a_commit_that_is_suspended_makes_room(state: ClusterState) -> None:
+def test_commit_suspension_wakes_dataset(state: ClusterState) -> None:
     suspended = obj("Commit", "a-next", {"datasetRef": {"name": "a"}, "suspend": True}, version=7, generation=2)
     state.resources["Commit"].put(suspended)
     assert "Dataset/a" in woken(state, "Commit", commit("a-next", "a", 4), suspended)
 
 
-def test_the_end_of_one_of_a_thousand_commits_wakes_few() -> None:
+def test_commit_end_among_thousand_commits_wakes_few() -> None:
     state = ClusterState()
     for index in range(1000):
         state.resources["Commit"].put(commit(f"c{index:04}", "d", index % 60))
@@ -214,19 +214,19 @@ def queries(state: ClusterState) -> ClusterState:
         ("Engine", obj("Engine", "default", {}), {"Query/file", "Query/table"}),
     ],
 )
-def test_what_a_query_names_wakes_it_until_it_has_ended(
+def test_query_reference_change_wakes_query_until_end(
     queries: ClusterState, kind: str, after: Any, expected: set[str]
 ) -> None:
     assert {key for key in woken(queries, kind, None, after) if key.startswith("Query/")} == expected
 
 
-def test_a_query_that_ends_wakes_the_dataset_that_it_made(queries: ClusterState) -> None:
+def test_query_end_wakes_result_dataset(queries: ClusterState) -> None:
     ended = query("table", {"datasetRef": {"name": "b"}}, 7, Complete="True")
     assert woken(queries, "Query", query("table", {"datasetRef": {"name": "b"}}), ended) == {"Dataset/b"}
     assert woken(queries, "Query", None, query("file", {"location": {"path": "x"}}, 7, Complete="True")) == set()
 
 
-def test_a_store_wakes_the_datasets_whose_files_land_there() -> None:
+def test_store_change_wakes_datasets_that_ingest_from_store() -> None:
     known = ClusterState()
     taking = dataset("a", "s")
     taking["spec"]["sources"] = [{"name": "landing"}, {"name": "other", "storeRef": {"name": "inbox"}}]
@@ -241,7 +241,7 @@ def labelled(version: int, generation: int = 1, **labels: str) -> Any:
     return found | {"metadata": found["metadata"] | {"labels": labels}}
 
 
-def test_what_may_change_a_selection_wakes_the_policies_of_the_namespace(state: ClusterState) -> None:
+def test_dataset_selection_change_wakes_gc_policies_of_namespace(state: ClusterState) -> None:
     for name in ("nightly", "weekly"):
         state.resources["GCPolicy"].put(obj("GCPolicy", name, {"selector": {"all": True}}))
     policies = {"GCPolicy/nightly", "GCPolicy/weekly"}
@@ -253,19 +253,19 @@ def test_what_may_change_a_selection_wakes_the_policies_of_the_namespace(state: 
     assert not policies & woken(state, "Dataset", plain, labelled(8)), "a status changes no selection"
 
 
-def test_an_engine_wakes_the_policies_that_it_may_run(state: ClusterState) -> None:
+def test_engine_edit_wakes_gc_policies_that_use_engine(state: ClusterState) -> None:
     state.resources["GCPolicy"].put(obj("GCPolicy", "nightly", {"engineRef": {"name": "small"}}))
     assert "GCPolicy/nightly" in woken(state, "Engine", None, obj("Engine", "small", {}))
     assert "GCPolicy/nightly" not in woken(state, "Engine", None, obj("Engine", "large", {}))
 
 
-def test_a_query_that_ends_wakes_the_datasets_that_it_read(state: ClusterState) -> None:
+def test_query_end_wakes_datasets_read_by_query(state: ClusterState) -> None:
     ended = obj("Query", "q", {"storeRef": {"name": "s"}, "result": {"location": {"path": "out"}}}, Complete="True")
     ended["status"]["reads"] = [{"dataset": "a"}, {"dataset": "c"}, {"dataset": "gone"}]
     assert woken(state, "Query", None, ended) == {"Dataset/a"}, "c is in another store"
 
 
-def test_a_sync_is_woken_by_both_sides_and_wakes_its_dataset_when_it_is_done(state: ClusterState) -> None:
+def test_sync_wakes_on_both_references_and_its_end_wakes_dataset(state: ClusterState) -> None:
     spec = {"repositoryRef": {"name": "theirs"}, "datasetRef": {"name": "a"}, "direction": "Pull"}
     there = obj("Repository", "theirs", {"url": "https://example.org"})
     before, after = obj("Sync", "in", spec), obj("Sync", "in", spec, version=2)
@@ -281,7 +281,7 @@ def test_a_sync_is_woken_by_both_sides_and_wakes_its_dataset_when_it_is_done(sta
     assert "Sync/in" in woken(state, "Engine", None, obj("Engine", "default", {}))
 
 
-def test_a_store_and_an_engine_wake_the_indices_of_plain_files(state: ClusterState) -> None:
+def test_store_and_engine_changes_wake_skipping_indexes(state: ClusterState) -> None:
     location = {"storeRef": {"name": "s"}, "prefix": "landing"}
     for name, spec in {"here": {}, "beside": {"metadata": {"storeRef": {"name": "side"}}}}.items():
         state.resources["SkippingIndex"].put(obj("SkippingIndex", name, {"location": location, **spec}))
@@ -330,23 +330,23 @@ def cubes() -> ClusterState:
     return known
 
 
-def test_a_dataset_of_a_cube_wakes_it_and_its_commits(cubes: ClusterState) -> None:
+def test_member_dataset_change_wakes_cube_and_its_commits(cubes: ClusterState) -> None:
     found = woken(cubes, "Dataset", member("geo-seed", "geo"), member("geo-seed", "geo", Ready="True"))
     assert {"Cube/geo", "Commit/first"} <= found
     assert "Cube/other" not in found
 
 
-def test_a_foreign_dataset_that_goes_wakes_the_cube_that_may_need_its_name(cubes: ClusterState) -> None:
+def test_foreign_dataset_deletion_wakes_cube_that_needs_name(cubes: ClusterState) -> None:
     assert "Cube/geo" in woken(cubes, "Dataset", dataset("geo-extra", "s"), None)
     assert "Cube/geo" not in woken(cubes, "Dataset", dataset("else", "s"), None)
 
 
-def test_a_cube_wakes_its_store_its_commits_and_its_datasets(cubes: ClusterState) -> None:
+def test_cube_change_wakes_store_commits_and_datasets(cubes: ClusterState) -> None:
     found = woken(cubes, "Cube", None, obj("Cube", "geo", {"storeRef": {"name": "s"}}))
     assert found == {"ObjectStore/s", "Commit/first", "Commit/second", "Dataset/geo-seed", "Dataset/geo-names"}
 
 
-def test_a_change_that_ends_wakes_the_cube_its_datasets_and_the_next_one(cubes: ClusterState) -> None:
+def test_cube_commit_end_wakes_cube_datasets_and_next_commit(cubes: ClusterState) -> None:
     ended = change("first", "geo", 9, Complete="True")
     cubes.resources["Commit"].put(ended)
     assert woken(cubes, "Commit", change("first", "geo"), ended) == {
@@ -354,7 +354,7 @@ def test_a_change_that_ends_wakes_the_cube_its_datasets_and_the_next_one(cubes: 
     }
 
 
-def test_a_store_wakes_its_cubes_and_their_commits(cubes: ClusterState) -> None:
+def test_store_change_wakes_cubes_and_their_commits(cubes: ClusterState) -> None:
     store = obj("ObjectStore", "s", {"url": "s3://a"})
     assert {"Cube/geo", "Commit/first", "Dataset/geo-seed"} <= woken(cubes, "ObjectStore", None, store)
 
@@ -367,7 +367,7 @@ def inspected(number: int, **status: Any) -> Any:
     return store
 
 
-def test_an_inspection_that_ends_wakes_those_alone_that_it_told_of(state: ClusterState) -> None:
+def test_inspection_end_wakes_only_datasets_with_changed_state(state: ClusterState) -> None:
     """Ten thousand Datasets are not looked at because their stores were."""
     state.put_pod(told("s-inspect-2", "a"))
     assert woken(state, "ObjectStore", inspected(1), inspected(2)) == set()

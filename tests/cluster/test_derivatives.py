@@ -43,12 +43,12 @@ def names(found: set[str]) -> set[str]:
     return {name.partition("/")[2] for name in found if name.startswith("Dataset")}
 
 
-def test_what_moves_wakes_all_that_is_derived_from_it(state: ClusterState) -> None:
+def test_ledger_head_change_wakes_all_downstream_derivatives(state: ClusterState) -> None:
     assert names(woken(state, "Dataset", ledger("a"), ledger("a", head="f2"))) == {"b", "c", "d"}
     assert names(woken(state, "Dataset", ledger("b", "a"), ledger("b", "a", head="f2"))) == {"c", "d"}
 
 
-def test_what_comes_goes_or_is_edited_wakes_its_inputs_as_well(state: ClusterState) -> None:
+def test_derivative_creation_edit_or_deletion_also_wakes_inputs(state: ClusterState) -> None:
     gone = ledger("c", "did:odf:b", "z")
     assert names(woken(state, "Dataset", gone, None)) == {"b", "z", "d"}
     state.resources["Dataset"].remove("ns", "c", gone["metadata"]["uid"])
@@ -58,7 +58,7 @@ def test_what_comes_goes_or_is_edited_wakes_its_inputs_as_well(state: ClusterSta
     assert names(woken(state, "Dataset", ledger("z"), ledger("z", head="f2"))) == {"d"}
 
 
-def test_a_change_costs_what_it_changes_however_many_ledgers_there_are(
+def test_derivative_change_costs_nothing_for_unrelated_ledgers(
     state: ClusterState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither who is woken nor what a reconciler works out of the graph looks at all Datasets."""
@@ -81,7 +81,7 @@ def test_a_change_costs_what_it_changes_however_many_ledgers_there_are(
     assert (told.roots, told.depth, told.consumers) == (("a", "z"), 2, ("d",))
 
 
-def test_a_manifest_that_is_wrong_is_no_relation(state: ClusterState) -> None:
+def test_derivative_with_invalid_manifest_has_no_relations(state: ClusterState) -> None:
     for number, metadata in enumerate(("text", [3], [{"kind": "SetTransform", "inputs": 3}], [{"kind": None}])):
         wrong = obj("Dataset", "wrong", {"ledger": {"metadata": metadata}}, version=number + 1)
         assert state.resources["Dataset"].put(wrong)
@@ -90,11 +90,11 @@ def test_a_manifest_that_is_wrong_is_no_relation(state: ClusterState) -> None:
     assert names(woken(state, "Dataset", ledger("a"), ledger("a", head="f2"))) == {"b", "c", "d"}
 
 
-def test_what_does_not_move_wakes_nobody(state: ClusterState) -> None:
+def test_dataset_change_without_new_head_wakes_nothing(state: ClusterState) -> None:
     assert names(woken(state, "Dataset", ledger("a"), ledger("a", version=2))) == set()
 
 
-def test_the_end_of_a_run_that_found_nothing_is_told_as_well(state: ClusterState) -> None:
+def test_derivative_run_without_new_data_wakes_downstream(state: ClusterState) -> None:
     before, after = ledger("b", "a"), ledger("b", "a")
     after["status"]["transforming"] = {"cause": "x", "done": True}
     assert names(woken(state, "Dataset", before, after)) == {"c", "d"}

@@ -25,7 +25,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_in_the_documentation_can_be_typed(page: str) -> None:
+def test_documented_commands_parse(page: str) -> None:
     listed = commands(page)
     assert listed
     for words in listed:
@@ -38,7 +38,7 @@ def test_commands_in_the_documentation_can_be_typed(page: str) -> None:
                 pass  # usage errors raise
 
 
-def test_every_command_of_the_plugin_is_documented() -> None:
+def test_plugin_commands_are_all_documented() -> None:
     from kubothek.kubectl.main import CLUSTER
 
     assert {words[2] for words in commands("kubectl") if words[0] == "kubectl"} == set(CLUSTER)

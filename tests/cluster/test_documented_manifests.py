@@ -49,7 +49,9 @@ def told(error: urllib.error.HTTPError) -> str:
 
 
 @pytest.mark.parametrize("given", [*BLOCKS, *FILES], ids=lambda given: given.place)
-def test_every_manifest_is_applied(server: ApiServer, make_namespace: Callable[[], str], given: Documents) -> None:
+def test_documented_manifest_is_accepted_by_api_server(
+    server: ApiServer, make_namespace: Callable[[], str], given: Documents
+) -> None:
     namespace = make_namespace()
     for manifest in given.manifests():
         if any(tool in manifest["apiVersion"] for tool in TOOLS):
@@ -68,13 +70,13 @@ def test_every_manifest_is_applied(server: ApiServer, make_namespace: Callable[[
             assert parse(stored).spec == parse(manifest).spec
 
 
-def test_every_kind_is_shown_in_the_documentation_and_in_an_example() -> None:
+def test_documentation_and_examples_show_every_kind() -> None:
     for where in (BLOCKS, FILES):
         shown = {manifest.get("kind") for given in where for manifest in given.manifests()}
         assert set(KINDS) <= shown, where[0].place
 
 
-def test_values_in_the_documentation_are_values_of_the_chart() -> None:
+def test_documented_helm_values_exist_in_chart() -> None:
     known = yaml.safe_load((ROOT / "charts" / "kubothek" / "values.yaml").read_text())
     found = [document for given in blocks() if given.mark == "values" for document in given.documents]
     assert found
@@ -95,7 +97,7 @@ def paths(values: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str
     return list(itertools.chain.from_iterable(inner))
 
 
-def test_examples_go_together() -> None:
+def test_example_manifests_have_no_admission_findings() -> None:
     """Names that refer to each other, layouts, circles: what the webhook would look at."""
     groups = {file.place.rpartition("/")[0] for file in FILES} - {"examples/stores", "examples/gitops"}
     for group in sorted(groups - {"examples/gitops/argocd", "examples/gitops/flux"}):

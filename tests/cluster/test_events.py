@@ -51,7 +51,7 @@ async def sent() -> AsyncIterator[tuple[EventRecorder, Recorded]]:
     task.cancel()
 
 
-async def test_what_repeats_becomes_a_series_of_the_first(sent: tuple[EventRecorder, Recorded]) -> None:
+async def test_repeated_event_becomes_series(sent: tuple[EventRecorder, Recorded]) -> None:
     recorder, api = sent
     for _ in range(3):
         recorder.emit(about("a"), FAILED)
@@ -60,7 +60,7 @@ async def test_what_repeats_becomes_a_series_of_the_first(sent: tuple[EventRecor
     assert api.patched == [(api.created[0]["metadata"]["name"], 2), (api.created[0]["metadata"]["name"], 3)]
 
 
-async def test_another_object_reason_or_text_is_another_event(sent: tuple[EventRecorder, Recorded]) -> None:
+async def test_event_with_other_object_reason_or_text_is_separate(sent: tuple[EventRecorder, Recorded]) -> None:
     recorder, api = sent
     recorder.emit(about("a"), FAILED)
     recorder.emit(about("b"), FAILED)
@@ -70,7 +70,7 @@ async def test_another_object_reason_or_text_is_another_event(sent: tuple[EventR
     assert len({obj["metadata"]["name"] for obj in api.created}) == 4
 
 
-async def test_a_series_ends_after_its_window(sent: tuple[EventRecorder, Recorded]) -> None:
+async def test_event_series_ends_after_its_window(sent: tuple[EventRecorder, Recorded]) -> None:
     recorder, api = sent
     recorder.emit(about("a"), FAILED)
     await recorder.drain()
@@ -80,7 +80,7 @@ async def test_a_series_ends_after_its_window(sent: tuple[EventRecorder, Recorde
     assert (len(api.created), api.patched) == (2, [])
 
 
-async def test_a_storm_is_sent_at_the_rate_of_the_bucket(sent: tuple[EventRecorder, Recorded]) -> None:
+async def test_event_burst_is_sent_at_bucket_rate(sent: tuple[EventRecorder, Recorded]) -> None:
     recorder, api = sent
     started = asyncio.get_running_loop().time()
     for index in range(13):
@@ -90,7 +90,7 @@ async def test_a_storm_is_sent_at_the_rate_of_the_bucket(sent: tuple[EventRecord
     assert asyncio.get_running_loop().time() - started == pytest.approx(10, abs=0.1)
 
 
-async def test_too_many_events_are_dropped_and_hold_up_nobody(sent: tuple[EventRecorder, Recorded]) -> None:
+async def test_event_overflow_is_dropped_without_blocking(sent: tuple[EventRecorder, Recorded]) -> None:
     recorder, api = sent
     for index in range(5000):
         recorder.emit(about(str(index)), FAILED)
@@ -98,7 +98,7 @@ async def test_too_many_events_are_dropped_and_hold_up_nobody(sent: tuple[EventR
     assert 1000 <= len(api.created) < 1100
 
 
-async def test_an_event_that_cannot_be_sent_is_given_up(sent: tuple[EventRecorder, Recorded]) -> None:
+async def test_event_that_cannot_be_sent_is_dropped(sent: tuple[EventRecorder, Recorded]) -> None:
     recorder, api = sent
     api.fails = True
     recorder.emit(about("a"), FAILED)
@@ -107,7 +107,7 @@ async def test_an_event_that_cannot_be_sent_is_given_up(sent: tuple[EventRecorde
     assert [obj["regarding"]["name"] for obj in api.created] == ["b"]
 
 
-async def test_long_names_and_notes_fit_the_api(sent: tuple[EventRecorder, Recorded]) -> None:
+async def test_event_with_long_name_and_note_is_truncated_to_api_limits(sent: tuple[EventRecorder, Recorded]) -> None:
     recorder, api = sent
     recorder.emit(about("n" * 253), Event("Normal", "Succeeded", "x" * 5000))
     await recorder.drain()

@@ -83,7 +83,7 @@ async def known(access: ClusterAccess, token: str) -> Principal:
     return found
 
 
-async def test_a_token_is_good_only_if_it_was_made_for_the_gateway(
+async def test_gateway_token_is_accepted_only_for_its_audience(
     access: ClusterAccess, people: People, namespace: str
 ) -> None:
     found = await known(access, people.token("partner", AUDIENCE))
@@ -95,7 +95,7 @@ async def test_a_token_is_good_only_if_it_was_made_for_the_gateway(
         assert await access.principal(stranger) is None
 
 
-async def test_roles_say_who_may_do_what(access: ClusterAccess, people: People) -> None:
+async def test_gateway_roles_grant_verbs_on_datasets(access: ClusterAccess, people: People) -> None:
     wide = await known(access, people.token("wide", AUDIENCE))
     narrow = await known(access, people.token("narrow", AUDIENCE))
     nobody = await known(access, people.token("nobody", AUDIENCE))
@@ -112,7 +112,7 @@ async def test_roles_say_who_may_do_what(access: ClusterAccess, people: People) 
     assert await rights(Principal(wide.name), "flights") == set(), "whom the cluster has not named"
 
 
-async def test_roles_of_another_namespace_do_not_count(
+async def test_gateway_roles_of_other_namespace_are_ignored(
     api: Api, server: ApiServer, make_namespace: Callable[[], str], people: People
 ) -> None:
     elsewhere = ClusterAccess(api, make_namespace(), AUDIENCE)
@@ -120,7 +120,7 @@ async def test_roles_of_another_namespace_do_not_count(
     assert not await elsewhere.may(await known(elsewhere, people.token("partner", AUDIENCE)), Verb.PULL, "flights")
 
 
-async def test_answers_are_remembered_for_seconds_and_no_longer(
+async def test_gateway_review_results_are_cached_for_seconds(
     access: ClusterAccess, people: People, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people.allow("partner", ["get"])
@@ -143,14 +143,14 @@ async def test_answers_are_remembered_for_seconds_and_no_longer(
             await asyncio.sleep(0.02)
 
 
-async def test_the_token_of_who_is_gone_is_nobodys(access: ClusterAccess, people: People) -> None:
+async def test_gateway_token_of_deleted_account_is_refused(access: ClusterAccess, people: People) -> None:
     token = people.token("former", AUDIENCE)  # not shown before: the API server remembers, too, for 10 s
     people.forget("former")
     assert await access.principal(token) is None
 
 
 @pytest.mark.parametrize("fault", Fault)
-async def test_without_an_answer_nobody_is_let_in_and_nothing_is_remembered(
+async def test_gateway_failed_review_denies_access_and_is_not_cached(
     access: ClusterAccess, people: People, proxy: FaultProxy, fault: Fault
 ) -> None:
     token = people.token("partner", AUDIENCE)
@@ -167,9 +167,7 @@ async def test_without_an_answer_nobody_is_let_in_and_nothing_is_remembered(
     assert await access.principal(other) is not None
 
 
-async def test_a_gateway_without_its_own_rights_lets_nobody_in(
-    server: ApiServer, namespace: str, people: People
-) -> None:
+async def test_gateway_without_own_rights_denies_access(server: ApiServer, namespace: str, people: People) -> None:
     powerless = people.token("powerless")
     client = await Api.connect(str(server.kubeconfig(powerless)))
     try:
@@ -179,7 +177,7 @@ async def test_a_gateway_without_its_own_rights_lets_nobody_in(
         await client.close()
 
 
-async def test_what_is_remembered_is_bounded_expires_and_is_asked_for_once() -> None:
+async def test_review_cache_is_bounded_expires_and_asks_once() -> None:
     now, asked = 0.0, 0
 
     async def ask() -> int:
@@ -240,7 +238,7 @@ async def following(api: Api, namespace: str, clock: Clock | None = None) -> Asy
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_datasets_say_is_followed_at_once(api: Api, server: ApiServer, namespace: str) -> None:
+async def test_gateway_follows_dataset_changes_immediately(api: Api, server: ApiServer, namespace: str) -> None:
     put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake", "credentialsSecretRef": {"name": "secret"}})
     put(server, "Dataset", namespace, "hidden", {"storeRef": {"name": "lake"}})
     put(server, "Dataset", namespace, "closed", {"storeRef": {"name": "lake"}, "sharing": {"exposed": False}})
@@ -279,7 +277,7 @@ async def test_what_datasets_say_is_followed_at_once(api: Api, server: ApiServer
         await until(lambda: not catalogue.names())
 
 
-async def test_public_without_exposed_is_refused_by_the_api_server(server: ApiServer, namespace: str) -> None:
+async def test_dataset_public_without_exposed_is_refused_by_api_server(server: ApiServer, namespace: str) -> None:
     import urllib.error
 
     with pytest.raises(urllib.error.HTTPError) as caught:
@@ -287,7 +285,7 @@ async def test_public_without_exposed_is_refused_by_the_api_server(server: ApiSe
     assert b"sharing.public goes with sharing.exposed" in caught.value.read()
 
 
-async def test_a_gap_in_the_watches_hides_nothing(
+async def test_gateway_resumes_after_watch_gap_without_loss(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
     put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake"})
@@ -312,7 +310,7 @@ async def test_a_gap_in_the_watches_hides_nothing(
         await until(lambda: catalogue.ready and catalogue.names() == ["three", "two"])
 
 
-async def test_a_version_that_the_server_forgot_is_listed_anew(
+async def test_gateway_relists_after_expired_resource_version(
     api: Api, server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake"})
@@ -331,7 +329,7 @@ async def test_a_version_that_the_server_forgot_is_listed_anew(
         await until(lambda: catalogue.names() == ["one", "two"])
 
 
-async def test_a_store_is_opened_once_for_each_way_to_reach_it(
+async def test_gateway_opens_store_once_per_configuration(
     api: Api, server: ApiServer, namespace: str, tmp_path: Path
 ) -> None:
     opened: list[StoreConfig] = []

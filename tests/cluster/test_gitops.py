@@ -90,12 +90,12 @@ def state(ready: str | None, *true: str, observed: int = 2, suspend: bool = Fals
         (state("True", suspend=True), "Suspended", "Current"),
     ],
 )
-def test_argo_and_flux_see_the_same(obj: Json, health: str, computed: str) -> None:
+def test_argo_health_and_kstatus_agree(obj: Json, health: str, computed: str) -> None:
     assert Argo().health(obj) == health
     assert kstatus.compute(obj) == computed
 
 
-def test_actions_change_what_they_say_and_nothing_else() -> None:
+def test_argo_action_changes_only_its_field() -> None:
     argo, dataset = Argo(), manifest("Dataset", "lake", "orders", {"storeRef": {"name": "lake"}})
     assert argo.actions(dataset) == {"suspend": True, "resume": False, "reconcile": True}
     assert argo.actions(dataset | {"kind": "ObjectStore"}) == {"reconcile": True}
@@ -123,9 +123,7 @@ def owned(obj: Json) -> Iterator[tuple[str, set[str]]]:
             yield entry["manager"], set(entry["fieldsV1"])
 
 
-async def test_what_a_tool_has_applied_stays_as_it_is_while_the_operator_works(
-    server: ApiServer, namespace: str, api: Api
-) -> None:
+async def test_gitops_applied_fields_stay_unchanged_by_operator(server: ApiServer, namespace: str, api: Api) -> None:
     kubelet, argo = Kubelet(server, namespace), Argo()
     wanted = [
         manifest("ObjectStore", namespace, "lake", {"url": "s3://lake", "interval": "1h"}),
@@ -156,7 +154,7 @@ async def test_what_a_tool_has_applied_stays_as_it_is_while_the_operator_works(
     assert [obj["metadata"].get("finalizers", []) for obj in after] == [[], [FINALIZER], []]
 
 
-def test_the_example_repository_is_what_an_api_server_takes(server: ApiServer, namespace: str) -> None:
+def test_gitops_example_repository_is_accepted_by_api_server(server: ApiServer, namespace: str) -> None:
     listed = yaml.safe_load((EXAMPLES[0].parent / "kustomization.yaml").read_text())["resources"]
     assert sorted(listed) == [file.name for file in EXAMPLES if file.name != "kustomization.yaml"]
     documents = [doc for name in listed for doc in yaml.safe_load_all((EXAMPLES[0].parent / name).read_text())]

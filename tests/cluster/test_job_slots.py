@@ -62,7 +62,7 @@ def slots() -> JobSlots:
     return JobSlots(Limits())
 
 
-def test_a_pod_holds_its_place_until_it_has_ended_or_is_gone(slots: JobSlots) -> None:
+def test_pod_holds_slot_until_end_or_deletion(slots: JobSlots) -> None:
     for phase in ("Pending", "Running", "Unknown"):
         slots.follow(pod("a-1", phase))
         assert slots.load.held == {SLOT: 1}
@@ -75,13 +75,13 @@ def test_a_pod_holds_its_place_until_it_has_ended_or_is_gone(slots: JobSlots) ->
     assert slots.load.held == {}
 
 
-def test_inspections_and_pods_of_others_hold_none(slots: JobSlots) -> None:
+def test_inspection_and_foreign_pods_hold_no_slot(slots: JobSlots) -> None:
     slots.follow(pod("lake-inspect-1", verb="inspect"))
     slots.follow({"metadata": {"namespace": "ns", "name": "stranger"}})
     assert slots.load.held == {}
 
 
-def test_a_place_is_held_from_the_decision_on(slots: JobSlots) -> None:
+def test_slot_is_held_from_launch_decision(slots: JobSlots) -> None:
     with slots.decided(key("d"), (launch("a-1"), launch("lake-inspect-1", InspectJob))):
         assert slots.load.held == {SLOT: 1}
         slots.follow(pod("a-1"))
@@ -89,7 +89,7 @@ def test_a_place_is_held_from_the_decision_on(slots: JobSlots) -> None:
     assert slots.load.held == {SLOT: 1}
 
 
-def test_a_launch_that_came_to_no_pod_gives_its_place_back(slots: JobSlots) -> None:
+def test_failed_launch_releases_slot(slots: JobSlots) -> None:
     with slots.decided(key("waiting"), (AwaitSlot(SLOT),)):
         pass
     with pytest.raises(OSError), slots.decided(key("d"), (launch("a-1"),)):
@@ -98,21 +98,21 @@ def test_a_launch_that_came_to_no_pod_gives_its_place_back(slots: JobSlots) -> N
     assert list(slots.woken()) == [key("waiting")], "it may go on"
 
 
-def test_a_pod_that_ended_while_it_was_made_holds_nothing(slots: JobSlots) -> None:
+def test_pod_that_ended_during_creation_holds_no_slot(slots: JobSlots) -> None:
     with slots.decided(key("d"), (launch("a-1"),)):
         slots.follow(pod("a-1"))
         slots.follow(pod("a-1", "Failed"))
     assert slots.load.held == {}
 
 
-def test_launching_once_more_what_runs_takes_no_second_place(slots: JobSlots) -> None:
+def test_repeated_launch_of_running_job_uses_no_second_slot(slots: JobSlots) -> None:
     slots.follow(pod("a-1", "Running"))
     with slots.decided(key("d"), (launch("a-1"),)):
         assert slots.load.held == {SLOT: 1}
     assert slots.load.held == {SLOT: 1}
 
 
-def test_who_waits_is_counted_until_it_starts_or_goes(slots: JobSlots) -> None:
+def test_waiting_request_is_counted_until_start_or_withdrawal(slots: JobSlots) -> None:
     for name in ("c", "d"):
         with slots.decided(key(name), (AwaitSlot(SLOT),)):
             assert slots.load.wanted[SLOT]
@@ -123,7 +123,7 @@ def test_who_waits_is_counted_until_it_starts_or_goes(slots: JobSlots) -> None:
     assert slots.load.wanted == {}
 
 
-def test_free_places_are_offered_in_turn_by_namespace_to_as_many_as_may_have_them() -> None:
+def test_free_slots_are_offered_in_turn_by_namespace() -> None:
     slots = JobSlots(Limits(jobs=4))
     for number in range(4):
         run(slots, "ns", f"a-{number}")
@@ -147,7 +147,7 @@ def test_free_places_are_offered_in_turn_by_namespace_to_as_many_as_may_have_the
     assert list(slots.woken()) == [], "all is taken"
 
 
-def test_of_many_namespaces_that_hold_as_little_each_has_its_turn_before_one_has_its_second() -> None:
+def test_free_slots_reach_each_namespace_before_any_gets_second() -> None:
     slots, got = JobSlots(Limits(jobs=1)), []
     run(slots, "ns", "last")
     for number in range(3):
@@ -166,7 +166,7 @@ def test_of_many_namespaces_that_hold_as_little_each_has_its_turn_before_one_has
     assert got == ["a0", "b0", "c0", "lone", "a1", "b1", "c1", "a2", "b2", "c2"]
 
 
-def test_a_launch_takes_nothing_from_those_whom_another_limit_holds_back() -> None:
+def test_launch_takes_no_turn_from_requests_held_back_by_other_limit() -> None:
     slots = JobSlots(Limits(jobs_per_namespace=1))
     for namespace in "az":
         run(slots, namespace, f"{namespace}-1")
@@ -180,7 +180,7 @@ def test_a_launch_takes_nothing_from_those_whom_another_limit_holds_back() -> No
     assert list(slots.woken()) == [key("k", "a")]
 
 
-def test_who_waits_for_a_store_that_is_free_is_found_behind_many_that_wait_for_another() -> None:
+def test_request_for_free_store_is_found_behind_requests_for_busy_store() -> None:
     slots = JobSlots(Limits(jobs_per_store=1))
     for store in ("busy", "lake"):
         run(slots, "ns", f"{store}-1", store)
@@ -191,7 +191,7 @@ def test_who_waits_for_a_store_that_is_free_is_found_behind_many_that_wait_for_a
     assert list(slots.woken()) == [key("last")]
 
 
-def test_launches_that_give_another_namespace_its_turn_wake_it() -> None:
+def test_launch_that_gives_turn_to_other_namespace_wakes_its_request() -> None:
     slots, far = JobSlots(Limits(jobs=7)), [key(f"far{number}", "away") for number in range(5)]
     for number in range(3):
         run(slots, "ns", f"a-{number}")
@@ -207,7 +207,7 @@ def test_launches_that_give_another_namespace_its_turn_wake_it() -> None:
     assert list(slots.woken()) == [key("near")], "now both have their share, and one place is left"
 
 
-def test_nothing_is_kept_free_for_one_whose_round_failed() -> None:
+def test_slot_offered_to_withdrawn_request_goes_to_next_request() -> None:
     slots = JobSlots(Limits(jobs=2))
     for number in range(2):
         run(slots, "ns", f"a-{number}")
@@ -243,7 +243,7 @@ def indexing(started: list[int]) -> Callable[[Resource, Context], Outcome]:
     return reconcile
 
 
-async def test_workers_at_once_stay_below_the_limit_and_every_end_lets_one_in(
+async def test_concurrent_workers_stay_below_limit_and_each_end_admits_one(
     api: Api, server: ApiServer, namespace: str
 ) -> None:
     kubelet, started = Kubelet(server, namespace), list[int]()

@@ -77,7 +77,7 @@ async def spec(api: Api, namespace: str) -> dict[str, Any]:
     return dict(lease["spec"])
 
 
-async def test_of_five_that_begin_at_once_one_works_and_the_next_follows_when_it_ends(
+async def test_lease_of_five_candidates_is_held_by_one_and_handed_over(
     api: Api, namespace: str, make: Callable[[str], Candidate]
 ) -> None:
     candidates = {name: make(name) for name in "abcde"}
@@ -92,7 +92,7 @@ async def test_of_five_that_begin_at_once_one_works_and_the_next_follows_when_it
     assert (await spec(api, namespace))["holderIdentity"] == ""
 
 
-async def test_a_renewal_that_arrives_after_its_end_does_not_keep_the_lease(
+async def test_lease_renewal_that_arrives_late_does_not_keep_lease(
     api: Api, server: ApiServer, namespace: str, clock: Clock, proxy: FaultProxy
 ) -> None:
     late = {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
@@ -115,7 +115,7 @@ async def test_a_renewal_that_arrives_after_its_end_does_not_keep_the_lease(
     assert (found["holderIdentity"], found["renewTime"]) == ("", late["spec"]["renewTime"])
 
 
-async def test_a_holder_that_died_is_followed_after_its_time_and_no_sooner(
+async def test_lease_of_dead_holder_is_acquired_after_expiry_only(
     api: Api, namespace: str, make: Callable[[str], Candidate], clock: Clock, proxy: FaultProxy
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -137,13 +137,13 @@ async def test_a_holder_that_died_is_followed_after_its_time_and_no_sooner(
         assert (await spec(api, namespace))["leaseTransitions"] == 1
 
 
-def test_the_pod_of_an_operator_is_its_name_and_on_one_machine_two_are_two() -> None:
+def test_lease_identity_is_pod_name_or_unique_on_local_machine() -> None:
     inside, outside = (OperatorConfig((), "image", kubeconfig=path) for path in (None, "kubeconfig"))
     assert identity(inside) == socket.gethostname()
     assert identity(outside) != identity(outside)
 
 
-async def test_a_container_that_is_started_anew_waits_for_nobody(
+async def test_lease_holder_restarted_under_same_name_resumes_immediately(
     api: Api, namespace: str, make: Callable[[str], Candidate], proxy: FaultProxy
 ) -> None:
     """Its predecessor had the same name, and is dead."""
@@ -159,7 +159,7 @@ async def test_a_container_that_is_started_anew_waits_for_nobody(
         assert (await spec(api, namespace))["leaseTransitions"] == 0
 
 
-async def test_a_holder_that_is_cut_off_stops_before_another_begins_and_stands_again(
+async def test_lease_holder_without_api_server_stops_before_expiry_and_rejoins(
     api: Api, namespace: str, make: Callable[[str], Candidate], clock: Clock, proxy: FaultProxy
 ) -> None:
     async with running(candidate := make("old")) as task:
@@ -179,7 +179,7 @@ async def test_a_holder_that_is_cut_off_stops_before_another_begins_and_stands_a
     assert Times().deadline < Times().duration
 
 
-async def test_a_holder_that_finds_another_in_its_place_stops_and_follows_it(
+async def test_lease_holder_that_observes_other_holder_stops_and_waits(
     server: ApiServer, namespace: str, make: Callable[[str], Candidate]
 ) -> None:
     async with running(candidate := make("old")) as task:
@@ -191,7 +191,7 @@ async def test_a_holder_that_finds_another_in_its_place_stops_and_follows_it(
         await until(lambda: candidate.begun == 2)
 
 
-async def test_what_fails_in_the_work_is_not_hidden_and_the_next_follows_at_once(
+async def test_lease_work_error_is_raised_and_lease_released(
     api: Api, namespace: str, make: Callable[[str], Candidate]
 ) -> None:
     async def fail() -> None:
@@ -202,7 +202,7 @@ async def test_what_fails_in_the_work_is_not_hidden_and_the_next_follows_at_once
     assert (await spec(api, namespace))["holderIdentity"] == ""
 
 
-async def test_without_a_right_to_the_lease_an_operator_ends_unless_it_had_it_before(
+async def test_lease_without_permission_ends_operator_unless_held_before(
     server: ApiServer, namespace: str, clock: Clock
 ) -> None:
     """An API server knows no roles in the first moments of its life."""
@@ -249,7 +249,7 @@ def give(server: ApiServer, namespace: str, holder: str) -> None:
     server.request("PATCH", path, {"spec": {"holderIdentity": holder}}, "application/merge-patch+json")
 
 
-async def test_two_operators_whose_lease_goes_to_and_fro_end_where_one_does(
+async def test_two_operators_with_alternating_lease_converge(
     api: Api, server: ApiServer, make_namespace: Callable[[], str]
 ) -> None:
     """After each third write the other one has it, in the middle of whatever goes on. At rest only one writes."""
@@ -308,7 +308,7 @@ async def test_two_operators_whose_lease_goes_to_and_fro_end_where_one_does(
 
 @pytest.mark.parametrize("position", range(6))
 @pytest.mark.parametrize("fault", Fault)
-async def test_each_of_its_calls_may_fail(
+async def test_lease_acquisition_with_any_single_failed_call_succeeds(
     api: Api, namespace: str, make: Callable[[str], Candidate], proxy: FaultProxy, position: int, fault: Fault
 ) -> None:
     """A lost answer to the taking of it is a Lease that is ours: found so at the next look."""

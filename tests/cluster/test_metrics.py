@@ -74,7 +74,9 @@ async def scraped(controller: Controller, accept: str = OPENMETRICS, limit: int 
     return Scrape((parse_openmetrics if accept == OPENMETRICS else parse_text)(text))
 
 
-async def test_a_commit_is_told_of_from_its_manifest_to_its_rows(server: ApiServer, namespace: str, api: Api) -> None:
+async def test_commit_metrics_cover_manifest_to_rows_and_survive_restart(
+    server: ApiServer, namespace: str, api: Api
+) -> None:
     """And a restarted operator, which has seen none of it, knows all that is, and counts nothing twice."""
     tenant = Tenant(server, namespace)
     async with bench(api, namespace, RECONCILERS) as operator:
@@ -109,9 +111,7 @@ async def test_a_commit_is_told_of_from_its_manifest_to_its_rows(server: ApiServ
     assert again("kubothek_commit_rows_total") == 0
 
 
-async def test_every_request_to_the_api_server_is_counted_by_what_it_was_about(
-    server: ApiServer, namespace: str
-) -> None:
+async def test_api_request_metrics_are_labelled_by_resource(server: ApiServer, namespace: str) -> None:
     counted = Metrics()
     api = await Api.connect(str(server.kubeconfig()), answered=counted.request)
     unreachable = await Api.connect(str(server.kubeconfig(server="http://127.0.0.1:1")), answered=counted.request)
@@ -176,7 +176,7 @@ def told(state: ClusterState, limit: int) -> Scrape:
     return Scrape(state_metrics(state, WorkQueue(), limit, NOW))
 
 
-def test_the_number_of_series_does_not_depend_on_the_number_of_datasets_beyond_the_limit() -> None:
+def test_metric_series_count_is_bounded_beyond_dataset_limit() -> None:
     few, many = told(known(51), limit=50), told(known(1000), limit=50)
     assert set(few.samples) == set(many.samples)
     assert many("kubothek_objects_withheld", kind="Dataset") == 1000
@@ -186,7 +186,7 @@ def test_the_number_of_series_does_not_depend_on_the_number_of_datasets_beyond_t
     assert not any(name.startswith(("kubothek_dataset_", "kubothek_source_")) for name, _ in many.samples)
 
 
-def test_up_to_the_limit_each_dataset_has_the_same_series() -> None:
+def test_metric_series_per_dataset_are_complete_up_to_limit() -> None:
     one, two, three = (len(told(known(count, sources=2), limit=3).samples) for count in (1, 2, 3))
     assert three - two == two - one > 20
     seen = told(known(3, sources=2), limit=3)
@@ -197,7 +197,7 @@ def test_up_to_the_limit_each_dataset_has_the_same_series() -> None:
     assert seen("kubothek_dataset_corrupt", name="d1") == 0
 
 
-def test_datasets_of_stores_that_are_not_there_make_no_series_of_their_own() -> None:
+def test_datasets_of_missing_stores_share_one_metric_series() -> None:
     state = known(1)
     for number in range(100, 120):
         obj = dataset(number)
@@ -216,7 +216,7 @@ def ended(code: int, verb: str, message: str = "") -> dict[str, Any]:
     return pod
 
 
-async def test_labels_have_a_closed_set_of_values_whatever_pods_say() -> None:
+async def test_metric_label_values_form_closed_set_for_any_pod() -> None:
     counted = Metrics()
     before = podshapes.pod(phase="Running", state=podshapes.running())
     for number in range(1000):
@@ -239,7 +239,7 @@ async def test_labels_have_a_closed_set_of_values_whatever_pods_say() -> None:
     assert {"commit", "inspect", "compact", "collect"} <= VERBS
 
 
-async def test_a_gateway_tells_routes_and_not_what_clients_make_up() -> None:
+async def test_gateway_metrics_are_labelled_by_route_only() -> None:
     nothing: Any = None  # that its health has to ask
     counted = GatewayMetrics(lambda: 7)
     app = make_app(nothing, nothing, answered=counted.answered)
@@ -264,7 +264,7 @@ async def test_a_gateway_tells_routes_and_not_what_clients_make_up() -> None:
     assert seen("kubothek_gateway_request_duration_seconds_count", route="/healthz") == 1
 
 
-async def test_the_queue_tells_how_long_and_how_many_wait_and_fail() -> None:
+async def test_queue_metrics_show_age_length_and_failures() -> None:
     queue = WorkQueue()
 
     def gauge(name: str) -> float:
@@ -287,7 +287,7 @@ async def test_the_queue_tells_how_long_and_how_many_wait_and_fail() -> None:
     assert gauge("failing") == 0
 
 
-def test_a_line_of_the_json_log_names_its_round() -> None:
+def test_json_log_line_names_reconcile_key() -> None:
     def line(**extra: str) -> dict[str, str]:
         record = logging.makeLogRecord(
             {"name": "kubothek", "levelname": "INFO", "msg": "%s\nlaunched", "args": ("x",), **extra}

@@ -134,7 +134,7 @@ def tenant(server: ApiServer, namespace: str) -> Tenant:
     return Tenant(server, namespace)
 
 
-async def test_manifests_become_a_committed_dataset(api: Api, tenant: Tenant, proxy: FaultProxy) -> None:
+async def test_manifests_become_committed_dataset(api: Api, tenant: Tenant, proxy: FaultProxy) -> None:
     tenant.apply()
     async with jobs_that_work(tenant.kubelet), bench(api, tenant.namespace, RECONCILERS) as operator:
         await operator.until(tenant.is_complete)
@@ -149,7 +149,7 @@ async def test_manifests_become_a_committed_dataset(api: Api, tenant: Tenant, pr
     assert (commit["version"], commit["rows"], commit["attempt"]) == (1, 3, 1)
 
 
-async def test_a_lost_pod_is_a_new_attempt_and_a_failed_node_no_failure_of_the_commit(api: Api, tenant: Tenant) -> None:
+async def test_lost_pod_starts_new_attempt_and_counts_no_failure(api: Api, tenant: Tenant) -> None:
     tenant.apply()
     kubelet = tenant.kubelet
     async with bench(api, tenant.namespace, RECONCILERS) as operator:
@@ -168,7 +168,7 @@ async def test_a_lost_pod_is_a_new_attempt_and_a_failed_node_no_failure_of_the_c
     assert (commit["attempt"], commit.get("failures", 0), commit["disruptions"]) == (2, 0, 1)
 
 
-async def test_a_restarted_operator_takes_up_where_the_old_one_was(api: Api, tenant: Tenant, proxy: FaultProxy) -> None:
+async def test_operator_restarted_after_any_write_resumes(api: Api, tenant: Tenant, proxy: FaultProxy) -> None:
     """It is stopped after every write that it makes, so at every point at which it can be interrupted."""
     tenant.apply()
     restarts = 0
@@ -193,7 +193,7 @@ def _wrote_or_ended(proxy: FaultProxy, last: int, tenant: Tenant) -> bool:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", Fault)
-async def test_every_call_may_fail_once_and_the_end_is_the_same(
+async def test_operator_with_any_single_failed_call_converges(
     api: Api, server: ApiServer, make_namespace: Callable[[], str], proxy: FaultProxy, fault: Fault
 ) -> None:
     async def run(position: int | None) -> tuple[dict[str, Any], int]:
@@ -224,7 +224,7 @@ async def test_every_call_may_fail_once_and_the_end_is_the_same(
         assert outcome == expected, f"after the failure of call {position}"
 
 
-async def test_two_operators_at_once_end_where_one_does(
+async def test_two_concurrent_operators_converge(
     api: Api, server: ApiServer, make_namespace: Callable[[], str]
 ) -> None:
     """Both hold what they take for the Lease. One may take the other's attempt for lost and make another, which finds

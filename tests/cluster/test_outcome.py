@@ -266,7 +266,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
-def test_what_a_pod_means(row: Row) -> None:
+def test_pod_state_maps_to_phase_reason_and_failure(row: Row) -> None:
     view = outcome.job_view(row.pod, row.now, row.events)
     assert (view.phase, view.reason, view.failure) == (row.phase, row.reason, row.failure)
     assert row.says in view.message
@@ -275,13 +275,13 @@ def test_what_a_pod_means(row: Row) -> None:
     assert len(view.message) <= 512
 
 
-def test_a_result_is_handed_on_whole() -> None:
+def test_job_result_is_returned_unchanged() -> None:
     view = outcome.job_view(ended(0, DONE), LATER)
     assert view.result is not None
     assert view.result.commit == CommitOutcome(version=3, rows=10)
 
 
-def test_a_phase_says_since_when() -> None:
+def test_job_phase_has_start_time() -> None:
     def since(shape: dict[str, Any]) -> datetime | None:
         return outcome.job_view(shape, LATER).since
 
@@ -290,7 +290,7 @@ def test_a_phase_says_since_when() -> None:
     assert since(ended(0, DONE)) == datetime.fromisoformat(FINISHED)
 
 
-def test_progress_is_read_from_the_annotation_and_garbage_is_not() -> None:
+def test_progress_annotation_is_parsed_and_garbage_is_ignored() -> None:
     progress = Progress(stage="Reading", tasks_done=1, tasks_total=4, rows=100)
     shape = pod(phase="Running", state=running(), annotations={"kubothek.io/progress": progress.model_dump_json()})
     assert outcome.job_view(shape, LATER).progress == progress
@@ -298,7 +298,7 @@ def test_progress_is_read_from_the_annotation_and_garbage_is_not() -> None:
     assert outcome.job_view(shape, LATER).progress is None
 
 
-def test_long_messages_are_cut() -> None:
+def test_pod_message_above_limit_is_truncated() -> None:
     view = outcome.job_view(pod(state=waiting("ImagePullBackOff", "x" * 5000)), LATER)
     assert len(view.message) == 512
 
@@ -315,17 +315,17 @@ def test_long_messages_are_cut() -> None:
         (pod(phase="Running", state=running(), conditions=disrupted("EvictionByEvictionAPI")), "Disrupted"),
     ],
 )
-def test_a_pod_that_vanished_is_a_lost_attempt(shape: dict[str, Any], reason: str) -> None:
+def test_pod_that_disappeared_counts_as_lost_attempt(shape: dict[str, Any], reason: str) -> None:
     view = outcome.lost_view(shape)
     assert (view.phase, view.failure, view.reason) == (JobPhase.FAILED, INFRASTRUCTURE, reason)
 
 
-def test_a_pod_that_vanished_after_its_end_keeps_its_end() -> None:
+def test_pod_that_disappeared_after_end_keeps_result() -> None:
     assert outcome.lost_view(ended(0, DONE)).phase is JobPhase.SUCCEEDED
     assert outcome.lost_view(ended(10, BAD_INPUT)).reason == "DataTypeMismatch"
 
 
-def test_when_to_look_again_is_when_patience_ends() -> None:
+def test_pod_is_polled_again_at_end_of_patience() -> None:
     pulling = pod(state=waiting("ErrImagePull"))
     assert outcome.patience_left(pulling, START + timedelta(seconds=30)) == timedelta(seconds=90)
     assert outcome.patience_left(pulling, LATER) is None
@@ -337,7 +337,7 @@ def test_when_to_look_again_is_when_patience_ends() -> None:
     assert outcome.patience_left(ended(1), START) is None
 
 
-def test_events_are_asked_for_only_where_they_tell_something() -> None:
+def test_pod_events_are_requested_only_when_informative() -> None:
     assert outcome.wants_events(CREATING, LATER)
     assert not outcome.wants_events(CREATING, START + timedelta(seconds=5))
     assert not outcome.wants_events(pod(phase="Running", state=running()), LATER)
@@ -345,7 +345,7 @@ def test_events_are_asked_for_only_where_they_tell_something() -> None:
     assert not outcome.wants_events(ended(1), LATER)
 
 
-def test_every_exit_code_of_ours_has_a_meaning() -> None:
+def test_exit_codes_all_have_reason_and_failure() -> None:
     codes = [value for name, value in vars(ExitCode).items() if name.isupper()]
     assert len(codes) == 6
     for code in codes:
@@ -354,7 +354,7 @@ def test_every_exit_code_of_ours_has_a_meaning() -> None:
         assert view.failure is not None
 
 
-def test_result_that_an_annotation_alone_claims_is_ignored() -> None:
+def test_result_claimed_by_annotation_only_is_ignored() -> None:
     """Every account that may patch pods can write one."""
     claim = JobResult(outcome="Succeeded", reason="Committed", message="version 999")
     text = Ended(finished=FINISHED, result=claim).model_dump_json()

@@ -43,9 +43,7 @@ def table(**changes: Any) -> Json:
 POLICY = {"selector": {"all": True}, "schedule": {"cron": "@daily"}, "retention": {"versions": 2}, "mode": "Enforce"}
 
 
-def test_a_plan_says_what_is_created_changed_rebuilt_and_deleted_and_changes_nothing(
-    kubectl: Run, space: Namespace, tmp_path: Path
-) -> None:
+def test_plan_shows_all_changes_and_modifies_nothing(kubectl: Run, space: Namespace, tmp_path: Path) -> None:
     before = space.get("Dataset", "orders")
     manifests = write(
         tmp_path,
@@ -82,7 +80,7 @@ def test_a_plan_says_what_is_created_changed_rebuilt_and_deleted_and_changes_not
     assert text.splitlines()[-1] == "4 to create, 1 to change, 1 to keep"
 
 
-def test_what_the_cluster_would_refuse_is_refused_in_its_words(kubectl: Run, space: Namespace, tmp_path: Path) -> None:
+def test_plan_reports_refusals_of_cluster_verbatim(kubectl: Run, space: Namespace, tmp_path: Path) -> None:
     manifests = write(
         tmp_path,
         ("Dataset", "orders", LAKE | {"table": {"partitionOn": ["day"]}}),
@@ -103,9 +101,7 @@ def test_what_the_cluster_would_refuse_is_refused_in_its_words(kubectl: Run, spa
     assert found["dataset/orders"]["manifest"] == f"{manifests}:1"
 
 
-def test_what_no_manifest_has_any_more_is_deleted_if_its_labels_say_so(
-    kubectl: Run, space: Namespace, tmp_path: Path
-) -> None:
+def test_plan_deletes_unlisted_resources_with_matching_labels(kubectl: Run, space: Namespace, tmp_path: Path) -> None:
     labels = {"app": "lake"}
     for name, policy in (("kept", "Retain"), ("gone", "Delete")):
         space.create("Dataset", name, LAKE | {"deletionPolicy": policy}, labels=labels)
@@ -121,7 +117,7 @@ def test_what_no_manifest_has_any_more_is_deleted_if_its_labels_say_so(
     assert effects(found["dataset/kept"]) == ["note"]
 
 
-def test_a_plan_needs_no_more_rights_than_applying_does(
+def test_plan_needs_same_rights_as_apply(
     server: ApiServer, space: Namespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from kubothek.kubectl.main import main
@@ -134,7 +130,7 @@ def test_a_plan_needs_no_more_rights_than_applying_does(
     assert "is forbidden" in capsys.readouterr().err
 
 
-def test_a_manifest_that_is_none_is_told_with_its_line(kubectl: Run, tmp_path: Path) -> None:
+def test_plan_with_invalid_manifest_names_line(kubectl: Run, tmp_path: Path) -> None:
     answer = kubectl("plan", write(tmp_path, ("Dataset", "d", LAKE | {"nonsense": 1})))
     assert answer.code == 1
     assert answer.err.startswith(f"error: {tmp_path}/manifests.yaml:1: Dataset d: spec.nonsense: is not a known field")

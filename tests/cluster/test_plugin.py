@@ -93,7 +93,7 @@ def kubectl(server: ApiServer, namespace: str, capsys: pytest.CaptureFixture[str
     return run
 
 
-def test_status_shows_all_and_says_by_its_code_whether_all_is_well(kubectl: Run, space: Namespace) -> None:
+def test_status_lists_resources_and_exit_code_reports_health(kubectl: Run, space: Namespace) -> None:
     space.status("ObjectStore", "lake", "True", "Succeeded")
     answer = kubectl("status")
     assert answer.code == 0
@@ -113,7 +113,7 @@ def test_status_shows_all_and_says_by_its_code_whether_all_is_well(kubectl: Run,
     assert missing == (1, "", f"error: there is no Commit 'february' in namespace '{space.name}'\n")
 
 
-def test_log_and_health_tell_what_statuses_hold(kubectl: Run, space: Namespace) -> None:
+def test_log_and_health_show_status_fields(kubectl: Run, space: Namespace) -> None:
     space.create("Commit", "january", APPEND)
     space.status("Commit", "january", "True", "Succeeded", "Complete", completionTime=TIME, version=3, rows=900)
     space.create("Commit", "other", APPEND | {"datasetRef": {"name": "elsewhere"}})
@@ -130,7 +130,7 @@ def test_log_and_health_tell_what_statuses_hold(kubectl: Run, space: Namespace) 
     assert (lost.code, "LOST: 2 files of version 3" in lost.out) == (1, True)
 
 
-def test_tail_ends_with_the_run(kubectl: Run, space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_ends_with_run(kubectl: Run, space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     space.create("Commit", "january", APPEND)
     progress = {"stage": "Writing", "tasksDone": 3, "tasksTotal": 8, "rows": 70}
     space.status("Commit", "january", "Unknown", "Progressing", "Reconciling", progress=progress)
@@ -169,7 +169,7 @@ def test_suspend_resume_and_reconcile_change_one_field_each(kubectl: Run, space:
     assert kubectl("suspend", "pod/x").code == 2
 
 
-def test_retry_raises_a_spent_limit_and_creates_anew_what_failed_for_good(kubectl: Run, space: Namespace) -> None:
+def test_retry_raises_spent_limit_and_recreates_permanently_failed_run(kubectl: Run, space: Namespace) -> None:
     labels = {"team": "a"}
     uid = space.create("Commit", "january", APPEND, labels=labels)["metadata"]["uid"]
     assert "has not failed" in kubectl("retry", "commit/january").err
@@ -187,9 +187,7 @@ def test_retry_raises_a_spent_limit_and_creates_anew_what_failed_for_good(kubect
     assert kubectl("retry", "dataset/orders").out == "dataset/orders requested\n"
 
 
-def test_the_spark_ui_is_that_of_the_running_driver(
-    kubectl: Run, space: Namespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ui_opens_spark_ui_of_running_driver(kubectl: Run, space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     uid = space.create("Commit", "january", APPEND)["metadata"]["uid"]
     assert "no job of commit/january is running" in kubectl("ui", "january").err
     owner = {"apiVersion": "kubothek.io/v1alpha1", "kind": "Commit", "name": "january", "uid": uid, "controller": True}
@@ -218,7 +216,7 @@ def test_the_spark_ui_is_that_of_the_running_driver(
     assert f"--namespace={space.name}" in called[0]
 
 
-def test_words_are_completed_with_names_from_the_cluster(
+def test_plugin_completion_suggests_names_from_cluster(
     space: Namespace, server: ApiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def words(*given: str) -> list[str]:
@@ -237,7 +235,7 @@ def test_words_are_completed_with_names_from_the_cluster(
     assert "_KUBOTHEK_COMPLETE=bash_complete" in capsys.readouterr().out
 
 
-def test_trouble_with_the_cluster_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plugin_without_cluster_prints_one_line_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         entry.main(["status", f"--kubeconfig={tmp_path / 'none'}"])
     assert ended.value.code == 1
@@ -247,11 +245,11 @@ def test_trouble_with_the_cluster_is_one_line(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("word", "kind"), [("kds", "Dataset"), ("queries", "Query"), ("GCPolicy", "GCPolicy"), ("pods", None)]
 )
-def test_kinds_are_known_by_all_their_names(word: str, kind: str | None) -> None:
+def test_plugin_resolves_kind_by_any_name(word: str, kind: str | None) -> None:
     assert kind_of(word) == kind
 
 
-def test_kubectl_finds_the_plugin_and_its_words(space: Namespace, server: ApiServer) -> None:
+def test_kubectl_finds_plugin_and_completion(space: Namespace, server: ApiServer) -> None:
     kubectl = KUBERNETES.ensure() / "kubectl"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(server.kubeconfig())}

@@ -96,7 +96,7 @@ def conf(action: LaunchJob) -> dict[str, str]:
     return dict(json.loads(job_pod.config_map(action, CONFIG)["data"]["job.json"])["spark"]["conf"])
 
 
-def test_a_pod_names_its_attempt_and_belongs_to_its_resource() -> None:
+def test_pod_labels_name_attempt_and_owner() -> None:
     meta = job_pod.driver_pod(launch(), CONFIG)["metadata"]
     assert (meta["name"], meta["namespace"]) == ("january-2", "lake")
     labels = {key: value for key, value in meta["labels"].items() if key.startswith("kubothek.io/")}
@@ -113,7 +113,7 @@ def test_a_pod_names_its_attempt_and_belongs_to_its_resource() -> None:
     assert (reference["kind"], reference["uid"], reference["controller"]) == ("Commit", "0f-1", True)
 
 
-def test_the_driver_runs_the_job_that_its_config_map_holds() -> None:
+def test_driver_runs_job_of_its_config_map() -> None:
     action = launch()
     assert driver(action)["args"] == ["driver", "python", "-m", "kubothek.jobs.main", "/etc/kubothek/job/job.json"]
     config = job_pod.config_map(action, CONFIG)
@@ -122,14 +122,14 @@ def test_the_driver_runs_the_job_that_its_config_map_holds() -> None:
     assert job.model_copy(update={"spark": SparkSettings()}) == action.job
 
 
-def test_a_pod_is_made_once_and_ends_by_itself() -> None:
+def test_pod_never_restarts_and_has_deadline() -> None:
     spec = job_pod.driver_pod(launch(engine(deadlines={"total": "90m"})), CONFIG)["spec"]
     assert spec["restartPolicy"] == "Never"
     assert spec["activeDeadlineSeconds"] == 5400
     assert spec["enableServiceLinks"] is False
 
 
-def test_secrets_and_volumes_are_where_the_job_expects_them_in_driver_and_executors() -> None:
+def test_pod_mounts_secrets_and_volumes_at_paths_of_job() -> None:
     action = launch()
     for pod in (job_pod.driver_pod(action, CONFIG), job_pod.executor_template(action)):
         mounts = {mount["mountPath"]: mount for mount in pod["spec"]["containers"][0]["volumeMounts"]}
@@ -143,7 +143,7 @@ def test_secrets_and_volumes_are_where_the_job_expects_them_in_driver_and_execut
         assert set(volumes) == {mount["name"] for mount in mounts.values()}
 
 
-def test_keys_of_metadata_are_mounted_beside_the_credentials_of_each_store() -> None:
+def test_pod_mounts_metadata_keys_beside_store_credentials() -> None:
     files = FILES.model_copy(update={"name": "lake", "keys_dir": "/var/run/kubothek/keys/lake"})
     side = StoreRef(name="side", url="s3://side", keys_dir="/var/run/kubothek/keys/side")
     job = SkipFilesJob(
@@ -164,7 +164,7 @@ def test_keys_of_metadata_are_mounted_beside_the_credentials_of_each_store() -> 
             assert volumes[mount["name"]]["secret"] == {"secretName": f"{name}-keys", "defaultMode": 0o440}
 
 
-def test_keys_variables_and_tokens_are_mounted_where_the_jobs_of_a_ledger_look() -> None:
+def test_pod_mounts_keys_variables_and_tokens_of_ledger_jobs() -> None:
     basics = {"uid": "u", "store": LAKE, "dataset": DATASET}
     polls = PollJob(job="planes-poll-1", env_dir="/var/run/kubothek/env", **basics)
     remote = RemoteRef(url="https://example.org", secret_dir="/var/run/kubothek/repository")
@@ -194,7 +194,7 @@ def test_keys_variables_and_tokens_are_mounted_where_the_jobs_of_a_ledger_look()
         ({"verb": "verify", "dataset": DATASET}, True),
     ],
 )
-def test_a_pod_without_spark_has_no_token_and_no_secret_of_it(job: dict[str, Any], has_token: bool) -> None:
+def test_pod_without_spark_has_no_service_account_token(job: dict[str, Any], has_token: bool) -> None:
     found = JOB.validate_python({"job": "j", "uid": "u", "store": LAKE, **job})
     pod = job_pod.driver_pod(LaunchJob(found, owner(), None), CONFIG)
     assert pod["spec"].get("automountServiceAccountToken", True) is has_token
@@ -202,7 +202,7 @@ def test_a_pod_without_spark_has_no_token_and_no_secret_of_it(job: dict[str, Any
     assert ("kubothek-private" in volumes) == (job["verb"] == "verify")
 
 
-def test_executors_are_not_watched_as_jobs_and_get_no_token() -> None:
+def test_executor_template_has_no_job_label_and_no_token() -> None:
     template = job_pod.executor_template(launch())
     assert names.JOB not in template["metadata"]["labels"]
     assert template["metadata"]["labels"]["kubothek.io/run"] == "0f-1"
@@ -213,12 +213,12 @@ def test_executors_are_not_watched_as_jobs_and_get_no_token() -> None:
     ("heap", "limit"),
     [("1Gi", "1920Mi"), ("8Gi", f"{8192 + 820 + 512}Mi"), (1_500_000_000, "2327Mi")],
 )
-def test_a_driver_has_room_for_heap_overhead_and_python(heap: str | int, limit: str) -> None:
+def test_driver_memory_limit_includes_heap_overhead_and_python(heap: str | int, limit: str) -> None:
     resources = driver(launch(engine(driver={"memory": heap, "cores": 2})))["resources"]
     assert resources == {"requests": {"cpu": "1000m", "memory": limit}, "limits": {"memory": limit}}
 
 
-def test_a_job_without_spark_is_small() -> None:
+def test_job_without_spark_requests_few_resources() -> None:
     job = DeleteJob(job="orders-delete-1", uid="u", store=LAKE, dataset=DATASET)
     action = LaunchJob(job=job, owner=owner(), engine=engine(driver={"memory": "64Gi", "cores": 16}))
     assert driver(action)["resources"] == {
@@ -228,7 +228,7 @@ def test_a_job_without_spark_is_small() -> None:
     assert "spark" not in json.loads(job_pod.config_map(action, CONFIG)["data"]["job.json"])
 
 
-def test_a_derivation_has_the_drivers_memory_and_may_start_spark() -> None:
+def test_transform_job_gets_driver_memory_and_may_start_spark() -> None:
     job = TransformJob(job="late-transform-1", uid="u", store=LAKE, dataset=DATASET)
     action = LaunchJob(job=job, owner=owner(), engine=engine(driver={"memory": "8Gi", "cores": 3}))
     assert driver(action)["resources"]["requests"]["cpu"] != "100m"
@@ -236,7 +236,7 @@ def test_a_derivation_has_the_drivers_memory_and_may_start_spark() -> None:
     assert json.loads(job_pod.config_map(action, CONFIG)["data"]["job.json"])["spark"]["conf"]
 
 
-def test_an_engine_decides_image_account_and_pull_secrets() -> None:
+def test_engine_sets_image_account_and_pull_secrets() -> None:
     action = launch(
         engine(
             image="example.com/mine:1",
@@ -252,12 +252,12 @@ def test_an_engine_decides_image_account_and_pull_secrets() -> None:
     assert conf(action)["spark.kubernetes.container.image.pullSecrets"] == "one,two"
 
 
-def test_without_an_engine_the_operator_decides() -> None:
+def test_job_without_engine_uses_operator_defaults() -> None:
     assert driver(launch())["image"] == CONFIG.job_image
     assert job_pod.driver_pod(launch(), CONFIG)["spec"]["serviceAccountName"] == "kubothek-job"
 
 
-def test_spark_gets_its_sizes_and_python_its_share_of_executors() -> None:
+def test_spark_conf_has_executor_sizes_and_python_memory() -> None:
     settings = conf(
         launch(engine(executor={"instances": 5, "cores": 3, "memory": "3Gi"}), {"spark.speculation": "true"})
     )
@@ -269,11 +269,11 @@ def test_spark_gets_its_sizes_and_python_its_share_of_executors() -> None:
     assert settings["spark.speculation"] == "true"
 
 
-def test_what_the_operator_sets_wins_over_the_users_settings() -> None:
+def test_operator_spark_conf_overrides_user_settings() -> None:
     assert conf(launch(conf={"spark.executor.memory": "1t"}))["spark.executor.memory"] == "2048m"
 
 
-def test_executor_names_fit_sparks_limit() -> None:
+def test_executor_name_prefix_fits_spark_limit() -> None:
     action = launch()
     long = LaunchJob(job=action.job.model_copy(update={"job": "x" * 46 + "-12"}), owner=owner(), engine=None)
     prefix = conf(long)["spark.kubernetes.executor.podNamePrefix"]
@@ -311,7 +311,7 @@ TEMPLATE = {
 }
 
 
-def test_a_pod_template_adds_placement_volumes_sidecars_and_environment() -> None:
+def test_pod_template_adds_placement_volumes_sidecars_and_environment() -> None:
     action = launch(engine(podTemplate={"driver": TEMPLATE}))
     pod = job_pod.driver_pod(action, CONFIG)
     assert pod["metadata"]["labels"]["team"] == "a"
@@ -324,7 +324,7 @@ def test_a_pod_template_adds_placement_volumes_sidecars_and_environment() -> Non
     assert {"name": "HTTPS_PROXY", "value": "p"} in driver(action)["env"]
 
 
-def test_a_pod_template_does_not_change_what_makes_the_job() -> None:
+def test_pod_template_keeps_fields_that_define_job() -> None:
     with_template, without = (
         job_pod.driver_pod(launch(engine(podTemplate=t)), CONFIG) for t in ({"driver": TEMPLATE}, {})
     )
@@ -344,7 +344,7 @@ def test_a_pod_template_does_not_change_what_makes_the_job() -> None:
     ]
 
 
-def test_the_executors_template_is_its_own() -> None:
+def test_executor_template_is_separate_from_driver_template() -> None:
     selective = {"executor": {"spec": {"nodeSelector": {"size": "big"}}}}
     action = launch(engine(podTemplate=selective))
     assert job_pod.executor_template(action)["spec"]["nodeSelector"] == {"size": "big"}
@@ -352,13 +352,13 @@ def test_the_executors_template_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["short", "x" * 63, "y" * 64, "z" * 200])
-def test_label_values_fit(text: str) -> None:
+def test_label_value_fits_kubernetes_limit(text: str) -> None:
     value = names.label_value(text)
     assert len(value) <= 63
     assert (value == text) == (len(text) <= 63)
 
 
-def test_long_label_values_stay_apart() -> None:
+def test_label_values_truncated_stay_distinct() -> None:
     assert names.label_value("a" * 100 + "1") != names.label_value("a" * 100 + "2")
 
 
@@ -372,7 +372,7 @@ OUT = StoreRef(name="out", url="s3://out", credentials_dir="/var/run/kubothek/cr
         {"becomes": QueryDataset(store=OUT, dataset=DATASET, commit_id="query:team/top")},
     ],
 )
-def test_a_query_reaches_the_store_of_its_result_and_has_the_drivers_memory(result: dict[str, Any]) -> None:
+def test_query_job_mounts_result_store_and_gets_driver_memory(result: dict[str, Any]) -> None:
     job = QueryJob(job="top-query-1", uid="0f-1", store=LAKE, sql="SELECT 1", **result)
     on = engine(driver={"memory": "3Gi"})
     action = LaunchJob(job=job, owner=owner(), engine=on, secrets={"lake": "reader", "out": "writer"})
@@ -382,7 +382,7 @@ def test_a_query_reaches_the_store_of_its_result_and_has_the_drivers_memory(resu
     assert JOB.validate_json(job_pod.config_map(action, CONFIG)["data"]["job.json"]) == job
 
 
-def test_an_intake_reaches_the_store_in_which_files_land_and_may_start_spark() -> None:
+def test_ingestion_job_mounts_source_store_and_may_start_spark() -> None:
     source = SourceSpec(store=OUT, format="CSV")
     terms = {"name": "landing", "prefix": "in/", "max_files": 1, "max_bytes": 1, "reading": "r"}
     job = IntakeJob(job="orders-intake-1", uid="0f-1", store=LAKE, dataset=DATASET, source=source, **terms)
@@ -397,7 +397,7 @@ def test_an_intake_reaches_the_store_in_which_files_land_and_may_start_spark() -
     assert rendered.spark.conf["spark.executor.instances"]
 
 
-def test_a_change_of_a_cube_reaches_every_store_that_it_reads_and_writes_and_may_start_spark() -> None:
+def test_cube_job_mounts_all_stores_and_may_start_spark() -> None:
     inbox = StoreRef(name="inbox", url="s3://inbox", credentials_dir="/var/run/kubothek/credentials/inbox")
     job = CubeJob(
         job="build-1",
@@ -440,7 +440,7 @@ def mounted(container: dict[str, Any]) -> dict[str, bool]:
     return {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
 
 
-def test_a_sources_container_sees_what_it_needs_and_nothing_else() -> None:
+def test_source_container_sees_only_required_mounts_and_variables() -> None:
     pod = fetching()
     prepare, fetch = pod["spec"]["initContainers"]
     (driver,) = pod["spec"]["containers"]
@@ -459,7 +459,7 @@ def test_a_sources_container_sees_what_it_needs_and_nothing_else() -> None:
     assert set(volumes) == {mount["name"] for each in (prepare, fetch, driver) for mount in each["volumeMounts"]}
 
 
-def test_only_the_driver_of_such_a_pod_has_a_token() -> None:
+def test_source_container_pod_mounts_token_in_driver_only() -> None:
     pod = fetching(engine(podTemplate={"driver": {"spec": {"initContainers": [{"name": "proxy", "image": "p"}]}}}))
     where = "/var/run/secrets/kubernetes.io/serviceaccount"
     assert pod["spec"]["automountServiceAccountToken"] is False
@@ -474,7 +474,7 @@ def test_only_the_driver_of_such_a_pod_has_a_token() -> None:
     assert set(skipped.values()) == {"fetch"}
 
 
-def test_a_template_reaches_the_preparation_and_cannot_take_the_place_of_a_fetch() -> None:
+def test_pod_template_reaches_prepare_container_and_cannot_replace_fetch() -> None:
     beside = {
         "initContainers": [{"name": "fetch", "image": "other"}],
         "containers": [{"name": "driver", "env": [{"name": "HTTPS_PROXY", "value": "http://proxy"}]}],

@@ -43,13 +43,13 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
-def test_what_a_field_sets_a_manifest_may_not_set_beside_it(profile: dict[str, Any]) -> None:
+def test_engine_fields_set_only_denied_spark_conf(profile: dict[str, Any]) -> None:
     settings = conf(launch(engine(**profile)))
     assert [key for key in settings if not key.startswith(DENIED_CONF)] == []
 
 
 @pytest.mark.slow
-def test_pods_are_admitted_by_the_restricted_standard(api_server: ApiServer) -> None:
+def test_pods_of_all_profiles_pass_restricted_pod_security(api_server: ApiServer) -> None:
     """In all of their forms. The API server knows no priority class, so that it is left out here."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     api_server.kubectl(
@@ -93,7 +93,7 @@ def _object(kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_executors_come_and_go_within_bounds(dynamic: dict[str, Any], numbers: tuple[str, ...]) -> None:
+def test_dynamic_allocation_sets_executor_bounds(dynamic: dict[str, Any], numbers: tuple[str, ...]) -> None:
     settings = conf(launch(engine(dynamicAllocation=dynamic, executor={"instances": 3})))
     names = ("initialExecutors", "minExecutors", "maxExecutors", "executorIdleTimeout", "shuffleTracking.enabled")
     assert tuple(settings[f"spark.dynamicAllocation.{name}"] for name in names) == numbers
@@ -102,7 +102,7 @@ def test_executors_come_and_go_within_bounds(dynamic: dict[str, Any], numbers: t
     assert int(settings["spark.executor.maxNumFailures"]) >= 2 * int(numbers[2])
 
 
-def test_without_it_their_number_is_fixed() -> None:
+def test_executor_count_without_dynamic_allocation_is_fixed() -> None:
     for dynamic in ({}, {"dynamicAllocation": {"enabled": False, "max": 9}}):
         settings = conf(launch(engine(executor={"instances": 3}, **dynamic)))
         assert settings["spark.executor.instances"] == "3"
@@ -133,7 +133,7 @@ QUEUES = {
 
 
 @pytest.mark.parametrize(("spec", "labels", "annotations"), QUEUES.values(), ids=QUEUES.keys())
-def test_drivers_and_executors_wait_in_the_same_queue(
+def test_driver_and_executors_use_same_scheduling_queue(
     spec: dict[str, str], labels: dict[str, str], annotations: dict[str, str]
 ) -> None:
     action = launch(engine(**spec, priorityClassName="low"))
@@ -146,7 +146,7 @@ def test_drivers_and_executors_wait_in_the_same_queue(
         assert made["spec"]["priorityClassName"] == "low"
 
 
-def test_executors_run_on_spot_nodes_and_drivers_rather_not() -> None:
+def test_executors_run_on_spot_nodes_and_drivers_avoid_them() -> None:
     template = {"spec": {"tolerations": [{"key": "mine"}], "affinity": {"podAntiAffinity": {}}}}
     action = launch(engine(executor={"spot": "Require"}, podTemplate={"executor": template}))
     executor = job_pod.executor_template(action)["spec"]
@@ -166,7 +166,7 @@ def test_executors_run_on_spot_nodes_and_drivers_rather_not() -> None:
     assert "affinity" not in job_pod.executor_template(launch())["spec"]
 
 
-def test_scratch_in_memory_is_memory_of_the_pod() -> None:
+def test_scratch_in_memory_is_added_to_pod_memory() -> None:
     action = launch(engine(scratch={"medium": "Memory", "size": "1Gi"}))
     plain = parse_quantity(driver(launch())["resources"]["limits"]["memory"])
     assert parse_quantity(driver(action)["resources"]["limits"]["memory"]) == plain + 2**30
@@ -177,7 +177,7 @@ def test_scratch_in_memory_is_memory_of_the_pod() -> None:
     assert {"name": "spark-local-dir-1", "mountPath": "/var/spark"} in mounts
 
 
-def test_claims_belong_to_the_driver_and_are_taken_over() -> None:
+def test_scratch_claims_belong_to_driver_and_are_reused() -> None:
     action = launch(engine(scratch=CLAIMS))
     settings, claim = conf(action), "spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1"
     assert settings[f"{claim}.options.claimName"] == "OnDemand"
@@ -191,7 +191,7 @@ def test_claims_belong_to_the_driver_and_are_taken_over() -> None:
     assert scratch["ephemeral"]["volumeClaimTemplate"]["spec"]["storageClassName"] == "fast"
 
 
-def test_the_event_log_lies_on_the_drivers_disk_until_the_job_takes_it_away() -> None:
+def test_event_log_stays_on_driver_disk_until_job_uploads_log() -> None:
     assert conf(launch())["spark.eventLog.enabled"] == "false"
     settings = conf(launch(engine(eventLog={"enabled": True, "maxSize": "32Mi"})))
     mounted = {mount["mountPath"] for mount in driver(launch())["volumeMounts"]}
@@ -199,7 +199,7 @@ def test_the_event_log_lies_on_the_drivers_disk_until_the_job_takes_it_away() ->
     assert settings["spark.kubothek.eventLogLimit"] == str(32 * 2**20)
 
 
-def test_every_setting_is_one_of_sparks() -> None:
+def test_spark_conf_keys_are_all_known_to_spark() -> None:
     """Spark ignores what it does not know: a misspelt key would do nothing, and nobody would hear of it."""
     settings = {key for profile in PROFILES.values() for key in conf(launch(engine(**profile)))}
     volumes = "spark.kubernetes.executor.volumes."
@@ -237,7 +237,7 @@ BACK_OFF = waiting("ImagePullBackOff", "no such image")
         (pod(state=waiting("ContainerCreating"), annotations=NOTES), "StartDeadlineExceeded", "did not start in 10m"),
     ],
 )
-def test_a_pod_that_is_not_in_time_is_given_up(shape: dict[str, Any], reason: str, says: str) -> None:
+def test_pod_past_start_deadline_fails(shape: dict[str, Any], reason: str, says: str) -> None:
     created, scheduled = datetime.fromisoformat(CREATED), datetime.fromisoformat(SCHEDULED)
     late = outcome.job_view(shape, max(created, scheduled) + AGE)
     assert (late.phase, late.failure, late.reason) == (JobPhase.FAILED, FailureClass.RETRY, reason)
@@ -258,5 +258,5 @@ def test_a_pod_that_is_not_in_time_is_given_up(shape: dict[str, Any], reason: st
     ],
     ids=["queues take their time", "a wrong image waits for an edit", "it runs", "an annotation that is none"],
 )
-def test_nothing_else_is(shape: dict[str, Any]) -> None:
+def test_pod_within_start_deadline_does_not_fail(shape: dict[str, Any]) -> None:
     assert outcome.job_view(shape, datetime.fromisoformat(SCHEDULED) + AGE).phase is not JobPhase.FAILED

@@ -26,7 +26,7 @@ async def elapsed(queue: WorkQueue, key: Key) -> float:
     return loop.time() - start
 
 
-async def test_a_key_added_many_times_is_handed_out_once() -> None:
+async def test_queue_key_added_many_times_is_returned_once() -> None:
     queue = steady()
     for _ in range(5):
         queue.add(A)
@@ -36,7 +36,7 @@ async def test_a_key_added_many_times_is_handed_out_once() -> None:
     assert len(queue) == 0
 
 
-async def test_it_is_served_as_long_as_somebody_waits_or_works() -> None:
+async def test_queue_is_served_while_worker_waits_or_works() -> None:
     queue = steady()
     assert not queue.served
     worker = asyncio.create_task(queue.get())
@@ -54,7 +54,7 @@ async def test_it_is_served_as_long_as_somebody_waits_or_works() -> None:
     assert not queue.served
 
 
-async def test_a_key_that_changes_while_worked_on_is_handed_out_again_after_and_not_before() -> None:
+async def test_queue_key_changed_during_work_is_returned_once_more_afterwards() -> None:
     queue = steady()
     queue.add(A)
     await queue.get()
@@ -67,7 +67,7 @@ async def test_a_key_that_changes_while_worked_on_is_handed_out_again_after_and_
     assert len(queue) == 0
 
 
-async def test_namespaces_take_turns() -> None:
+async def test_queue_namespaces_take_turns() -> None:
     queue = steady()
     crowd = [Key("Dataset", "crowded", str(i)) for i in range(4)]
     for key in crowd:
@@ -76,13 +76,13 @@ async def test_namespaces_take_turns() -> None:
     assert [await queue.get() for _ in range(5)] == [crowd[0], C, *crowd[1:]]
 
 
-async def test_get_waits_until_something_is_added() -> None:
+async def test_queue_get_waits_until_key_is_added() -> None:
     queue = steady()
     asyncio.get_running_loop().call_later(7, queue.add, A)
     assert await elapsed(queue, A) == 7
 
 
-async def test_of_several_times_the_earliest_wins() -> None:
+async def test_queue_key_with_several_times_uses_earliest() -> None:
     queue = steady()
     queue.add(A, after=10)
     queue.add(A, after=3)
@@ -94,14 +94,14 @@ async def test_of_several_times_the_earliest_wins() -> None:
             await queue.get()
 
 
-async def test_now_wins_over_later() -> None:
+async def test_queue_key_due_now_overrides_later_time() -> None:
     queue = steady()
     queue.add(A, after=10)
     queue.add(A)
     assert await elapsed(queue, A) == 0
 
 
-async def test_failures_back_off_exponentially_to_a_limit_and_success_starts_over() -> None:
+async def test_queue_failures_back_off_exponentially_up_to_limit() -> None:
     queue = steady()
     queue.add(A)
     waited = []
@@ -117,7 +117,7 @@ async def test_failures_back_off_exponentially_to_a_limit_and_success_starts_ove
     assert await elapsed(queue, A) == 1
 
 
-async def test_a_failing_key_that_changed_meanwhile_still_waits_its_backoff() -> None:
+async def test_queue_failing_key_changed_meanwhile_waits_backoff() -> None:
     queue = steady()
     queue.add(A)
     await queue.get()
@@ -126,7 +126,7 @@ async def test_a_failing_key_that_changed_meanwhile_still_waits_its_backoff() ->
     assert await elapsed(queue, A) == 1
 
 
-async def test_a_change_during_the_backoff_is_worked_on_at_once() -> None:
+async def test_queue_change_during_backoff_is_processed_immediately() -> None:
     queue = steady()
     queue.add(A)
     await queue.get()
@@ -135,7 +135,7 @@ async def test_a_change_during_the_backoff_is_worked_on_at_once() -> None:
     assert await elapsed(queue, A) == 0
 
 
-async def test_requeue_after_comes_back_without_a_change() -> None:
+async def test_queue_requeue_after_returns_key_without_change() -> None:
     queue = steady()
     queue.add(A)
     await queue.get()
@@ -143,7 +143,7 @@ async def test_requeue_after_comes_back_without_a_change() -> None:
     assert await elapsed(queue, A) == 600
 
 
-async def test_a_forgotten_key_does_not_come_back() -> None:
+async def test_queue_forgotten_key_does_not_return() -> None:
     queue = steady()
     queue.add(A)
     await queue.get()
@@ -153,7 +153,7 @@ async def test_a_forgotten_key_does_not_come_back() -> None:
     assert await elapsed(queue, B) == 1000
 
 
-async def test_many_workers_never_share_a_key_and_lose_none() -> None:
+async def test_queue_workers_never_share_key_and_lose_none() -> None:
     queue = steady()
     rng = random.Random(5)
     keys = [Key("Commit", f"ns{i % 7}", str(i)) for i in range(200)]
@@ -183,13 +183,13 @@ async def test_many_workers_never_share_a_key_and_lose_none() -> None:
     assert len(queue) == 0
 
 
-async def test_jitter_stays_within_five_percent_and_does_not_overflow() -> None:
+async def test_queue_jitter_stays_within_five_percent() -> None:
     backoff, rng = Backoff(), random.Random(1)
     assert all(0.7125 <= backoff.delay(1, rng) <= 0.7875 for _ in range(100))
     assert all(855 <= backoff.delay(10_000, rng) <= 945 for _ in range(100))
 
 
-async def test_what_somebody_waits_for_comes_first() -> None:
+async def test_queue_urgent_key_comes_first() -> None:
     queue = steady()
     others = [Key("Dataset", "one", str(i)) for i in range(3)]
     for key in [C, *others]:
@@ -202,7 +202,7 @@ async def test_what_somebody_waits_for_comes_first() -> None:
     assert [await queue.get() for _ in range(6)] == [B, store, others[1], C, others[0], others[2]]
 
 
-async def test_much_that_somebody_waits_for_comes_in_turn_and_holds_up_nothing_for_ever() -> None:
+async def test_queue_many_urgent_keys_take_turns_and_starve_nothing() -> None:
     queue = steady()
     edits = [Key("Dataset", "crowded", str(i)) for i in range(9)]
     for key in edits:

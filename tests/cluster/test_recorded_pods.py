@@ -78,13 +78,13 @@ def recorded(case: str) -> dict[str, Any]:
     return found
 
 
-def test_each_recorded_case_is_told() -> None:
+def test_recorded_cases_are_all_tested() -> None:
     assert {path.stem for path in GOLDEN.glob("*.json")} == {*MEANINGS, "refusals"}
     assert set(recorded("refusals")) == set(REFUSED)
 
 
 @pytest.mark.parametrize("case", MEANINGS)
-def test_what_a_recorded_pod_means(case: str) -> None:
+def test_recorded_pod_maps_to_phase_reason_and_failure(case: str) -> None:
     found, meaning = recorded(case), MEANINGS[case]
     pod = found["pod"]
     now = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) + TEN_MINUTES
@@ -95,7 +95,7 @@ def test_what_a_recorded_pod_means(case: str) -> None:
     assert (lost.failure, lost.reason) == (meaning.lost or (meaning.failure, meaning.reason))
 
 
-def test_a_pod_on_its_way_out_is_not_yet_a_lost_node() -> None:
+def test_recorded_pod_in_termination_is_not_lost_node() -> None:
     pod = recorded("node-unreachable")["pod"]
     asked = datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
     assert outcome.job_view(pod, asked).reason == "Terminating"
@@ -103,7 +103,7 @@ def test_a_pod_on_its_way_out_is_not_yet_a_lost_node() -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_a_recorded_refusal_means(case: str) -> None:
+def test_recorded_refusal_maps_to_reason(case: str) -> None:
     status = recorded("refusals")[case]
     refusal = refused(ApiError(status["code"], status["reason"], status["message"], "POST pods"))
     reason, for_good = REFUSED[case]

@@ -140,7 +140,7 @@ class Cluster:
 
 
 @pytest.mark.timeout(1200)
-async def test_a_bucket_and_a_repository_bring_everything_back(
+async def test_recovery_of_cluster_from_store_and_manifests_changes_no_object(
     server: ApiServer, api: Api, namespace: str, tmp_path: Path
 ) -> None:
     root = tmp_path / "store"

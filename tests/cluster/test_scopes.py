@@ -55,7 +55,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage().rpartition(": ")[2] for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_without_rights_anywhere_from_the_start_people_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_namespaces_without_rights_at_start_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     found = scopes(Rights(), "a", "b")
     for _ in range(3):
         asyncio.run(found.check())
@@ -63,7 +63,7 @@ def test_without_rights_anywhere_from_the_start_people_are_told_once(caplog: pyt
     assert warnings(caplog) == ["a, b"]
 
 
-def test_people_are_told_anew_when_others_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_namespaces_without_rights_are_reported_again_after_change(caplog: pytest.LogCaptureFixture) -> None:
     async def looks() -> None:
         rights = Rights("a", "b")
         found = scopes(rights, "a", "b")
@@ -76,7 +76,7 @@ def test_people_are_told_anew_when_others_are_left_out(caplog: pytest.LogCapture
     assert warnings(caplog) == ["b", "b", "a, b"]
 
 
-async def test_another_namespace_of_an_old_name_is_not_taken_for_the_old_one(
+async def test_namespace_recreated_under_same_name_starts_without_old_state(
     api: Api, server: ApiServer, namespace: str
 ) -> None:
     """What went while there were no rights is forgotten before its successor is met: here a store and its job."""

@@ -15,7 +15,7 @@ def date(moment: datetime) -> str:
     return format_datetime(moment, usegmt=True)
 
 
-def test_a_clock_that_is_right_is_left_alone() -> None:
+def test_server_clock_keeps_correct_local_clock() -> None:
     ticks = Clock()
     clock = ServerClock(lambda: NOON + timedelta(milliseconds=700), ticks)
     clock.heard(date(NOON), sent=0)
@@ -25,7 +25,7 @@ def test_a_clock_that_is_right_is_left_alone() -> None:
     assert clock() == NOON + timedelta(seconds=30, milliseconds=700)
 
 
-def test_a_clock_that_is_off_is_put_right_and_goes_on_by_itself() -> None:
+def test_server_clock_corrects_wrong_local_clock() -> None:
     for off in (timedelta(hours=1), -timedelta(hours=1)):
         ticks = Clock()
         clock = ServerClock(lambda off=off: NOON + off, ticks)  # type: ignore[misc]
@@ -34,14 +34,14 @@ def test_a_clock_that_is_off_is_put_right_and_goes_on_by_itself() -> None:
         assert clock() == NOON + timedelta(seconds=5)
 
 
-def test_what_a_proxy_makes_of_a_date_harms_nobody() -> None:
+def test_server_clock_ignores_invalid_date_header() -> None:
     clock = ServerClock(lambda: NOON, Clock())
     for told in (None, "", "soon", "Mon, 99 Foo 2026 12:00:00 GMT", "Mon, 23 Nov 2026 12:00:01 -0000"):
         clock.heard(told, sent=0)
     assert clock() == NOON
 
 
-async def test_it_is_told_with_every_answer(api: Api) -> None:
+async def test_server_clock_is_updated_by_every_response(api: Api) -> None:
     api.clock = ServerClock(lambda: datetime.now(UTC) + timedelta(hours=1))
     await api.get("Lease", "default", "none")
     assert abs(api.clock() - datetime.now(UTC)) < timedelta(minutes=10)

@@ -26,7 +26,7 @@ def pod_on(on: Engine, foreign: ForeignEngineRef | None = PLACE) -> dict[str, An
     return dict(job_pod.driver_pod(LaunchJob(job, owner(), on, secrets={"lake": "lake-credentials"}), CONFIG))
 
 
-def test_an_engine_runs_beside_the_driver_and_has_the_files_of_the_run_alone() -> None:
+def test_engine_sidecar_runs_beside_driver_with_run_volume_only() -> None:
     beside = {"initContainers": [{"name": "proxy", "image": "p"}, {"name": "engine", "image": "another"}]}
     odf = {"engine": "flink", "image": "ghcr.io/acme/flink:1", "port": 2884, "cores": 2, "memory": "3Gi"}
     on = engine(odf=odf, imagePullPolicy="Never", podTemplate={"driver": {"spec": beside}})

@@ -110,7 +110,7 @@ def node(server: ApiServer, namespace: str) -> Node:
     return Node(server, namespace)
 
 
-async def test_a_commit_runs_on_a_driver_that_waited(api: Api, server: ApiServer, namespace: str, node: Node) -> None:
+async def test_commit_runs_on_warm_driver(api: Api, server: ApiServer, namespace: str, node: Node) -> None:
     """It is lost with it once, and done by the next; then an edit of the Engine drains, but not what is at work."""
 
     def commit() -> dict[str, Any]:
@@ -169,7 +169,7 @@ async def test_a_commit_runs_on_a_driver_that_waited(api: Api, server: ApiServer
         assert "january-1" not in node.pods()
 
 
-async def test_an_operator_that_restarts_goes_on_with_what_it_has_begun(
+async def test_operator_restart_during_warm_launch_resumes(
     api: Api, server: ApiServer, namespace: str, node: Node, proxy: FaultProxy
 ) -> None:
     """It dies when it has chosen a driver, and when that has the job; meanwhile the Engine is edited, the job ends."""
@@ -247,7 +247,7 @@ async def waiting(launcher: Launcher, node: Node, engine: Engine, *driver_names:
     ("ready", "since"),
     [(None, "12:00:00"), ("2026-11-22T12:01:30+00:00", "12:01:30"), ("true", "12:00:00"), ("2026-11-22", "12:00:00")],
 )
-def test_driver_waits_from_the_moment_it_is_ready(ready: str | None, since: str) -> None:
+def test_driver_is_idle_from_ready_time(ready: str | None, since: str) -> None:
     owner = {"kind": "Engine", "uid": "u", "controller": True, "apiVersion": "kubothek.io/v1alpha1", "name": "default"}
     meta = {
         "name": "default-warm-1",
@@ -264,7 +264,7 @@ def test_driver_waits_from_the_moment_it_is_ready(ready: str | None, since: str)
     assert driver.phase == ("Starting" if ready is None else "Ready")
 
 
-async def test_two_operators_give_one_job_to_one_driver(
+async def test_two_operators_assign_one_job_to_one_warm_driver(
     api: Api, server: ApiServer, namespace: str, engine: Engine
 ) -> None:
     node, launchers = Node(server, namespace), [Launcher(api, CONFIG), Launcher(api, CONFIG)]
@@ -283,7 +283,7 @@ async def test_two_operators_give_one_job_to_one_driver(
         assert again["metadata"]["name"] == taken[0]
 
 
-async def test_a_namespace_gets_the_network_policy_of_jobs_before_its_first(
+async def test_job_network_policy_is_created_before_first_job_of_namespace(
     api: Api, server: ApiServer, namespace: str, engine: Engine
 ) -> None:
     config = replace(CONFIG, job_network_policy=True)
@@ -297,7 +297,7 @@ async def test_a_namespace_gets_the_network_policy_of_jobs_before_its_first(
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
 
 
-async def test_a_launch_that_was_cut_before_the_secret_is_completed(
+async def test_warm_launch_interrupted_before_secret_is_completed(
     api: Api, server: ApiServer, namespace: str, engine: Engine, proxy: FaultProxy
 ) -> None:
     node, job = Node(server, namespace), commit_of(server, namespace, "c", engine)
@@ -314,7 +314,7 @@ async def test_a_launch_that_was_cut_before_the_secret_is_completed(
         assert base64.b64decode(found["executor-rpc-secret"]) == found["rpc-secret"]
 
 
-async def test_two_jobs_for_one_driver_come_to_a_pod_each(
+async def test_warm_driver_runs_one_of_three_jobs_and_others_get_own_pods(
     api: Api, server: ApiServer, namespace: str, engine: Engine
 ) -> None:
     node, launcher = Node(server, namespace), Launcher(api, CONFIG)
@@ -331,9 +331,7 @@ async def test_two_jobs_for_one_driver_come_to_a_pod_each(
     assert left == set(), "each is cancelled by the name of its job"
 
 
-async def test_a_driver_that_was_given_a_job_is_not_stopped(
-    api: Api, server: ApiServer, namespace: str, engine: Engine
-) -> None:
+async def test_warm_driver_with_job_is_not_stopped(api: Api, server: ApiServer, namespace: str, engine: Engine) -> None:
     node, launcher = Node(server, namespace), Launcher(api, CONFIG)
     await waiting(launcher, node, engine, "d-0")
     known = node.pods()["d-0"]
@@ -343,7 +341,7 @@ async def test_a_driver_that_was_given_a_job_is_not_stopped(
     assert node.taken("c-1") == ["d-0"]
 
 
-async def test_a_driver_that_is_being_deleted_is_given_no_job(
+async def test_warm_driver_under_deletion_gets_no_job(
     api: Api, server: ApiServer, namespace: str, engine: Engine, proxy: FaultProxy
 ) -> None:
     """Also if that begins after we have looked: such a job would go down with it."""
@@ -367,7 +365,7 @@ async def test_a_driver_that_is_being_deleted_is_given_no_job(
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-async def test_any_single_call_of_a_launch_may_fail(
+async def test_warm_launch_with_any_single_failed_call_uses_one_driver(
     api: Api, server: ApiServer, namespace: str, engine: Engine, proxy: FaultProxy, fault: Fault
 ) -> None:
     """Tried again, with the other driver offered first, it is given to one driver."""
@@ -391,14 +389,14 @@ async def test_any_single_call_of_a_launch_may_fail(
 # --- what it looks like --------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_has_no_room_in_annotations_gets_a_pod_of_its_own() -> None:
+def test_warm_job_above_annotation_limit_gets_own_pod() -> None:
     small = {"data": {"job.json": "x" * 1000, "executor.json": "y" * 1000}}
     large = {"data": {"job.json": "x" * warm_pods.SPEC_LIMIT, "executor.json": "y"}}
     assert warm_pods.fits(small)
     assert not warm_pods.fits(large)
 
 
-def test_a_result_that_the_job_did_not_sign_is_ignored() -> None:
+def test_result_without_job_signature_is_ignored() -> None:
     (key, public), (other, _) = signed.new_key(), signed.new_key()
     result = JobResult(outcome="Succeeded", reason="Succeeded", message="version 999")
     text = Ended(finished="2026-11-21T12:03:00Z", result=result).model_dump_json()
@@ -414,7 +412,7 @@ def test_a_result_that_the_job_did_not_sign_is_ignored() -> None:
     assert [outcome.end_of(trimmed_pod(each)) for each in shown] == [None] * len(shown)
 
 
-def test_only_a_success_is_believed_before_the_end_of_the_container() -> None:
+def test_result_before_container_end_is_accepted_for_success_only() -> None:
     key, public = signed.new_key()
 
     def view(result: JobResult, **more: Any) -> Any:
@@ -433,7 +431,7 @@ def test_only_a_success_is_believed_before_the_end_of_the_container() -> None:
     assert (gone.name, gone.failure) == ("c-1", FailureClass.INFRASTRUCTURE)
 
 
-def test_the_end_of_a_job_that_a_driver_took_is_read_once() -> None:
+def test_warm_job_result_is_read_once() -> None:
     state, now = ClusterState(), datetime(2026, 11, 21, 12, 6, tzinfo=UTC)
     state.put_pod(podshapes.pod(phase="Running", state=exited(1, "lost"), annotations={names.TAKES: "c-1"}, owner="u"))
     view = state.job_view("lake", "c-1", now)
@@ -442,7 +440,7 @@ def test_the_end_of_a_job_that_a_driver_took_is_read_once() -> None:
     assert state.job_view("lake", "c-1", now) is view, "what ended is not read again in each round"
 
 
-def test_a_driver_has_what_a_job_of_its_engine_has_but_the_job(server: ApiServer, engine: Engine) -> None:
+def test_warm_driver_pod_equals_job_pod_without_job(server: ApiServer, engine: Engine) -> None:
     spec = engine.spec.model_copy(update={"spark_conf": {"spark.sql.shuffle.partitions": "4"}})
     assert spec.warm is not None
     spec = spec.model_copy(update={"warm": spec.warm.model_copy(update={"spark_up_to": "256Mi"})})

@@ -61,14 +61,14 @@ def response(new: Json, old: Json | None = None, *known: Json, there: bool = Tru
     return found
 
 
-def test_a_resource_that_breaks_a_rule_is_refused_with_the_field() -> None:
+def test_webhook_refusal_names_field() -> None:
     told = response(denied_engine("team"))
     assert (told["uid"], told["allowed"], told["status"]["code"]) == ("u", False, 422)
     assert told["status"]["details"]["causes"][0]["field"] == "spec.podTemplate.driver.spec.volumes[0]"
     assert "PodTemplateDenied" in told["status"]["message"]
 
 
-def test_what_is_not_there_yet_is_a_warning_and_none_while_nobody_knows_what_is_there() -> None:
+def test_webhook_warns_of_missing_reference_only_with_synced_cache() -> None:
     dataset = manifest("Dataset", "team", "d", LAKE)
     told = response(dataset)
     assert told["allowed"]
@@ -80,7 +80,7 @@ def test_what_is_not_there_yet_is_a_warning_and_none_while_nobody_knows_what_is_
     assert "warnings" not in response(dataset, None, store)
 
 
-def test_an_edit_is_refused_for_what_it_brings_only() -> None:
+def test_webhook_refuses_edit_for_new_violations_only() -> None:
     old = denied_engine("team")
     suspended = denied_engine("team") | {"spec": old["spec"] | {"sparkFrom": "1Mi"}}
     assert response(suspended, old)["allowed"]
@@ -95,7 +95,7 @@ def test_an_edit_is_refused_for_what_it_brings_only() -> None:
     assert answer(review(old, operation="DELETE"), None)["response"]["allowed"]
 
 
-def test_what_no_api_server_should_have_let_through_is_refused_unless_it_was_there() -> None:
+def test_webhook_refuses_unknown_field_unless_already_present() -> None:
     bad = manifest("Dataset", "team", "d", LAKE | {"nonsense": 1})
     worse = manifest("Dataset", "team", "d", LAKE | {"nonsense": 1, "more": 2})
     assert not response(bad)["allowed"]
@@ -107,7 +107,7 @@ def test_what_no_api_server_should_have_let_through_is_refused_unless_it_was_the
 # --- certificates ----------------------------------------------------------------------------------------------------
 
 
-def test_a_certificate_is_renewed_in_time_and_the_old_one_stays_trusted() -> None:
+def test_webhook_certificate_is_renewed_in_time_and_old_one_stays_trusted() -> None:
     hosts = ("a.b.svc", "a.b.svc.cluster.local")
     first = certificates.make(hosts, NOW)
     assert not certificates.is_due(first, hosts, NOW)
@@ -193,7 +193,7 @@ async def asked(server: ApiServer, namespace: str) -> bool:
     return "PodTemplateDenied" in await created(server, denied_engine(namespace, "probe"))
 
 
-async def test_an_api_server_asks_it_and_trusts_the_certificate_that_it_made(
+async def test_webhook_is_called_by_api_server_with_own_certificate(
     server: ApiServer, api: Api, namespace: str
 ) -> None:
     there: list[Lookup | None] = [Gathered([])]
@@ -212,9 +212,7 @@ async def test_an_api_server_asks_it_and_trusts_the_certificate_that_it_made(
         assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key"}
 
 
-async def test_an_author_may_name_only_secrets_that_the_author_may_get(
-    server: ApiServer, api: Api, namespace: str
-) -> None:
+async def test_webhook_refuses_secret_that_author_may_not_get(server: ApiServer, api: Api, namespace: str) -> None:
     groups = {"kubothek.io": ("*", ["*"], []), "": ("get", ["secrets"], ["theirs"])}
     rules = [
         {"apiGroups": [group], "resources": of, "resourceNames": only, "verbs": [verb]}
@@ -271,7 +269,9 @@ def applied_as(server: ApiServer, obj: Json, user: str, namespace: str) -> str:
     return ""
 
 
-async def test_replicas_agree_on_one_certificate_and_renew_it_once(server: ApiServer, api: Api, namespace: str) -> None:
+async def test_webhook_replicas_share_one_certificate_and_renew_once(
+    server: ApiServer, api: Api, namespace: str
+) -> None:
     times = [NOW]
     config = WebhookConfig(0, f"webhook.{namespace}", secret="certificate", configuration=f"webhook-{namespace}")
     keepers = [Keeper(api, config, lambda: times[0]) for _ in range(4)]
@@ -298,9 +298,7 @@ async def test_replicas_agree_on_one_certificate_and_renew_it_once(server: ApiSe
         assert found["metadata"]["generation"] == 2, "written once"
 
 
-async def test_mounted_certificates_are_taken_as_they_come(
-    server: ApiServer, api: Api, namespace: str, tmp_path: Path
-) -> None:
+async def test_webhook_uses_mounted_certificates(server: ApiServer, api: Api, namespace: str, tmp_path: Path) -> None:
     made = certificates.make(("localhost",), datetime.now(UTC))
     (tmp_path / "tls.crt").write_text(made.certificate)
     (tmp_path / "tls.key").write_text(made.key)
@@ -325,9 +323,7 @@ async def garbage(port: int, authorities: str) -> bytes:
     return line[:12]
 
 
-async def test_the_operator_serves_it_and_answers_from_what_it_watches(
-    server: ApiServer, namespace: str, tmp_path: Path
-) -> None:
+async def test_operator_serves_webhook_from_its_cache(server: ApiServer, namespace: str, tmp_path: Path) -> None:
     made = certificates.make(("localhost",), datetime.now(UTC))
     (tmp_path / "tls.crt").write_text(made.certificate)
     (tmp_path / "tls.key").write_text(made.key)
@@ -376,6 +372,6 @@ async def test_the_operator_serves_it_and_answers_from_what_it_watches(
         await asyncio.to_thread(process.wait, 60)
 
 
-def test_a_webhook_without_a_service_is_refused() -> None:
+def test_webhook_without_service_option_is_refused() -> None:
     answer = CliRunner().invoke(operator, ["--namespaces=a", "--job-image=i", "--webhook-port=9443"])
     assert (answer.exit_code, "--webhook-service NAME.NAMESPACE" in answer.output) == (2, True)

@@ -43,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return found
 
 
-def test_both_versions_write_the_same_bytes(made: Made) -> None:
+def test_former_and_present_version_write_identical_bytes(made: Made) -> None:
     former, present = _objects(made.by_former), _objects(made.by_present)
     assert former.keys() == present.keys()
     for key, objects in former.items():
@@ -51,7 +51,7 @@ def test_both_versions_write_the_same_bytes(made: Made) -> None:
 
 
 @pytest.mark.parametrize("makes", ["former", "present"])
-def test_each_version_works_on_what_the_other_wrote(makes: str, made: Made, tmp_path: Path) -> None:
+def test_each_version_can_modify_store_of_other_version(makes: str, made: Made, tmp_path: Path) -> None:
     lake = Path(shutil.copytree(made.by_former if makes == "former" else made.by_present, tmp_path / "lake"))
     one, other = (made.former, PRESENT) if makes == "former" else (PRESENT, made.former)
     changed = run_steps(other, lake, "change", "read")

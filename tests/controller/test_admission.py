@@ -259,7 +259,7 @@ def told(found: list[Finding]) -> list[tuple[str, str, bool]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_rule_finds_what_breaks_it_and_says_where(case: str) -> None:
+def test_admission_rule_violation_is_reported_with_field_path(case: str) -> None:
     subject, others, expected = CASES[case]
     there = Gathered([*STORES, *others])
     found = list(findings(subject, there))
@@ -268,7 +268,7 @@ def test_each_rule_finds_what_breaks_it_and_says_where(case: str) -> None:
     assert told(list(findings(subject, Gathered([*STORES, *others, subject])))) == expected, "itself among them"
 
 
-def test_every_reference_of_every_kind_is_known() -> None:
+def test_admission_knows_kind_of_every_reference_field() -> None:
     """A new field of type Reference needs an entry in KIND_OF, or KeyError meets whoever uses it."""
     unknown: set[str] = set()
     seen: set[type[BaseModel]] = set()
@@ -295,7 +295,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [model for argument in get_args(annotation) for model in _models(argument)]
 
 
-def test_an_edit_is_not_refused_for_what_was_wrong_before() -> None:
+def test_edit_with_preexisting_violation_is_admitted() -> None:
     bad = {"containers": [{"name": "driver", "env": [{"name": "PYTHONPATH"}]}]}
     worse = {"containers": [{"name": "driver", "env": [{"name": "PYTHONPATH"}, {"name": "LD_PRELOAD"}]}]}
     there = Gathered([])
@@ -366,7 +366,7 @@ BOUNDS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[tuple[str, st
 
 
 @pytest.mark.parametrize("case", BOUNDS)
-def test_an_engine_whose_jobs_could_never_start_is_refused(case: str) -> None:
+def test_engine_whose_jobs_exceed_namespace_bounds_is_refused(case: str) -> None:
     manifests, spec, expected = BOUNDS[case]
     found = list(findings(resource("Engine", "e", spec), Gathered([], {NAMESPACE: bounds(*manifests)})))
     assert told(found) == expected
@@ -378,7 +378,7 @@ def bounds(*manifests: dict[str, Any]) -> list[Bound]:
     return [bound for each in manifests for bound in bounds_of(each["kind"], each)]
 
 
-def test_what_an_engine_does_not_say_comes_from_the_one_below_it() -> None:
+def test_engine_without_executors_inherits_size_from_default_engine() -> None:
     there = Gathered([resource("Engine", "default", SIZES)], {NAMESPACE: bounds(quota(pods="4"))})
     (found,) = findings(resource("Engine", "e", {"driver": {"cores": 2}}), there)
     assert found.message == (
@@ -390,7 +390,7 @@ def test_what_an_engine_does_not_say_comes_from_the_one_below_it() -> None:
 # --- the same rules in the reconcilers -------------------------------------------------------------------------------
 
 
-def test_jobs_of_an_engine_with_a_denied_template_are_not_started() -> None:
+def test_engine_with_denied_pod_template_starts_no_jobs() -> None:
     context = Fake()
     volumes = [{"name": "host", "hostPath": {"path": "/"}}]
     context.create("ObjectStore", "lake", {"url": "s3://lake"})
@@ -403,7 +403,7 @@ def test_jobs_of_an_engine_with_a_denied_template_are_not_started() -> None:
     assert not context.launches
 
 
-def test_an_engine_says_that_its_namespace_has_not_so_much_and_jobs_try_all_the_same() -> None:
+def test_engine_beyond_namespace_quota_is_reported_and_starts_jobs() -> None:
     context = Fake()
     context.create("ObjectStore", "lake", {"url": "s3://lake"})
     context.create("Engine", "default", SIZES)
@@ -418,7 +418,7 @@ def test_an_engine_says_that_its_namespace_has_not_so_much_and_jobs_try_all_the_
     assert context.condition("Engine", "default") == ("True", "Succeeded")
 
 
-def test_a_dataset_over_a_table_of_other_partitions_says_so_at_the_first_look() -> None:
+def test_dataset_over_differently_partitioned_table_is_reported() -> None:
     context = Fake()
     context.create("ObjectStore", "lake", {"url": "s3://lake"})
     context.create("Dataset", "orders", LAKE | {"table": {"partitionOn": ["day"]}})

@@ -14,7 +14,7 @@ from kubothek.controller.scheduling.retries import DISRUPTION_LIMIT, Budget, bud
 RETRY, REPORT, INFRASTRUCTURE = FailureClass.RETRY, FailureClass.REPORT, FailureClass.INFRASTRUCTURE
 
 
-def test_waits_double_up_to_the_longest() -> None:
+def test_retry_delay_doubles_up_to_maximum() -> None:
     budget = Budget(initial=timedelta(seconds=2), maximum=timedelta(seconds=15))
     assert [budget.delay(n).total_seconds() for n in (1, 2, 3, 4, 5, 10_000)] == [2, 4, 8, 15, 15, 15]
 
@@ -30,17 +30,19 @@ def test_waits_double_up_to_the_longest() -> None:
         (INFRASTRUCTURE, 0, DISRUPTION_LIMIT + 1, False),
     ],
 )
-def test_each_class_has_its_own_budget(failure: FailureClass, failures: int, disruptions: int, allowed: bool) -> None:
+def test_retry_budget_is_separate_for_each_failure_class(
+    failure: FailureClass, failures: int, disruptions: int, allowed: bool
+) -> None:
     assert Budget(limit=3).allows(failure, failures=failures, disruptions=disruptions) is allowed
 
 
-def test_without_a_limit_only_what_cannot_be_mended_ends_it() -> None:
+def test_retry_budget_without_limit_ends_on_permanent_failure_only() -> None:
     budget = Budget(limit=None)
     assert budget.allows(RETRY, failures=10**6, disruptions=10**6)
     assert not budget.allows(REPORT, failures=0, disruptions=0)
 
 
-def test_a_run_goes_before_its_engine_and_the_engine_before_the_operator() -> None:
+def test_retry_limit_of_run_overrides_engine_and_operator() -> None:
     engine = Engine(metadata=ObjectMeta(name="e"), spec=EngineSpec(retry=Retry(limit=7)))
     assert budget_of(None).limit == 3
     assert budget_of(engine).limit == 7

@@ -49,7 +49,7 @@ def names(context: Fake) -> list[str]:
 # --- the job ---
 
 
-def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+def test_commit_attempt_passes_all_inputs_to_job(context: Fake) -> None:
     context.create("ObjectStore", "landing", {"url": "s3://landing", "credentialsSecretRef": {"name": "other"}})
     context.reconcile("ObjectStore", "landing")
     context.job_ends("landing-inspect-1", store=StoreState(conditional_writes=True))
@@ -101,7 +101,7 @@ def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
     assert context.commit().status.start_time == context.now
 
 
-def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(context: Fake) -> None:
+def test_commit_with_purge_passes_purge_to_job_and_changes_digest(context: Fake) -> None:
     with_dataset(context)
     deletion = {"datasetRef": {"name": "flights"}, "operation": "Delete", "where": "month = 3"}
     context.create("Commit", "january", deletion | {"purge": True})
@@ -131,7 +131,7 @@ def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(context: Fa
         ),
     ],
 )
-def test_a_change_without_a_source_carries_what_it_says(
+def test_commit_without_source_passes_its_fields_to_job(
     context: Fake, spec: dict[str, object], expected: dict[str, object]
 ) -> None:
     with_dataset(context)
@@ -142,7 +142,7 @@ def test_a_change_without_a_source_carries_what_it_says(
     assert job.model_dump(include=set(expected)) == expected
 
 
-def test_a_replace_carries_its_filter_and_its_source(running: Fake) -> None:
+def test_replace_commit_passes_filter_and_source_to_job(running: Fake) -> None:
     spec = COMMIT_SPEC | {"operation": "Replace", "where": "month = 1"}
     running.create("Commit", "february", spec | {"id": "another"})
     running.job_ends("january-1", **committed(version=1))
@@ -154,7 +154,7 @@ def test_a_replace_carries_its_filter_and_its_source(running: Fake) -> None:
     assert job.digest != commit_jobs(running)[0].digest
 
 
-def test_urls_come_with_the_hosts_that_are_allowed() -> None:
+def test_commit_with_source_urls_passes_allowed_hosts_to_job() -> None:
     context = Fake(allowed_source_hosts=("example.com",))
     source = {"urls": ["https://example.com/a.csv"], "format": "CSV"}
     with_running_commit(context, source=source)
@@ -173,7 +173,7 @@ def test_urls_come_with_the_hosts_that_are_allowed() -> None:
         ("huge", "big", ("default", "big", "huge"), "huge"),
     ],
 )
-def test_engines_are_layered(
+def test_commit_engine_falls_back_to_dataset_then_default_engine(
     context: Fake, commit_engine: str | None, dataset_engine: str | None, others: tuple[str, ...], used: str | None
 ) -> None:
     for name in others:
@@ -188,11 +188,11 @@ def _engine_ref(name: str | None) -> dict[str, Any]:
     return {"engineRef": {"name": name}} if name else {}
 
 
-def test_the_id_is_namespace_and_name_unless_it_is_given(running: Fake) -> None:
+def test_commit_id_defaults_to_namespace_and_name(running: Fake) -> None:
     assert commit_jobs(running)[0].commit_id == "team/january"
 
 
-def test_the_digest_is_that_of_the_change_alone(context: Fake) -> None:
+def test_commit_digest_depends_only_on_change(context: Fake) -> None:
     with_dataset(context)
     source = COMMIT_SPEC["source"]
     assert isinstance(source, dict)
@@ -216,7 +216,7 @@ def test_the_digest_is_that_of_the_change_alone(context: Fake) -> None:
     assert len({digest(spec) for spec in (*same, *other)}) == 4
 
 
-def test_the_digest_of_a_commit_is_the_same_in_every_release(context: Fake) -> None:
+def test_commit_digest_is_stable_across_releases(context: Fake) -> None:
     """A changed digest would make every commit that is applied again an IdReused."""
     context.create("Commit", "x", COMMIT_SPEC)
     assert context.commit("x").digest("lake") == "1195a1f21935f7f5cbf54118a5cbdd112e6777f1f3107561451af4a38530fd18"
@@ -225,7 +225,7 @@ def test_the_digest_of_a_commit_is_the_same_in_every_release(context: Fake) -> N
 # --- the end ---
 
 
-def test_a_commit_that_is_made_is_ready_and_complete(running: Fake) -> None:
+def test_commit_that_succeeds_is_ready_and_complete(running: Fake) -> None:
     running.pass_time(timedelta(seconds=30))
     running.job_ends("january-1", **committed(4))
     running.settle(*KEY)
@@ -241,7 +241,7 @@ def test_a_commit_that_is_made_is_ready_and_complete(running: Fake) -> None:
     assert [event.reason for event in running.events[-2:]] == ["Progressing", "Succeeded"]
 
 
-def test_a_commit_that_had_happened_before_adds_nothing(running: Fake) -> None:
+def test_commit_that_is_already_applied_adds_no_rows(running: Fake) -> None:
     running.job_ends("january-1", **committed(4, already_applied=True))
     running.settle(*KEY)
     assert running.condition(*KEY) == ("True", "AlreadyApplied")
@@ -253,7 +253,7 @@ def test_a_commit_that_had_happened_before_adds_nothing(running: Fake) -> None:
 @pytest.mark.parametrize(
     "reason", ["DataTypeMismatch", "SourceNotFound", "SchemaMismatch", "IdReused", "Conflict", "TooSlow"]
 )
-def test_what_repeating_cannot_mend_fails_for_good(running: Fake, reason: str) -> None:
+def test_commit_with_permanent_failure_fails_without_retry(running: Fake, reason: str) -> None:
     running.job_fails("january-1", REPORT, reason, "in/a.csv, row 7: 'x' is no int64")
     running.settle(*KEY)
     assert running.condition(*KEY) == ("False", reason)
@@ -265,7 +265,7 @@ def test_what_repeating_cannot_mend_fails_for_good(running: Fake, reason: str) -
     assert names(running) == ["january-1"]
 
 
-def test_an_end_outlives_its_pod_and_its_dataset(running: Fake) -> None:
+def test_commit_success_survives_deletion_of_pod_and_dataset(running: Fake) -> None:
     running.job_ends("january-1", **committed(4))
     running.settle(*KEY)
     running.job_vanishes("january-1")
@@ -277,7 +277,7 @@ def test_an_end_outlives_its_pod_and_its_dataset(running: Fake) -> None:
     assert names(running) == ["january-1"]
 
 
-def test_a_failed_end_stays_too(running: Fake) -> None:
+def test_commit_failure_survives_deletion_of_pod(running: Fake) -> None:
     running.job_fails("january-1", REPORT, "SourceEmpty")
     running.settle(*KEY)
     running.job_vanishes("january-1")
@@ -287,7 +287,7 @@ def test_a_failed_end_stays_too(running: Fake) -> None:
     assert names(running) == ["january-1"]
 
 
-def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
+def test_commit_status_shows_progress_while_job_runs(running: Fake) -> None:
     running.job_runs("january-1", Progress(stage="Writing", tasks_done=3, tasks_total=8, rows=1000))
     conditions = running.commit().status.conditions
     running.settle(*KEY)
@@ -297,7 +297,7 @@ def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
     assert running.commit().status.conditions == conditions, "progress is no transition"
 
 
-def test_a_result_that_was_lost_is_asked_for_again(running: Fake) -> None:
+def test_commit_with_lost_result_reruns_job(running: Fake) -> None:
     running.job_is("january-1", JobPhase.SUCCEEDED)
     running.reconcile(*KEY)
     assert names(running) == ["january-1", "january-2"]
@@ -309,7 +309,7 @@ def test_a_result_that_was_lost_is_asked_for_again(running: Fake) -> None:
 # --- attempts ---
 
 
-def test_a_failure_that_may_pass_is_tried_again_after_a_growing_wait(running: Fake) -> None:
+def test_commit_with_transient_failure_retries_with_growing_delay(running: Fake) -> None:
     waits = []
     for number in (1, 2, 3):
         running.job_fails(f"january-{number}", RETRY, "StoreUnavailable", "no answer")
@@ -335,7 +335,7 @@ def test_a_failure_that_may_pass_is_tried_again_after_a_growing_wait(running: Fa
     assert running.commit().status.holds("Failed")
 
 
-def test_a_failure_is_counted_once_however_often_it_is_seen(running: Fake) -> None:
+def test_commit_failure_reconciled_repeatedly_counts_once(running: Fake) -> None:
     running.job_fails("january-1", RETRY, "StoreUnavailable")
     for _ in range(10):
         running.reconcile(*KEY)
@@ -343,7 +343,7 @@ def test_a_failure_is_counted_once_however_often_it_is_seen(running: Fake) -> No
     assert (status.failures, status.attempt) == (1, 2)
 
 
-def test_raising_the_limit_revives_a_commit(running: Fake) -> None:
+def test_commit_with_raised_retry_limit_resumes(running: Fake) -> None:
     running.edit(*KEY, retryLimit=0)
     running.job_fails("january-1", RETRY, "StoreUnavailable")
     running.settle(*KEY)
@@ -356,7 +356,7 @@ def test_raising_the_limit_revives_a_commit(running: Fake) -> None:
     assert not running.commit().status.holds("Failed")
 
 
-def test_the_engine_decides_how_often_and_how_soon(context: Fake) -> None:
+def test_commit_retry_limit_and_backoff_come_from_engine(context: Fake) -> None:
     context.create("Engine", "default", {"retry": {"limit": 1, "backoff": {"initial": "30s"}}})
     with_running_commit(context)
     context.job_fails("january-1", RETRY, "StoreUnavailable")
@@ -368,7 +368,7 @@ def test_the_engine_decides_how_often_and_how_soon(context: Fake) -> None:
     assert context.condition(*KEY) == ("False", "RetryLimitReached")
 
 
-def test_lost_pods_have_a_budget_of_their_own(running: Fake) -> None:
+def test_commit_counts_lost_pods_against_separate_budget(running: Fake) -> None:
     running.edit(*KEY, retryLimit=0)
     for number in range(1, 11):
         if number % 2:
@@ -391,7 +391,7 @@ def test_lost_pods_have_a_budget_of_their_own(running: Fake) -> None:
     assert names(running)[-1] == "january-11", "the limit is about other failures"
 
 
-def test_the_first_lost_pod_is_replaced_at_once(running: Fake) -> None:
+def test_commit_with_first_lost_pod_retries_immediately(running: Fake) -> None:
     running.job_vanishes("january-1")
     running.reconcile(*KEY)
     assert names(running) == ["january-1", "january-2"]
@@ -399,7 +399,7 @@ def test_the_first_lost_pod_is_replaced_at_once(running: Fake) -> None:
     assert running.condition(*KEY) == ("Unknown", "Progressing")
 
 
-def test_a_lost_pod_is_told_of_while_the_next_one_works(running: Fake) -> None:
+def test_commit_with_lost_pod_reports_disruption_while_next_attempt_runs(running: Fake) -> None:
     running.job_fails("january-1", INFRASTRUCTURE, "Disrupted", "EvictionByEvictionAPI: evicting")
     (event,) = running.reconcile(*KEY).events
     assert (event.type, event.reason) == ("Warning", "Disrupted")
@@ -410,7 +410,7 @@ def test_a_lost_pod_is_told_of_while_the_next_one_works(running: Fake) -> None:
     assert running.commit().status.setback == "Disrupted: EvictionByEvictionAPI: evicting"
 
 
-def test_a_job_on_a_node_that_fell_silent_is_waited_for_and_told_of(running: Fake) -> None:
+def test_commit_job_on_lost_node_is_awaited_and_reported(running: Fake) -> None:
     running.job_is("january-1", JobPhase.RUNNING, "NodeLost", "the node n1 does not report that the pod has ended")
     running.settle(*KEY)
     assert running.condition(*KEY) == ("False", "NodeLost")
@@ -418,7 +418,7 @@ def test_a_job_on_a_node_that_fell_silent_is_waited_for_and_told_of(running: Fak
     assert names(running) == ["january-1"], "two at once are for the commit protocol to bear, not to be asked for"
 
 
-def test_a_clock_that_is_set_back_makes_no_wait_longer(running: Fake) -> None:
+def test_commit_retry_after_clock_set_back_waits_no_longer(running: Fake) -> None:
     running.pass_time(timedelta(hours=1))
     running.job_fails("january-1", RETRY, "StoreUnavailable")
     running.settle(*KEY)
@@ -427,7 +427,7 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer(running: Fake) -> None:
     assert names(running) == ["january-1", "january-2"]
 
 
-def test_a_crash_between_announcement_and_launch_repeats_the_launch(context: Fake) -> None:
+def test_commit_crash_before_launch_repeats_same_launch(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC)
     context.reconcile(*KEY)
@@ -437,7 +437,7 @@ def test_a_crash_between_announcement_and_launch_repeats_the_launch(context: Fak
     assert context.commit().status.disruptions == 0
 
 
-def test_a_crash_between_counting_and_cancelling_a_lost_job_leaves_no_two(running: Fake) -> None:
+def test_commit_crash_before_cancelling_lost_job_leaves_one_job(running: Fake) -> None:
     lost = running.jobs.pop("january-1")
     outcome = commit.reconcile(running.commit(), running)
     running.publish("Commit", "january", outcome)  # and no action is performed
@@ -447,7 +447,7 @@ def test_a_crash_between_counting_and_cancelling_a_lost_job_leaves_no_two(runnin
     assert names(running)[-1] == "january-2"
 
 
-def test_a_job_of_an_earlier_commit_of_this_name_is_passed_over_when_it_has_ended(running: Fake) -> None:
+def test_commit_with_name_of_earlier_commit_waits_until_its_job_ends(running: Fake) -> None:
     running.delete(*KEY)
     running.create("Commit", "january", COMMIT_SPEC | {"id": "other"})
     running.settle(*KEY)
@@ -461,7 +461,7 @@ def test_a_job_of_an_earlier_commit_of_this_name_is_passed_over_when_it_has_ende
 
 @pytest.mark.parametrize("reason", ["ImagePullFailed", "ConfigError", "InvalidImageName"])
 @pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.FAILED])
-def test_a_broken_engine_stalls_and_its_repair_revives(context: Fake, reason: str, phase: JobPhase) -> None:
+def test_commit_with_broken_engine_stalls_until_engine_is_repaired(context: Fake, reason: str, phase: JobPhase) -> None:
     context.create("Engine", "default", {"image": "missing:1"})
     with_running_commit(context)
     context.job_is("january-1", phase, reason, failure=REPORT if phase is JobPhase.FAILED else None)
@@ -478,7 +478,7 @@ def test_a_broken_engine_stalls_and_its_repair_revives(context: Fake, reason: st
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_an_image_that_can_be_pulled_after_all_needs_no_repair(running: Fake) -> None:
+def test_commit_with_image_pulled_after_failure_resumes(running: Fake) -> None:
     running.job_is("january-1", JobPhase.PENDING, "ImagePullFailed")
     running.settle(*KEY)
     running.job_runs("january-1")
@@ -486,14 +486,14 @@ def test_an_image_that_can_be_pulled_after_all_needs_no_repair(running: Fake) ->
     assert running.condition(*KEY) == ("Unknown", "Progressing")
 
 
-def test_an_edit_of_the_engine_does_not_disturb_a_running_job(context: Fake) -> None:
+def test_engine_edit_keeps_running_commit_job(context: Fake) -> None:
     context.create("Engine", "default", {})
     with_running_commit(context)
     context.edit("Engine", "default", image="other:1")
     assert context.settle(*KEY).actions == ()
 
 
-def test_a_pod_that_fits_nowhere_is_waited_for(running: Fake) -> None:
+def test_commit_with_unschedulable_pod_waits(running: Fake) -> None:
     running.job_is("january-1", JobPhase.PENDING, "Unschedulable", "0/3 nodes are available")
     running.settle(*KEY)
     assert running.condition(*KEY) == ("False", "Unschedulable")
@@ -501,7 +501,7 @@ def test_a_pod_that_fits_nowhere_is_waited_for(running: Fake) -> None:
 
 
 @pytest.mark.parametrize(("reason", "kstatus"), [("QuotaExceeded", "InProgress"), ("AdmissionDenied", "Failed")])
-def test_a_refused_launch_is_tried_again_without_using_the_budget(context: Fake, reason: str, kstatus: str) -> None:
+def test_commit_with_refused_launch_retries_without_using_budget(context: Fake, reason: str, kstatus: str) -> None:
     with_dataset(context)
     context.refusals["january-1"] = (reason, "exceeded quota: pods")
     context.create("Commit", "january", COMMIT_SPEC)
@@ -518,7 +518,7 @@ def test_a_refused_launch_is_tried_again_without_using_the_budget(context: Fake,
 # --- what it waits for ---
 
 
-def test_a_commit_without_its_dataset_says_what_to_do_and_recovers(context: Fake) -> None:
+def test_commit_without_dataset_names_remedy_and_recovers(context: Fake) -> None:
     context.create("Commit", "january", COMMIT_SPEC)
     outcome = context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "DatasetNotFound")
@@ -535,7 +535,7 @@ def test_a_commit_without_its_dataset_says_what_to_do_and_recovers(context: Fake
     assert names(context) == ["january-1"]
 
 
-def test_everything_may_be_applied_in_any_order(context: Fake) -> None:
+def test_commit_dataset_and_store_applied_in_any_order_converge(context: Fake) -> None:
     context.create("Commit", "january", COMMIT_SPEC)
     context.settle(*KEY)
     context.create("Dataset", "flights", DATASET_SPEC)
@@ -552,7 +552,7 @@ def test_everything_may_be_applied_in_any_order(context: Fake) -> None:
     assert all(event.type == "Normal" for event in context.events if event.reason == "DependencyNotReady")
 
 
-def test_a_dataset_that_cannot_be_written_is_waited_for_not_failed_on(context: Fake) -> None:
+def test_commit_with_unwritable_dataset_waits_without_failing(context: Fake) -> None:
     with_dataset(context, seen(problem="OwnedByAnother: cluster/other/flights owns it"))
     context.create("Commit", "january", COMMIT_SPEC)
     context.settle(*KEY)
@@ -562,7 +562,7 @@ def test_a_dataset_that_cannot_be_written_is_waited_for_not_failed_on(context: F
 
 
 @pytest.mark.parametrize("kind", ["Dataset", "ObjectStore"])
-def test_a_suspended_dependency_starts_nothing(context: Fake, kind: str) -> None:
+def test_commit_with_suspended_dependency_starts_no_job(context: Fake, kind: str) -> None:
     with_dataset(context)
     name = "flights" if kind == "Dataset" else "lake"
     context.edit(kind, name, suspend=True)
@@ -577,7 +577,7 @@ def test_a_suspended_dependency_starts_nothing(context: Fake, kind: str) -> None
     assert names(context) == ["january-1"]
 
 
-def test_a_store_that_does_not_answer_holds_commits_back(context: Fake) -> None:
+def test_commit_with_unavailable_store_waits(context: Fake) -> None:
     with_dataset(context)
     context.pass_time(timedelta(minutes=10))
     context.reconcile("ObjectStore", "lake")
@@ -596,7 +596,7 @@ def test_a_store_that_does_not_answer_holds_commits_back(context: Fake) -> None:
         ({"dependsOn": [{"name": "december"}]}, "CommitNotFound"),
     ],
 )
-def test_whatever_is_missing_is_named(context: Fake, spec: dict[str, object], reason: str) -> None:
+def test_commit_with_missing_dependency_reports_reason(context: Fake, spec: dict[str, object], reason: str) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC | spec)
     context.settle(*KEY)
@@ -604,7 +604,7 @@ def test_whatever_is_missing_is_named(context: Fake, spec: dict[str, object], re
     assert names(context) == []
 
 
-def test_a_dataset_that_is_being_deleted_takes_no_commits(context: Fake) -> None:
+def test_commit_to_dataset_under_deletion_waits(context: Fake) -> None:
     with_dataset(context, deletionPolicy="Delete")
     context.delete("Dataset", "flights")
     context.create("Commit", "january", COMMIT_SPEC)
@@ -613,7 +613,7 @@ def test_a_dataset_that_is_being_deleted_takes_no_commits(context: Fake) -> None
     assert "is being deleted" in context.message(*KEY)
 
 
-def test_a_running_job_is_followed_whatever_becomes_of_its_dependencies(running: Fake) -> None:
+def test_commit_job_runs_to_end_after_deletion_of_dependencies(running: Fake) -> None:
     running.edit(*KEY, suspend=True)
     running.delete("Dataset", "flights")
     running.delete("ObjectStore", "lake")
@@ -624,7 +624,7 @@ def test_a_running_job_is_followed_whatever_becomes_of_its_dependencies(running:
     assert running.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_suspended_commit_rests_and_goes_on(context: Fake) -> None:
+def test_commit_suspended_starts_no_job_until_resumed(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC | {"suspend": True})
     context.settle(*KEY)
@@ -635,7 +635,7 @@ def test_a_suspended_commit_rests_and_goes_on(context: Fake) -> None:
     assert names(context) == ["january-1"]
 
 
-def test_a_retry_does_not_start_while_suspended(running: Fake) -> None:
+def test_commit_suspended_starts_no_retry(running: Fake) -> None:
     running.edit(*KEY, suspend=True)
     running.job_fails("january-1", RETRY, "StoreUnavailable")
     running.settle(*KEY)
@@ -645,7 +645,7 @@ def test_a_retry_does_not_start_while_suspended(running: Fake) -> None:
     assert names(running) == ["january-1"]
 
 
-def test_a_commit_that_is_being_deleted_or_frozen_is_left_alone(context: Fake) -> None:
+def test_commit_under_deletion_or_disabled_is_ignored(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC, finalizers=("foregroundDeletion",))
     context.delete(*KEY)
@@ -663,7 +663,7 @@ def finish(context: Fake, name: str, version: int) -> None:
     context.settle("Commit", name)
 
 
-def test_commits_of_one_dataset_run_one_at_a_time_by_age_then_name(context: Fake) -> None:
+def test_commits_to_one_dataset_run_one_by_one_by_age_then_name(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "z-oldest", COMMIT_SPEC)
     context.pass_time(timedelta(seconds=1))
@@ -682,7 +682,7 @@ def test_commits_of_one_dataset_run_one_at_a_time_by_age_then_name(context: Fake
     assert all(event.type == "Normal" for event in context.events)
 
 
-def test_datasets_do_not_wait_for_each_other(context: Fake) -> None:
+def test_commits_to_different_datasets_run_concurrently(context: Fake) -> None:
     context.create("Dataset", "other", DATASET_SPEC)
     context.create("Dataset", "flights", DATASET_SPEC)
     with_store(context, seen(), seen(uuid="other"))
@@ -692,7 +692,7 @@ def test_datasets_do_not_wait_for_each_other(context: Fake) -> None:
     assert names(context) == ["of-flights-1", "of-other-1"]
 
 
-def test_a_commit_keeps_its_place_while_it_waits_for_a_retry(running: Fake) -> None:
+def test_commit_waiting_for_retry_keeps_queue_position(running: Fake) -> None:
     running.create("Commit", "later", COMMIT_SPEC)
     running.job_fails("january-1", RETRY, "StoreUnavailable")
     running.settle(*KEY)
@@ -701,7 +701,7 @@ def test_a_commit_keeps_its_place_while_it_waits_for_a_retry(running: Fake) -> N
 
 
 @pytest.mark.parametrize("end", ["failed", "suspended", "deleted"])
-def test_what_has_ended_or_rests_gives_way(context: Fake, end: str) -> None:
+def test_commit_that_ended_or_is_suspended_yields_to_later_commit(context: Fake, end: str) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC | {"suspend": end == "suspended"})
     context.create("Commit", "later", COMMIT_SPEC)
@@ -715,14 +715,14 @@ def test_what_has_ended_or_rests_gives_way(context: Fake, end: str) -> None:
     assert names(context)[-1] == "later-1"
 
 
-def test_a_suspended_commit_whose_job_runs_does_not_give_way(running: Fake) -> None:
+def test_commit_suspended_with_running_job_blocks_later_commit(running: Fake) -> None:
     running.edit(*KEY, suspend=True)
     running.create("Commit", "later", COMMIT_SPEC)
     running.settle("Commit", "later")
     assert running.condition("Commit", "later") == ("False", "Waiting")
 
 
-def test_an_older_commit_that_comes_to_light_late_waits_for_the_running_job(running: Fake) -> None:
+def test_older_commit_observed_late_waits_for_running_job(running: Fake) -> None:
     running.create("Commit", "aaa", COMMIT_SPEC, creationTimestamp="2020-01-01T00:00:00Z")
     running.settle("Commit", "aaa")
     assert running.condition("Commit", "aaa") == ("False", "Waiting")
@@ -731,7 +731,7 @@ def test_an_older_commit_that_comes_to_light_late_waits_for_the_running_job(runn
     assert names(running)[-1] == "aaa-1"
 
 
-def test_depends_on_reorders_without_a_deadlock(context: Fake) -> None:
+def test_commit_that_depends_on_later_commit_runs_second(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "later"}]})
     context.pass_time(timedelta(seconds=1))
@@ -746,7 +746,7 @@ def test_depends_on_reorders_without_a_deadlock(context: Fake) -> None:
     assert names(context) == ["later-1", "january-1"]
 
 
-def test_a_failed_dependency_is_told_and_can_be_made_good(context: Fake) -> None:
+def test_commit_with_failed_dependency_is_reported_and_recovers(context: Fake) -> None:
     with_running_commit(context, "first")
     context.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "first"}]})
     context.job_fails("first-1", REPORT, "SourceNotFound")
@@ -763,7 +763,7 @@ def test_a_failed_dependency_is_told_and_can_be_made_good(context: Fake) -> None
     assert names(context)[-1] == "january-1"
 
 
-def test_a_circle_of_dependencies_is_told(context: Fake) -> None:
+def test_commits_in_dependency_cycle_are_reported(context: Fake) -> None:
     with_dataset(context)
     for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
         context.create("Commit", name, COMMIT_SPEC | {"dependsOn": [{"name": other}]})

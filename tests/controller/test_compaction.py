@@ -53,7 +53,7 @@ def names(context: Fake) -> list[str]:
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+def test_compaction_attempt_passes_all_inputs_to_job(context: Fake) -> None:
     context.create("Engine", "big", {"sparkFrom": "1Mi", "sparkConf": {"spark.sql.ansi.enabled": "true"}})
     wishes = {"targetFileSize": "1Gi", "minFiles": 5, "minSmallPercent": 30, "where": "month = 1", "dryRun": True}
     context.create(*KEY, SPEC | wishes | {"engineRef": {"name": "big"}})
@@ -71,7 +71,7 @@ def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
     assert compaction(context).status.start_time == context.now
 
 
-def test_left_out_thresholds_are_the_tables_and_the_engine_is_the_datasets(context: Fake) -> None:
+def test_compaction_without_thresholds_uses_defaults_and_dataset_engine(context: Fake) -> None:
     context.create("Engine", "big", {})
     context.edit("Dataset", "flights", engineRef={"name": "big"})
     context.settle("Dataset", "flights")
@@ -82,7 +82,7 @@ def test_left_out_thresholds_are_the_tables_and_the_engine_is_the_datasets(conte
     assert context.launches[-1].engine is context.resources["Engine", "big"]
 
 
-def test_the_job_knows_the_order_of_the_run_and_of_the_dataset(context: Fake) -> None:
+def test_compaction_job_gets_clustering_of_run_and_of_dataset(context: Fake) -> None:
     context.edit("Dataset", "flights", maintenance={"compaction": {"sortBy": ["carrier"]}})
     context.settle("Dataset", "flights")
     context.create(*KEY, SPEC | {"zOrderBy": ["carrier", "delay"]})
@@ -92,7 +92,7 @@ def test_the_job_knows_the_order_of_the_run_and_of_the_dataset(context: Fake) ->
     assert job.dataset.clustering == Clustering(by=("carrier",))
 
 
-def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
+def test_compaction_status_shows_progress_while_job_runs(running: Fake) -> None:
     running.job_runs(JOB, Progress(stage="Rewriting", tasks_done=3, tasks_total=8))
     running.settle(*KEY)
     progress = compaction(running).status.progress
@@ -104,7 +104,7 @@ def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_tells_what_it_did_and_the_dataset_knows_of_it(running: Fake) -> None:
+def test_compaction_that_succeeds_updates_own_and_dataset_status(running: Fake) -> None:
     running.job_ends(JOB, compact=OUTCOME, dataset=seen(4))
     running.settle(*KEY)
     status = compaction(running).status
@@ -117,7 +117,7 @@ def test_it_tells_what_it_did_and_the_dataset_knows_of_it(running: Fake) -> None
     assert running.dataset.status.version == 4
 
 
-def test_a_dry_run_leaves_the_dataset_at_its_version(running: Fake) -> None:
+def test_compaction_dry_run_keeps_dataset_version(running: Fake) -> None:
     running.job_ends(JOB, compact=CompactOutcome(files_before=90, bytes_before=1000), dataset=seen(3))
     running.settle(*KEY)
     status = compaction(running).status
@@ -125,7 +125,7 @@ def test_a_dry_run_leaves_the_dataset_at_its_version(running: Fake) -> None:
     assert running.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_final(running: Fake) -> None:
+def test_compaction_retries_transient_and_fails_on_permanent_failures(running: Fake) -> None:
     running.job_fails(JOB, FailureClass.RETRY, "StoreUnavailable")
     outcome = running.settle(*KEY)
     assert outcome.requeue_after is not None
@@ -141,7 +141,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_final(ru
     assert "x.parquet is missing" in running.message(*KEY)
 
 
-def test_raising_the_limit_revives_one_that_ran_out_of_attempts(context: Fake) -> None:
+def test_compaction_with_raised_retry_limit_resumes(context: Fake) -> None:
     context.create(*KEY, SPEC | {"retryLimit": 0})
     context.settle(*KEY)
     context.job_fails(JOB, FailureClass.RETRY, "OutOfMemory")
@@ -153,13 +153,13 @@ def test_raising_the_limit_revives_one_that_ran_out_of_attempts(context: Fake) -
     assert names(context) == [JOB, "tidy-compaction-2"]
 
 
-def test_a_lost_pod_is_replaced_at_once(running: Fake) -> None:
+def test_compaction_with_lost_pod_retries_immediately(running: Fake) -> None:
     running.job_vanishes(JOB)
     running.settle(*KEY)
     assert names(running) == [JOB, "tidy-compaction-2"]
 
 
-def test_one_that_has_ended_stays_as_it_is(running: Fake) -> None:
+def test_compaction_that_ended_keeps_status(running: Fake) -> None:
     running.job_ends(JOB, compact=OUTCOME, dataset=seen(4))
     running.settle(*KEY)
     running.job_vanishes(JOB)
@@ -172,7 +172,7 @@ def test_one_that_has_ended_stays_as_it_is(running: Fake) -> None:
 # --- what has to be there --------------------------------------------------------------------------------------------
 
 
-def test_it_waits_for_its_dataset_and_goes_on_by_itself() -> None:
+def test_compaction_without_dataset_waits_and_resumes() -> None:
     context = Fake()
     context.create(*KEY, SPEC)
     context.settle(*KEY)
@@ -183,7 +183,7 @@ def test_it_waits_for_its_dataset_and_goes_on_by_itself() -> None:
 
 
 @pytest.mark.parametrize("who", [KEY, ("Dataset", "flights"), ("ObjectStore", "lake")])
-def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(context: Fake, who: tuple[str, str]) -> None:
+def test_compaction_with_suspended_run_dataset_or_store_starts_no_job(context: Fake, who: tuple[str, str]) -> None:
     context.create(*KEY, SPEC)
     context.edit(*who, suspend=True)
     context.settle(*who)
@@ -195,7 +195,7 @@ def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(context: 
     assert names(context) == [JOB]
 
 
-def test_suspending_does_not_stop_what_runs(running: Fake) -> None:
+def test_compaction_suspended_while_running_completes(running: Fake) -> None:
     running.edit(*KEY, suspend=True)
     running.settle(*KEY)
     assert running.cancelled == []
@@ -207,7 +207,7 @@ def test_suspending_does_not_stop_what_runs(running: Fake) -> None:
 # --- what it gives way to --------------------------------------------------------------------------------------------
 
 
-def test_it_waits_for_a_commit_that_runs_and_for_one_that_could(context: Fake) -> None:
+def test_compaction_waits_for_running_and_runnable_commits(context: Fake) -> None:
     job = with_running_commit(context)
     context.create("Commit", "february", COMMIT_SPEC)
     context.settle("Commit", "february")
@@ -226,7 +226,7 @@ def test_it_waits_for_a_commit_that_runs_and_for_one_that_could(context: Fake) -
     assert names(context) == [JOB]
 
 
-def test_a_commit_that_cannot_run_is_not_waited_for(context: Fake) -> None:
+def test_compaction_skips_waiting_for_commit_that_cannot_run(context: Fake) -> None:
     context.create("Commit", "later", COMMIT_SPEC | {"suspend": True})
     context.settle("Commit", "later")
     context.create("Commit", "after", COMMIT_SPEC | {"dependsOn": [{"name": "later"}]})
@@ -236,12 +236,12 @@ def test_a_commit_that_cannot_run_is_not_waited_for(context: Fake) -> None:
     assert names(context) == [JOB]
 
 
-def test_a_commit_never_waits_for_a_compaction(running: Fake) -> None:
+def test_commit_starts_during_running_compaction(running: Fake) -> None:
     with_running_commit(running)
     assert [launch.job.job for launch in running.launches][-1] == "january-1"
 
 
-def test_it_waits_for_a_query_whose_rows_become_the_dataset_and_for_no_other(context: Fake) -> None:
+def test_compaction_waits_for_query_into_its_dataset_only(context: Fake) -> None:
     query = {"sql": "SELECT 1", "storeRef": {"name": "lake"}}
     context.create("Query", "report", query | {"result": {"location": {"path": "reports"}}})
     context.settle("Query", "report")
@@ -257,7 +257,7 @@ def test_it_waits_for_a_query_whose_rows_become_the_dataset_and_for_no_other(con
     assert names(context) == [JOB]
 
 
-def test_it_waits_for_a_look_at_a_source(context: Fake) -> None:
+def test_compaction_waits_for_ingestion_poll(context: Fake) -> None:
     context.edit("Dataset", "flights", sources=[{"name": "landing", "prefix": "in/", "format": "CSV"}])
     context.settle("Dataset", "flights")
     assert context.jobs["flights-intake-1"].phase is JobPhase.PENDING
@@ -266,7 +266,7 @@ def test_it_waits_for_a_look_at_a_source(context: Fake) -> None:
     assert context.condition(*KEY) == ("False", "Waiting")
 
 
-def test_compactions_of_a_dataset_run_one_after_the_other(running: Fake) -> None:
+def test_compactions_of_one_dataset_run_one_by_one(running: Fake) -> None:
     running.pass_time(timedelta(seconds=1))
     running.create("Compaction", "next", SPEC)
     running.settle("Compaction", "next")
@@ -278,7 +278,7 @@ def test_compactions_of_a_dataset_run_one_after_the_other(running: Fake) -> None
     assert names(running) == [JOB, "next-compaction-1"]
 
 
-def test_the_one_that_was_created_first_goes_first(context: Fake) -> None:
+def test_compactions_of_one_dataset_run_oldest_first(context: Fake) -> None:
     context.create("Compaction", "z-first", SPEC)
     context.pass_time(timedelta(seconds=1))
     context.create("Compaction", "a-second", SPEC)
@@ -288,7 +288,7 @@ def test_the_one_that_was_created_first_goes_first(context: Fake) -> None:
     assert names(context) == ["z-first-compaction-1"]
 
 
-def test_where_there_is_always_a_next_commit_it_starts_beside_them_after_an_hour(context: Fake) -> None:
+def test_compaction_behind_continuous_commits_starts_after_one_hour(context: Fake) -> None:
     with_running_commit(context)
     context.create(*KEY, SPEC)
     context.settle(*KEY)

@@ -30,7 +30,7 @@ def inspect_again(context: Fake, state: DatasetState) -> None:
     context.settle(*KEY)
 
 
-def test_it_is_a_condition_with_files_versions_and_what_is_whole(context: Fake) -> None:
+def test_corrupt_dataset_sets_condition_and_warning_event(context: Fake) -> None:
     condition = context.dataset.status.condition("Corrupt")
     assert condition is not None
     assert (condition.status, condition.reason, condition.message) == ("True", "Corrupt", LOST)
@@ -40,13 +40,13 @@ def test_it_is_a_condition_with_files_versions_and_what_is_whole(context: Fake) 
     assert [(event.type, event.reason) for event in context.events][-1] == ("Warning", "Corrupt")
 
 
-def test_it_is_gone_when_an_inspection_finds_the_table_whole(context: Fake) -> None:
+def test_corrupt_condition_is_removed_after_clean_inspection(context: Fake) -> None:
     inspect_again(context, seen(5))
     assert context.dataset.status.condition("Corrupt") is None
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_commit_can_put_it_right(context: Fake) -> None:
+def test_corrupt_dataset_recovers_after_rollback_commit_and_inspection(context: Fake) -> None:
     rollback = {"datasetRef": COMMIT_SPEC["datasetRef"], "operation": "Rollback", "toVersion": 4}
     context.create("Commit", "back", rollback)
     context.settle("Commit", "back")
@@ -59,21 +59,21 @@ def test_a_commit_can_put_it_right(context: Fake) -> None:
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_nothing_is_made_anew_or_rewritten_until_then(context: Fake) -> None:
+def test_corrupt_dataset_starts_no_healing_until_clean_inspection(context: Fake) -> None:
     inspect_again(context, seen(5, corrupt=LOST, ailments=AILMENTS))
     assert not [launch for launch in context.launches if isinstance(launch.job, HealJob)]
     inspect_again(context, seen(5, ailments=AILMENTS))
     assert [launch.job.job for launch in context.launches if isinstance(launch.job, HealJob)] == ["flights-heal-1"]
 
 
-def test_what_a_healing_finds_out_counts(context: Fake) -> None:
+def test_healing_that_finds_corruption_sets_corrupt_condition(context: Fake) -> None:
     inspect_again(context, seen(5, ailments=AILMENTS))
     context.job_ends("flights-heal-1", dataset=seen(5, corrupt=LOST))
     context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "Corrupt")
 
 
-def test_another_problem_comes_first_and_a_deleted_table_has_nothing_to_lose(context: Fake) -> None:
+def test_corrupt_condition_yields_to_other_problem_and_to_deletion(context: Fake) -> None:
     inspect_again(context, seen(5, corrupt=LOST, problem="OwnedByAnother: cluster/other/flights owns it"))
     assert context.condition(*KEY) == ("False", "OwnedByAnother")
     inspect_again(context, seen(5, deleted=True))

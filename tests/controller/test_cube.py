@@ -130,7 +130,7 @@ def built(ready: Fake) -> Fake:
 # --- its datasets ----------------------------------------------------------------------------------------------------
 
 
-def test_each_dataset_of_a_cube_is_a_dataset_that_it_owns(context: Fake) -> None:
+def test_cube_creates_one_owned_dataset_for_each_member(context: Fake) -> None:
     spec = SPEC | {"maintenance": {"compaction": {"minFiles": 4}}, "engineRef": {"name": "big"}}
     context.create("Engine", "big", {})
     context.create(*KEY, spec, labels={"tier": "hot"})
@@ -148,7 +148,7 @@ def test_each_dataset_of_a_cube_is_a_dataset_that_it_owns(context: Fake) -> None
     assert context.kstatus(*KEY) == "InProgress"
 
 
-def test_it_is_ready_when_the_store_and_its_datasets_have_been_looked_at(ready: Fake) -> None:
+def test_cube_is_ready_after_inspection_of_store_and_datasets(ready: Fake) -> None:
     assert ready.condition(*KEY) == ("True", "Succeeded")
     assert [(m.name, m.dataset, m.version) for m in cube(ready).status.members] == [
         ("seed", "geo-seed", None),
@@ -163,11 +163,11 @@ def test_it_is_ready_when_the_store_and_its_datasets_have_been_looked_at(ready: 
     }
 
 
-def test_nothing_more_is_done_when_all_is_as_it_should_be(ready: Fake) -> None:
+def test_cube_in_desired_state_needs_no_actions(ready: Fake) -> None:
     assert ready.settle(*KEY).actions == ()
 
 
-def test_an_edit_reaches_its_datasets_and_a_label_of_others_stays(ready: Fake) -> None:
+def test_cube_edit_updates_datasets_and_keeps_foreign_labels(ready: Fake) -> None:
     ready.resources["Dataset", "geo-seed"] = dataset(ready, "geo-seed").model_copy(
         update={
             "metadata": dataset(ready, "geo-seed").metadata.model_copy(
@@ -185,7 +185,7 @@ def test_an_edit_reaches_its_datasets_and_a_label_of_others_stays(ready: Fake) -
     assert ("Dataset", "geo-names-1") in ready.resources, "data that is no longer listed is not let go of"
 
 
-def test_a_dataset_of_the_same_name_is_left_alone(context: Fake) -> None:
+def test_cube_with_existing_dataset_of_same_name_reports_collision(context: Fake) -> None:
     context.create("Dataset", "geo-seed", {"storeRef": {"name": "lake"}})
     context.create(*KEY, SPEC)
     context.settle(*KEY)
@@ -197,14 +197,14 @@ def test_a_dataset_of_the_same_name_is_left_alone(context: Fake) -> None:
     assert dataset(context, "geo-seed").uuid == "geo++seed"
 
 
-def test_one_that_cannot_be_read_collides_as_well(context: Fake) -> None:
+def test_cube_with_unreadable_dataset_of_same_name_reports_collision(context: Fake) -> None:
     context.unreadable["Dataset"] = ("geo-names-1",)
     context.create(*KEY, SPEC)
     context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "NameCollision")
 
 
-def test_a_dataset_that_is_refused_is_told(context: Fake) -> None:
+def test_cube_with_refused_dataset_is_reported(context: Fake) -> None:
     context.refusals[refusal_key("geo-seed")] = ("Forbidden", "exceeded quota")
     context.create(*KEY, SPEC)
     settle(context)
@@ -214,13 +214,13 @@ def test_a_dataset_that_is_refused_is_told(context: Fake) -> None:
     assert "exceeded quota" in context.message(*KEY)
 
 
-def test_a_dataset_that_was_deleted_is_made_again(ready: Fake) -> None:
+def test_cube_recreates_deleted_dataset(ready: Fake) -> None:
     ready.delete("Dataset", "geo-seed")
     ready.settle(*KEY)
     assert dataset(ready, "geo-seed").cube == "geo"
 
 
-def test_a_deleted_cube_is_let_go_at_once(ready: Fake) -> None:
+def test_cube_deletion_needs_no_finalizer(ready: Fake) -> None:
     assert cube(ready).metadata.finalizers == ()
     ready.delete(*KEY)
     assert KEY not in ready.resources
@@ -233,7 +233,7 @@ def test_a_deleted_cube_is_let_go_at_once(ready: Fake) -> None:
         ({"corrupt": "a.parquet is lost"}, ("False", "DatasetTrouble"), True),
     ],
 )
-def test_trouble_of_a_dataset_is_trouble_of_the_cube(
+def test_cube_reports_problem_of_member_dataset(
     ready: Fake, state: dict[str, Any], expected: tuple[str, str], writable: bool
 ) -> None:
     inspect(ready, found(1, "seed"), datasets=(seen(1, "geo++Names_1"), seen(1, "geo++seed", **state)))
@@ -243,13 +243,13 @@ def test_trouble_of_a_dataset_is_trouble_of_the_cube(
     assert cube(ready).writable is writable
 
 
-def test_what_the_store_says_of_the_cube_is_shown(ready: Fake) -> None:
+def test_cube_reports_problem_found_by_store_inspection(ready: Fake) -> None:
     inspect(ready, found(None, problem="CubeBroken: v is in two datasets"))
     settle(ready)
     assert ready.condition(*KEY) == ("False", "CubeBroken")
 
 
-def test_a_suspended_cube_suspends_its_datasets(ready: Fake) -> None:
+def test_cube_suspension_suspends_its_datasets(ready: Fake) -> None:
     ready.edit(*KEY, suspend=True)
     settle(ready)
     assert ready.condition(*KEY) == ("True", "Suspended")
@@ -262,7 +262,7 @@ def test_a_suspended_cube_suspends_its_datasets(ready: Fake) -> None:
 # --- adoption --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_in_the_store_is_found_by_its_prefix(context: Fake) -> None:
+def test_cube_adoption_finds_datasets_by_prefix(context: Fake) -> None:
     context.create(*KEY, ADOPTED)
     context.settle(*KEY)
     assert not [r for r in context.resources.values() if isinstance(r, Dataset)]
@@ -278,7 +278,7 @@ def test_what_is_in_the_store_is_found_by_its_prefix(context: Fake) -> None:
     assert (shape.seed, shape.dimension_columns, shape.datasets) == ("seed", ("x", "y"), ("seed", "Extra_2"))
 
 
-def test_nothing_to_adopt_is_a_mistake(context: Fake) -> None:
+def test_cube_adoption_without_datasets_fails(context: Fake) -> None:
     context.create(*KEY, ADOPTED)
     context.settle(*KEY)
     inspect(context, found())
@@ -289,7 +289,9 @@ def test_nothing_to_adopt_is_a_mistake(context: Fake) -> None:
 @pytest.mark.parametrize(
     ("members", "reason"), [(("seed", "n" * 40), "NameTooLong"), (("seed", "a_b", "A-b"), "NameCollision")]
 )
-def test_datasets_whose_names_do_not_go_are_told(context: Fake, members: tuple[str, ...], reason: str) -> None:
+def test_cube_adoption_with_invalid_dataset_names_is_reported(
+    context: Fake, members: tuple[str, ...], reason: str
+) -> None:
     context.create(*KEY, ADOPTED)
     context.settle(*KEY)
     inspect(context, found(0, *members))
@@ -301,7 +303,7 @@ def test_datasets_whose_names_do_not_go_are_told(context: Fake, members: tuple[s
 # --- commits ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_carries_all_that_its_job_needs(ready: Fake) -> None:
+def test_cube_commit_attempt_passes_all_inputs_to_job(ready: Fake) -> None:
     ready.create(*BUILD, BUILD_SPEC | {"id": "first"})
     ready.settle(*BUILD)
     (job,) = cube_jobs(ready)
@@ -316,7 +318,7 @@ def test_an_attempt_carries_all_that_its_job_needs(ready: Fake) -> None:
     assert store.name == "lake"
 
 
-def test_the_other_fields_reach_the_job_too(built: Fake) -> None:
+def test_cube_commit_passes_optional_fields_to_job(built: Fake) -> None:
     built.create("ObjectStore", "archive", {"url": "s3://archive", "credentialsSecretRef": {"name": "keys"}})
     built.reconcile("ObjectStore", "archive")
     built.job_ends("archive-inspect-1", store=jobs.StoreState(conditional_writes=True))
@@ -331,7 +333,7 @@ def test_the_other_fields_reach_the_job_too(built: Fake) -> None:
     assert built.launches[-1].secrets == {"archive": "keys"}
 
 
-def test_its_end_is_known_to_the_commit_the_cube_and_the_datasets(built: Fake) -> None:
+def test_cube_commit_success_updates_commit_cube_and_datasets(built: Fake) -> None:
     commit = built.commit("build")
     assert (commit.status.version, commit.status.rows) == (1, 12)
     assert [(m.name, m.version, m.rows) for m in commit.status.members] == [("seed", 1, 10), ("Names_1", 1, 2)]
@@ -342,7 +344,7 @@ def test_its_end_is_known_to_the_commit_the_cube_and_the_datasets(built: Fake) -
     assert built.kstatus(*KEY) == "Current"
 
 
-def test_commits_of_a_cube_run_one_after_the_other(ready: Fake) -> None:
+def test_cube_commits_run_one_by_one(ready: Fake) -> None:
     ready.create(*BUILD, BUILD_SPEC)
     ready.pass_time(timedelta(seconds=1))
     ready.create("Commit", "more", change("Append", datasets=rows("seed")))
@@ -356,7 +358,7 @@ def test_commits_of_a_cube_run_one_after_the_other(ready: Fake) -> None:
     assert [job.job for job in cube_jobs(ready)] == ["build-1", "more-1"]
 
 
-def test_a_dataset_that_the_cube_is_not_to_have_is_refused(ready: Fake) -> None:
+def test_cube_commit_to_undeclared_member_is_refused(ready: Fake) -> None:
     ready.create(*BUILD, change("Build", datasets=rows("seed", "other")))
     ready.settle(*BUILD)
     assert ready.condition(*BUILD) == ("False", "MemberNotFound")
@@ -369,7 +371,7 @@ def test_a_dataset_that_the_cube_is_not_to_have_is_refused(ready: Fake) -> None:
     assert [job.job for job in cube_jobs(ready)] == ["build-1"]
 
 
-def test_it_waits_for_its_cube_and_goes_on_by_itself(context: Fake) -> None:
+def test_cube_commit_without_cube_waits_and_resumes(context: Fake) -> None:
     context.create(*BUILD, BUILD_SPEC)
     context.settle(*BUILD)
     assert context.condition(*BUILD) == ("False", "CubeNotFound")
@@ -383,7 +385,7 @@ def test_it_waits_for_its_cube_and_goes_on_by_itself(context: Fake) -> None:
     assert len(cube_jobs(context)) == 1
 
 
-def test_a_member_is_written_through_its_cube_only(built: Fake) -> None:
+def test_cube_member_refuses_direct_commits_and_queries(built: Fake) -> None:
     built.create("Commit", "plain", COMMIT_SPEC | {"datasetRef": {"name": "geo-seed"}})
     built.settle("Commit", "plain")
     assert built.condition("Commit", "plain") == ("False", "MemberOfCube")
@@ -394,7 +396,7 @@ def test_a_member_is_written_through_its_cube_only(built: Fake) -> None:
     assert built.condition("Query", "fill") == ("False", "MemberOfCube")
 
 
-def test_maintenance_of_a_member_gives_way_to_changes_of_the_cube(built: Fake) -> None:
+def test_compaction_of_cube_member_waits_for_cube_commits(built: Fake) -> None:
     built.create("Commit", "more", change("Append", datasets=rows("seed")))
     built.settle("Commit", "more")
     built.create("Compaction", "tidy", {"datasetRef": {"name": "geo-names-1"}})
@@ -406,7 +408,7 @@ def test_maintenance_of_a_member_gives_way_to_changes_of_the_cube(built: Fake) -
     assert built.launches[-1].job.job == "tidy-compaction-1"
 
 
-def test_what_lands_for_a_member_is_taken_once_it_is_built(ready: Fake) -> None:
+def test_cube_member_ingestion_starts_after_first_build(ready: Fake) -> None:
     source = {"name": "landing", "prefix": "in/", "format": "CSV"}
     ready.edit(*KEY, datasets=[{"name": "seed", "sources": [source]}, {"name": "Names_1", "partitionOn": []}])
     settle(ready)
@@ -425,7 +427,7 @@ def test_what_lands_for_a_member_is_taken_once_it_is_built(ready: Fake) -> None:
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
-def test_a_question_needs_a_store_and_no_cube(context: Fake) -> None:
+def test_cube_query_runs_without_cube_resource(context: Fake) -> None:
     inspect(context)
     asked: dict[str, Any] = {"uuidPrefix": "geo", "conditions": "p = 1", "partitionBy": ["p"], "payloadColumns": ["v"]}
     asked |= {"newestOnly": True, "explain": True}

@@ -47,7 +47,7 @@ def inspect_again(context: Fake, number: int, state: object) -> None:
 # --- readiness ---
 
 
-def test_a_dataset_waits_for_its_store_in_whatever_order_they_come(context: Fake) -> None:
+def test_dataset_and_store_created_in_any_order_converge(context: Fake) -> None:
     context.create("Dataset", "flights", DATASET_SPEC)
     outcome = context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "ObjectStoreNotFound")
@@ -63,7 +63,7 @@ def test_a_dataset_waits_for_its_store_in_whatever_order_they_come(context: Fake
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_dataset_is_not_ready_before_it_was_looked_for(context: Fake) -> None:
+def test_dataset_without_inspection_is_not_ready(context: Fake) -> None:
     context.create("ObjectStore", "lake", STORE_SPEC)
     context.create("Dataset", "flights", DATASET_SPEC)
     context.settle(*KEY)
@@ -77,7 +77,7 @@ def test_a_dataset_is_not_ready_before_it_was_looked_for(context: Fake) -> None:
     assert context.condition(*KEY) == ("Unknown", "Progressing")
 
 
-def test_a_new_dataset_is_ready_for_its_first_commit(context: Fake) -> None:
+def test_dataset_without_table_is_ready_for_first_commit(context: Fake) -> None:
     with_dataset(context)
     assert context.condition(*KEY) == ("True", "Succeeded")
     assert context.kstatus(*KEY) == "Current"
@@ -86,7 +86,7 @@ def test_a_new_dataset_is_ready_for_its_first_commit(context: Fake) -> None:
     assert context.launches[-1].job.verb == "inspect"
 
 
-def test_the_numbers_are_those_of_the_inspected_head(context: Fake) -> None:
+def test_dataset_status_shows_totals_of_inspected_head(context: Fake) -> None:
     with_dataset(context, seen(3, uuid="Old"), uuid="Old")
     status = context.dataset.status
     assert (status.uuid, status.version, status.rows, status.files, status.bytes) == ("Old", 3, 30, 3, 3000)
@@ -94,7 +94,7 @@ def test_the_numbers_are_those_of_the_inspected_head(context: Fake) -> None:
     assert status.last_commit_time is not None
 
 
-def test_a_dataset_that_another_owns_is_stalled_until_it_is_not(context: Fake) -> None:
+def test_dataset_owned_by_another_stalls_until_released(context: Fake) -> None:
     problem = "OwnedByAnother: cluster/other/flights owns it; choose another uuid"
     with_dataset(context, seen(7, problem=problem))
     assert context.condition(*KEY) == ("False", "OwnedByAnother")
@@ -104,7 +104,7 @@ def test_a_dataset_that_another_owns_is_stalled_until_it_is_not(context: Fake) -
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_dataset_of_another_library_is_adopted_soon_after_the_edit_that_says_so(context: Fake) -> None:
+def test_dataset_edit_to_adopt_triggers_inspection(context: Fake) -> None:
     with_dataset(context, seen(0, problem="NotAdopted: plateau made it; set spec.adopt to true"))
     assert context.condition(*KEY) == ("False", "NotAdopted")
     context.edit(*KEY, adopt=True)
@@ -115,7 +115,7 @@ def test_a_dataset_of_another_library_is_adopted_soon_after_the_edit_that_says_s
     assert [dataset.adopt for dataset in job.datasets] == [True]
 
 
-def test_a_store_that_is_away_for_a_while_changes_nothing(context: Fake) -> None:
+def test_dataset_with_unavailable_store_keeps_status(context: Fake) -> None:
     with_dataset(context, seen(3))
     context.pass_time(timedelta(minutes=10))
     context.reconcile(*STORE)
@@ -126,7 +126,7 @@ def test_a_store_that_is_away_for_a_while_changes_nothing(context: Fake) -> None
     assert context.dataset.status == before
 
 
-def test_a_missing_engine_is_named(context: Fake) -> None:
+def test_dataset_with_missing_engine_names_engine_and_recovers(context: Fake) -> None:
     with_dataset(context, engineRef={"name": "big"})
     assert context.condition(*KEY) == ("False", "EngineNotFound")
     assert "'big'" in context.message(*KEY)
@@ -135,7 +135,7 @@ def test_a_missing_engine_is_named(context: Fake) -> None:
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_suspended_dataset_stays_ready(context: Fake) -> None:
+def test_dataset_suspended_stays_ready(context: Fake) -> None:
     with_dataset(context, seen(3))
     context.edit(*KEY, suspend=True)
     context.settle(*KEY)
@@ -143,7 +143,7 @@ def test_a_suspended_dataset_stays_ready(context: Fake) -> None:
     assert context.kstatus(*KEY) == "Current"
 
 
-def test_a_frozen_dataset_is_left_alone(context: Fake) -> None:
+def test_dataset_with_disabled_reconcile_is_ignored(context: Fake) -> None:
     context.create(
         "Dataset",
         "flights",
@@ -156,7 +156,7 @@ def test_a_frozen_dataset_is_left_alone(context: Fake) -> None:
 # --- projection ---
 
 
-def test_a_commit_moves_the_numbers_at_once(context: Fake) -> None:
+def test_dataset_status_follows_commit_immediately(context: Fake) -> None:
     job = with_running_commit(context)
     context.pass_time(timedelta(minutes=1))
     context.job_ends(job, **committed(1))
@@ -165,14 +165,14 @@ def test_a_commit_moves_the_numbers_at_once(context: Fake) -> None:
     assert (context.dataset.status.version, context.dataset.status.rows) == (1, 10)
 
 
-def test_numbers_stay_when_the_jobs_that_told_them_are_gone(context: Fake) -> None:
+def test_dataset_status_survives_deletion_of_finished_jobs(context: Fake) -> None:
     with_dataset(context, seen(3))
     context.jobs.clear()
     context.settle(*KEY)
     assert context.dataset.status.version == 3
 
 
-def test_a_commit_that_ends_during_an_inspection_is_newer_than_its_answer(context: Fake) -> None:
+def test_dataset_status_prefers_commit_over_earlier_inspection(context: Fake) -> None:
     job = with_running_commit(context)
     context.pass_time(timedelta(minutes=10))
     context.reconcile(*STORE)
@@ -185,7 +185,7 @@ def test_a_commit_that_ends_during_an_inspection_is_newer_than_its_answer(contex
     assert context.dataset.status.version == 1
 
 
-def test_an_inspection_is_right_about_a_bucket_that_was_replaced(context: Fake) -> None:
+def test_dataset_status_follows_inspection_of_replaced_bucket(context: Fake) -> None:
     job = with_running_commit(context)
     context.job_ends(job, **committed(9))
     context.settle("Commit", "january")
@@ -195,7 +195,7 @@ def test_an_inspection_is_right_about_a_bucket_that_was_replaced(context: Fake) 
     assert context.dataset.status.version == 2
 
 
-def test_the_last_answer_but_one_is_still_read(context: Fake) -> None:
+def test_dataset_status_uses_result_of_previous_inspection(context: Fake) -> None:
     """The next inspection may start before the Dataset has been reconciled."""
     context.create("Dataset", "flights", DATASET_SPEC)
     with_store(context, seen(4))
@@ -205,7 +205,7 @@ def test_the_last_answer_but_one_is_still_read(context: Fake) -> None:
     assert context.dataset.status.version == 4
 
 
-def test_a_dataset_does_not_take_what_was_told_of_an_earlier_one(context: Fake) -> None:
+def test_dataset_recreated_ignores_inspection_of_predecessor(context: Fake) -> None:
     with_dataset(context, seen(4))
     context.delete(*KEY)
     context.pass_time(timedelta(seconds=1))
@@ -215,7 +215,7 @@ def test_a_dataset_does_not_take_what_was_told_of_an_earlier_one(context: Fake) 
     assert context.condition(*KEY) == ("Unknown", "Progressing")
 
 
-def test_commits_of_other_datasets_do_not_count(context: Fake) -> None:
+def test_dataset_status_ignores_commits_to_other_datasets(context: Fake) -> None:
     with_dataset(context)
     context.create("Dataset", "other", DATASET_SPEC)
     context.pass_time(timedelta(seconds=5))
@@ -233,7 +233,7 @@ def test_commits_of_other_datasets_do_not_count(context: Fake) -> None:
 # --- the finalizer ---
 
 
-def test_the_finalizer_is_there_only_for_the_policy_delete(context: Fake) -> None:
+def test_dataset_finalizer_is_set_for_delete_policy_only(context: Fake) -> None:
     with_dataset(context)
     assert not context.dataset.metadata.finalizers
     context.edit(*KEY, deletionPolicy="Delete")
@@ -244,7 +244,7 @@ def test_the_finalizer_is_there_only_for_the_policy_delete(context: Fake) -> Non
     assert not context.dataset.metadata.finalizers
 
 
-def test_the_finalizer_is_set_even_before_the_store_is_there(context: Fake) -> None:
+def test_dataset_finalizer_is_set_before_store_exists(context: Fake) -> None:
     context.create("Dataset", "flights", DATASET_SPEC | {"deletionPolicy": "Delete"})
     context.settle(*KEY)
     assert context.dataset.metadata.finalizers == (FINALIZER,)
@@ -276,13 +276,13 @@ def kept(context: Fake) -> str:
     return event.reason
 
 
-def test_deleting_a_dataset_that_retains_does_nothing(context: Fake) -> None:
+def test_dataset_deletion_with_retain_policy_needs_no_action(context: Fake) -> None:
     with_dataset(context, seen(3))
     context.delete(*KEY)
     assert gone(context)
 
 
-def test_deleting_with_somebody_elses_finalizer_does_nothing(context: Fake) -> None:
+def test_dataset_deletion_with_foreign_finalizer_needs_no_action(context: Fake) -> None:
     with_dataset(context, seen(3))
     context._metadata(*KEY, finalizers=("other.io/hold",))
     context.delete(*KEY)
@@ -290,7 +290,7 @@ def test_deleting_with_somebody_elses_finalizer_does_nothing(context: Fake) -> N
     assert (outcome.actions, outcome.events) == ((), ())
 
 
-def test_the_data_is_deleted_by_a_job_and_then_the_resource_goes(doomed: Fake) -> None:
+def test_dataset_deletion_job_deletes_data_before_resource(doomed: Fake) -> None:
     doomed.reconcile(*KEY)
     (launch,) = doomed.launches
     assert isinstance(launch.job, DeleteJob)
@@ -307,7 +307,7 @@ def test_the_data_is_deleted_by_a_job_and_then_the_resource_goes(doomed: Fake) -
 
 
 @pytest.mark.parametrize("reason", ["DatasetNotFound", "DatasetDeleted"])
-def test_what_is_not_there_is_deleted(doomed: Fake, reason: str) -> None:
+def test_dataset_deletion_of_missing_data_succeeds(doomed: Fake, reason: str) -> None:
     doomed.reconcile(*KEY)
     doomed.job_fails("flights-delete-1", FailureClass.REPORT, reason)
     doomed.reconcile(*KEY)
@@ -316,7 +316,7 @@ def test_what_is_not_there_is_deleted(doomed: Fake, reason: str) -> None:
 
 
 @pytest.mark.parametrize("reason", ["OwnedByAnother", "NotAdopted"])
-def test_the_data_of_another_is_not_deleted(doomed: Fake, reason: str) -> None:
+def test_dataset_deletion_keeps_data_of_another_owner(doomed: Fake, reason: str) -> None:
     doomed.reconcile(*KEY)
     doomed.events.clear()
     doomed.job_fails("flights-delete-1", FailureClass.REPORT, reason)
@@ -324,7 +324,7 @@ def test_the_data_of_another_is_not_deleted(doomed: Fake, reason: str) -> None:
     assert kept(doomed) == reason
 
 
-def test_a_refused_deletion_is_tried_until_it_works(doomed: Fake) -> None:
+def test_dataset_deletion_with_denied_access_retries_until_success(doomed: Fake) -> None:
     doomed.reconcile(*KEY)
     doomed.job_fails("flights-delete-1", FailureClass.REPORT, "AccessDenied", "no right to write")
     outcome = doomed.settle(*KEY)
@@ -338,7 +338,7 @@ def test_a_refused_deletion_is_tried_until_it_works(doomed: Fake) -> None:
     assert gone(doomed)
 
 
-def test_a_deletion_that_fails_for_a_while_is_tried_again(doomed: Fake) -> None:
+def test_dataset_deletion_with_transient_failure_retries(doomed: Fake) -> None:
     doomed.reconcile(*KEY)
     for number in (1, 2, 3):
         doomed.job_fails(f"flights-delete-{number}", FailureClass.RETRY, "StoreUnavailable")
@@ -350,7 +350,7 @@ def test_a_deletion_that_fails_for_a_while_is_tried_again(doomed: Fake) -> None:
     assert [launch.job.attempt for launch in doomed.launches] == [1, 2, 3, 4]
 
 
-def test_a_deletion_does_not_hold_the_resource_beyond_the_deadline(doomed: Fake) -> None:
+def test_dataset_deletion_past_deadline_releases_resource(doomed: Fake) -> None:
     doomed.reconcile(*KEY)
     doomed.events.clear()
     doomed.job_is("flights-delete-1", JobPhase.PENDING, "Unschedulable")
@@ -363,19 +363,19 @@ def test_a_deletion_does_not_hold_the_resource_beyond_the_deadline(doomed: Fake)
     assert doomed.cancelled == ["flights-delete-1"]
 
 
-def test_a_terminating_namespace_is_not_held(doomed: Fake) -> None:
+def test_dataset_deletion_in_terminating_namespace_releases_resource(doomed: Fake) -> None:
     doomed.refusals["flights-delete-1"] = ("NamespaceTerminating", "the namespace is being terminated")
     doomed.reconcile(*KEY)
     assert kept(doomed) == "NamespaceTerminating"
 
 
-def test_a_store_that_is_gone_does_not_hold_the_resource(doomed: Fake) -> None:
+def test_dataset_deletion_without_store_releases_resource(doomed: Fake) -> None:
     doomed.delete(*STORE)
     doomed.reconcile(*KEY)
     assert kept(doomed) == "ObjectStoreNotFound"
 
 
-def test_a_suspended_dataset_keeps_its_data(context: Fake) -> None:
+def test_dataset_deletion_while_suspended_keeps_data(context: Fake) -> None:
     with_dataset(context, seen(3), deletionPolicy="Delete", suspend=True)
     context.delete(*KEY)
     context.events.clear()
@@ -383,7 +383,7 @@ def test_a_suspended_dataset_keeps_its_data(context: Fake) -> None:
     assert kept(context) == "Suspended"
 
 
-def test_a_policy_that_changes_during_deletion_keeps_the_data(doomed: Fake) -> None:
+def test_dataset_deletion_with_policy_changed_to_retain_keeps_data(doomed: Fake) -> None:
     doomed.reconcile(*KEY)
     doomed.edit(*KEY, deletionPolicy="Retain")
     doomed.reconcile(*KEY)
@@ -392,7 +392,7 @@ def test_a_policy_that_changes_during_deletion_keeps_the_data(doomed: Fake) -> N
     assert doomed.cancelled == ["flights-delete-1"]
 
 
-def test_a_missing_engine_does_not_keep_the_data(context: Fake) -> None:
+def test_dataset_deletion_with_missing_engine_deletes_data(context: Fake) -> None:
     with_dataset(context, seen(3), deletionPolicy="Delete", engineRef={"name": "gone"})
     context.delete(*KEY)
     context.reconcile(*KEY)
@@ -400,7 +400,7 @@ def test_a_missing_engine_does_not_keep_the_data(context: Fake) -> None:
     assert context.launches[-1].engine is None
 
 
-def test_a_lost_deletion_is_repeated(doomed: Fake) -> None:
+def test_dataset_deletion_with_lost_job_starts_another(doomed: Fake) -> None:
     doomed.reconcile(*KEY)
     doomed.settle(*KEY)
     doomed.job_vanishes("flights-delete-1")
@@ -418,13 +418,13 @@ def tombstone(context: Fake) -> Fake:
     return context
 
 
-def test_a_deleted_dataset_is_ready_for_a_new_table_and_says_what_else_can_be_done(tombstone: Fake) -> None:
+def test_dataset_with_tombstone_is_ready_and_names_restore_option(tombstone: Fake) -> None:
     assert tombstone.condition(*KEY) == ("True", "Succeeded")
     assert "spec.restore restores the deleted one" in tombstone.message(*KEY)
     assert tombstone.dataset.status.deleted
 
 
-def test_restore_brings_the_data_back_before_any_commit(tombstone: Fake) -> None:
+def test_dataset_restore_completes_before_pending_commit(tombstone: Fake) -> None:
     tombstone.edit(*KEY, restore=True)
     tombstone.create("Commit", "january", COMMIT_SPEC)
     tombstone.reconcile(*KEY)
@@ -442,7 +442,7 @@ def test_restore_brings_the_data_back_before_any_commit(tombstone: Fake) -> None
     assert tombstone.launches[-1].job.verb == "commit"
 
 
-def test_an_old_answer_does_not_bring_the_tombstone_back(tombstone: Fake) -> None:
+def test_dataset_restore_ignores_earlier_inspection_with_tombstone(tombstone: Fake) -> None:
     tombstone.edit(*KEY, restore=True)
     tombstone.reconcile(*KEY)
     tombstone.job_ends("flights-restore-1", dataset=seen(9))
@@ -451,13 +451,13 @@ def test_an_old_answer_does_not_bring_the_tombstone_back(tombstone: Fake) -> Non
     assert not tombstone.dataset.status.deleted
 
 
-def test_restore_of_what_was_not_deleted_does_nothing(context: Fake) -> None:
+def test_dataset_restore_without_tombstone_starts_no_job(context: Fake) -> None:
     with_dataset(context, seen(3), restore=True)
     assert context.condition(*KEY) == ("True", "Succeeded")
     assert [launch.job.verb for launch in context.launches] == ["inspect"]
 
 
-def test_a_restoration_that_is_too_late_says_so_and_can_be_given_up(tombstone: Fake) -> None:
+def test_dataset_restore_after_grace_period_fails_and_can_be_withdrawn(tombstone: Fake) -> None:
     tombstone.edit(*KEY, restore=True)
     tombstone.reconcile(*KEY)
     tombstone.job_fails("flights-restore-1", FailureClass.REPORT, "VersionNotFound", "the grace period is over")
@@ -476,7 +476,7 @@ def test_a_restoration_that_is_too_late_says_so_and_can_be_given_up(tombstone: F
     assert tombstone.launches[-1].job.job == "flights-restore-2", "the first name has an old end"
 
 
-def test_a_restoration_is_tried_until_the_store_answers(tombstone: Fake) -> None:
+def test_dataset_restore_retries_until_store_answers(tombstone: Fake) -> None:
     tombstone.edit(*KEY, restore=True)
     tombstone.reconcile(*KEY)
     for number in range(1, 8):
@@ -489,7 +489,7 @@ def test_a_restoration_is_tried_until_the_store_answers(tombstone: Fake) -> None
     assert wait == timedelta(minutes=1)
 
 
-def test_a_suspended_dataset_is_not_restored(tombstone: Fake) -> None:
+def test_dataset_restore_while_suspended_starts_no_job(tombstone: Fake) -> None:
     tombstone.edit(*KEY, restore=True, suspend=True)
     tombstone.settle(*KEY)
     assert tombstone.condition(*KEY) == ("False", "Suspended")

@@ -186,7 +186,7 @@ SHAPES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_change_settles_in_topological_order_and_each_runs_once(shape: str) -> None:
+def test_source_change_updates_derivatives_in_topological_order_once_each(shape: str) -> None:
     for seed in range(4):  # jobs end in any order
         lakes = Lakes(**SHAPES[shape])
         order = random.Random(seed)
@@ -201,7 +201,7 @@ def test_a_change_settles_in_topological_order_and_each_runs_once(shape: str) ->
         assert lakes.new_runs() == {}
 
 
-def test_an_inspection_that_began_before_a_run_ended_does_not_turn_its_status_back() -> None:
+def test_derivative_status_ignores_inspection_started_before_run_ended() -> None:
     lakes = Lakes(a="", b="a", c="b")
     lakes.settle()
     lakes.context.pass_time(timedelta(minutes=10))
@@ -218,7 +218,7 @@ def test_an_inspection_that_began_before_a_run_ended_does_not_turn_its_status_ba
     assert chain.head == lakes.chains["b"].head
 
 
-def test_a_chain_that_an_inspection_was_too_early_for_is_not_made_again() -> None:
+def test_ledger_chain_missing_from_early_inspection_is_created_only_once() -> None:
     lakes = Lakes(a="")
     lakes.context.pass_time(timedelta(minutes=10))
     lakes.context.reconcile("ObjectStore", "lake")
@@ -229,7 +229,7 @@ def test_a_chain_that_an_inspection_was_too_early_for_is_not_made_again() -> Non
     assert lakes.dataset("a").status.ledger is not None
 
 
-def test_nothing_is_run_before_each_input_has_data() -> None:
+def test_derivative_runs_only_when_each_input_has_data() -> None:
     lakes = Lakes(a="", z="", b="a", d="b z")
     lakes.empty.add("z")
     lakes.settle()
@@ -239,7 +239,7 @@ def test_nothing_is_run_before_each_input_has_data() -> None:
     assert lakes.new_runs() == {"d": 1}
 
 
-def test_one_that_makes_nothing_of_what_is_new_holds_nobody_up_for_long() -> None:
+def test_derivative_without_new_output_unblocks_downstream_derivatives() -> None:
     lakes = Lakes(**SHAPES["a diamond with a long side"])
     lakes.settle()
     lakes.new_runs()
@@ -249,7 +249,7 @@ def test_one_that_makes_nothing_of_what_is_new_holds_nobody_up_for_long() -> Non
     assert lakes.new_runs() == {"b": 1, "e": 1, "d": 1}, "c has nothing to read"
 
 
-def test_the_status_tells_how_far_it_is_and_where_it_comes_from() -> None:
+def test_derivative_status_shows_lineage_and_input_positions() -> None:
     lakes = Lakes(a="", z="", b="a", d=derived("b", "z", suspend=True))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
@@ -273,7 +273,7 @@ def test_the_status_tells_how_far_it_is_and_where_it_comes_from() -> None:
     assert lakes.new_runs() == {"d": 1}
 
 
-def test_the_job_knows_its_inputs_and_what_to_do_about_changes() -> None:
+def test_derivative_job_gets_inputs_and_on_change_policy() -> None:
     lakes = Lakes(a="", b=derived("a", onChange="Reset"))
     lakes.settle()
     jobs = [launch.job for launch in lakes.context.launches if launch.job.job in ("b-ledger-1", "b-transform-1")]
@@ -285,7 +285,7 @@ def test_the_job_knows_its_inputs_and_what_to_do_about_changes() -> None:
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
-def test_records_are_gathered_until_there_are_enough_or_they_have_waited_long_enough() -> None:
+def test_derivative_run_waits_for_min_records_or_max_wait() -> None:
     lakes = Lakes(a="", b=derived("a", minRecords=10, maxWait="1h"))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
@@ -307,7 +307,7 @@ def test_records_are_gathered_until_there_are_enough_or_they_have_waited_long_en
     assert lakes.new_runs() == {"b": 1}
 
 
-def test_a_block_without_anything_for_it_is_looked_at_once_and_starts_no_wait() -> None:
+def test_derivative_input_block_without_records_starts_no_max_wait() -> None:
     lakes = Lakes(a="", b=derived("a", minRecords=10, maxWait="1h"))
     lakes.settle()
     lakes.new_runs()
@@ -327,7 +327,7 @@ def test_a_block_without_anything_for_it_is_looked_at_once_and_starts_no_wait() 
     assert lakes.new_runs() == {"b": 1}
 
 
-def test_with_a_schedule_runs_begin_at_slots_if_there_is_anything_new() -> None:
+def test_derivative_with_schedule_runs_at_slot_only_with_new_data() -> None:
     lakes = Lakes(a="", b=derived("a", schedule={"cron": "0 * * * *"}))
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
@@ -345,7 +345,7 @@ def test_with_a_schedule_runs_begin_at_slots_if_there_is_anything_new() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"suspend": True}, {"minRecords": 100}, {"schedule": {"cron": "@daily"}}])
-def test_nobody_waits_for_an_input_that_does_not_come_by_itself(settings: dict[str, Any]) -> None:
+def test_derivative_skips_waiting_for_input_that_cannot_advance(settings: dict[str, Any]) -> None:
     lakes = Lakes(a="", b="a", c="a", d="b c")
     lakes.settle()
     lakes.new_runs()
@@ -358,7 +358,7 @@ def test_nobody_waits_for_an_input_that_does_not_come_by_itself(settings: dict[s
     assert lakes.new_runs() == {"b": 1, "d": 1}
 
 
-def test_nobody_waits_longer_than_max_wait_for_a_slow_input() -> None:
+def test_derivative_waits_for_slow_input_up_to_max_wait() -> None:
     lakes = Lakes(a="", b="a", c="a", d=derived("b", "c", maxWait="5m"))
     lakes.settle()
     lakes.new_runs()
@@ -372,7 +372,7 @@ def test_nobody_waits_longer_than_max_wait_for_a_slow_input() -> None:
     assert lakes.new_runs() == {"d": 1}
 
 
-def test_an_input_that_failed_holds_nobody_up() -> None:
+def test_derivative_runs_without_waiting_for_failed_input() -> None:
     lakes = Lakes(a="", b="a", c="a", d="b c")
     lakes.settle()
     lakes.new_runs()
@@ -392,7 +392,7 @@ def test_an_input_that_failed_holds_nobody_up() -> None:
 # --- what stands in the way ------------------------------------------------------------------------------------------
 
 
-def test_a_cycle_is_refused_with_the_way_that_it_goes() -> None:
+def test_derivative_cycle_is_refused_with_path_of_cycle() -> None:
     lakes = Lakes(a="", b="a d", c="b", d="c", e="d")
     lakes.settle()
     for name in "bcd":
@@ -406,13 +406,13 @@ def test_a_cycle_is_refused_with_the_way_that_it_goes() -> None:
     assert lakes.condition("e") == ("True", "Succeeded")
 
 
-def test_a_derivative_of_itself_is_a_cycle() -> None:
+def test_derivative_of_itself_is_refused_as_cycle() -> None:
     lakes = Lakes(b="b")
     lakes.decide()
     assert lakes.condition("b") == ("False", "Cycle")
 
 
-def test_inputs_that_are_not_there_are_waited_for_then_complained_of_and_taken_when_they_come() -> None:
+def test_derivative_with_missing_input_waits_then_fails_then_recovers() -> None:
     lakes = Lakes(b="a")
     lakes.decide()
     assert lakes.condition("b") == ("False", "InputMissing")
@@ -437,7 +437,7 @@ def test_inputs_that_are_not_there_are_waited_for_then_complained_of_and_taken_w
         ({"storeRef": {"name": "other"}, "ledger": {"metadata": []}}, "is in another ObjectStore, 'other'"),
     ],
 )
-def test_what_cannot_be_an_input_is_named(spec: dict[str, Any], why: str) -> None:
+def test_derivative_with_invalid_input_names_reason(spec: dict[str, Any], why: str) -> None:
     lakes = Lakes(b="a")
     lakes.context.create("Dataset", "a", spec)
     lakes.context.reconcile("Dataset", "b")
@@ -445,7 +445,7 @@ def test_what_cannot_be_an_input_is_named(spec: dict[str, Any], why: str) -> Non
     assert why in lakes.context.message("Dataset", "b")
 
 
-def test_an_input_may_be_named_by_its_identity() -> None:
+def test_derivative_input_resolves_by_did() -> None:
     lakes = Lakes(a="", b="did:odf:a")
     lakes.settle()
     assert lakes.new_runs() == {"b": 1}
@@ -454,7 +454,7 @@ def test_an_input_may_be_named_by_its_identity() -> None:
     assert [each.name for each in chain.inputs] == ["a"]
 
 
-def test_a_graph_with_very_many_ways_is_decided_at_once() -> None:
+def test_derivative_graph_with_many_paths_is_reconciled_quickly() -> None:
     rungs = 24  # 2^24 ways from the last to the first
     shape = {"a0": "", "b0": "a0"}
     for number in range(1, rungs):
@@ -471,7 +471,7 @@ def test_a_graph_with_very_many_ways_is_decided_at_once() -> None:
     assert time.perf_counter() - started < 20
 
 
-def test_a_circle_upstream_of_ledgers_that_have_chains_ends() -> None:
+def test_derivative_cycle_above_existing_chains_is_reported() -> None:
     lakes = Lakes(a="", b="a", c="b", d="c", e="d c")
     lakes.settle()
     lakes.edit("b", metadata=[transform("a", "d")])
@@ -483,7 +483,7 @@ def test_a_circle_upstream_of_ledgers_that_have_chains_ends() -> None:
 # --- evolution -------------------------------------------------------------------------------------------------------
 
 
-def test_an_edit_of_the_transformation_goes_into_the_chain_then_it_runs() -> None:
+def test_transform_edit_is_recorded_in_ledger_before_next_run() -> None:
     lakes = Lakes(a="", b="a")
     lakes.settle()
     lakes.new_runs()
@@ -504,7 +504,7 @@ def test_an_edit_of_the_transformation_goes_into_the_chain_then_it_runs() -> Non
     assert lakes.condition("b") == ("True", "Succeeded")
 
 
-def test_an_input_with_another_history_is_told_and_tried_again_when_the_manifest_says_so() -> None:
+def test_derivative_with_diverged_input_is_reported_and_retried_after_edit() -> None:
     lakes = Lakes(a="", b="a")
     lakes.settle()
     lakes.new_runs()
@@ -519,7 +519,7 @@ def test_an_input_with_another_history_is_told_and_tried_again_when_the_manifest
     assert lakes.condition("b") == ("True", "Succeeded")
 
 
-def test_an_input_that_was_made_anew_is_another_one() -> None:
+def test_derivative_with_recreated_input_records_new_identity() -> None:
     lakes = Lakes(a="", b="a")
     lakes.settle()
     lakes.chains["a"] = LedgerState(id="did:odf:other", head="other-1", blocks=2, records=1)

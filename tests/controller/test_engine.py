@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.controller.fake import Fake
 
 
-def test_a_valid_engine_is_ready_and_says_for_whom() -> None:
+def test_valid_engine_is_ready_and_message_names_its_users() -> None:
     context = Fake()
     context.create("Engine", "default", {})
     context.create("Engine", "big", {})
@@ -18,7 +18,7 @@ def test_a_valid_engine_is_ready_and_says_for_whom() -> None:
     assert context.kstatus("Engine", "big") == "Current"
 
 
-def test_a_frozen_engine_is_left_alone() -> None:
+def test_engine_with_disabled_reconcile_is_ignored() -> None:
     context = Fake()
     context.create("Engine", "default", {}, annotations={"kubothek.io/reconcile": "disabled"})
     assert context.reconcile("Engine", "default").status["conditions"] == []

@@ -33,7 +33,7 @@ def refs(found: Lakes) -> dict[str, tuple[bool, ForeignEngineRef | None]]:
     return {name: (defined[name], ran[name]) for name in ran}
 
 
-def test_what_asks_for_the_engine_by_name_runs_on_it_and_all_else_on_ours() -> None:
+def test_foreign_engine_runs_only_transforms_that_name_engine() -> None:
     found = lakes()
     found.settle()
     place = ForeignEngineRef(
@@ -46,7 +46,7 @@ def test_what_asks_for_the_engine_by_name_runs_on_it_and_all_else_on_ours() -> N
     assert refs(found) == {"b": (True, place), "c": (False, None)}
 
 
-def test_on_ones_own_machine_it_runs_where_somebody_started_it_or_not_at_all() -> None:
+def test_foreign_engine_on_local_machine_needs_configured_address() -> None:
     found = lakes(allow_local_sources=True)
     found.settle()
     assert set(refs(found)) == {"c"}
@@ -60,7 +60,7 @@ def test_on_ones_own_machine_it_runs_where_somebody_started_it_or_not_at_all() -
     assert found.condition("b")[0] != "EngineNotRunning"
 
 
-def test_the_fields_of_an_engine_are_checked() -> None:
+def test_foreign_engine_with_invalid_field_raises_validation_error() -> None:
     assert ForeignEngine(engine="flink", image="x").port == 5544
     for wrong in ({"engine": "a b"}, {"image": "a b"}, {"port": 0}, {"timeout": "soon"}, {"memory": "much"}):
         with pytest.raises(ValidationError):

@@ -101,7 +101,7 @@ def ends(context: Fake, job: str, names: Sequence[str], *, objects: int = 0, fai
 # --- rounds ---
 
 
-def test_nothing_is_collected_before_the_first_slot() -> None:
+def test_gc_policy_before_first_slot_starts_no_job() -> None:
     context = context_with("flights")
     assert launched(context) == []
     assert context.condition("GCPolicy", "nightly") == ("True", "Succeeded")
@@ -109,7 +109,7 @@ def test_nothing_is_collected_before_the_first_slot() -> None:
     assert context.reconcile("GCPolicy", "nightly").requeue_after == HOUR
 
 
-def test_a_slot_collects_all_datasets_and_tells_what_went() -> None:
+def test_gc_slot_collects_all_datasets_and_reports_totals() -> None:
     context = context_with("flights", "planes")
     slot_comes(context)
     (job,) = launched(context)
@@ -131,7 +131,7 @@ def test_a_slot_collects_all_datasets_and_tells_what_went() -> None:
     assert len(launched(context)) == 1
 
 
-def test_a_slot_is_worked_off_once() -> None:
+def test_gc_slot_is_processed_once_after_clock_is_set_back() -> None:
     context = context_with("flights")
     slot_comes(context)
     ends(context, "nightly-collect-1", ["flights"])
@@ -144,7 +144,7 @@ def test_a_slot_is_worked_off_once() -> None:
     assert len(launched(context)) == 1
 
 
-def test_large_rounds_go_by_store_and_in_pieces() -> None:
+def test_gc_round_with_many_datasets_is_split_by_store_and_job_limit() -> None:
     many = [f"d{number:03}" for number in range(JOB_LIMIT + 20)]
     context = context_with(*many, "other/events", "other/logs")
     slot_comes(context)
@@ -160,7 +160,7 @@ def test_large_rounds_go_by_store_and_in_pieces() -> None:
     assert launched(context)[-1].job == "nightly-collect-4", "numbers of jobs are never used again"
 
 
-def test_of_the_jobs_of_a_policy_the_last_two_are_kept() -> None:
+def test_gc_policy_keeps_last_two_jobs() -> None:
     context = context_with("a/x", "b/x1", "c/x2")
     slot_comes(context)
     for job, name in (("nightly-collect-1", "x"), ("nightly-collect-2", "x1"), ("nightly-collect-3", "x2")):
@@ -168,7 +168,7 @@ def test_of_the_jobs_of_a_policy_the_last_two_are_kept() -> None:
     assert context.cancelled == ["nightly-collect-1"]
 
 
-def test_a_job_may_leave_the_rest_to_the_next_one() -> None:
+def test_gc_job_that_ends_early_leaves_rest_to_next_job() -> None:
     context = context_with("a", "b", "c")
     slot_comes(context)
     ends(context, "nightly-collect-1", ["a", "b"])
@@ -176,7 +176,7 @@ def test_a_job_may_leave_the_rest_to_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("after", ["", "zzz", "0"])
-def test_a_word_that_makes_no_sense_does_not_go_round_in_circles(after: str) -> None:
+def test_gc_job_with_invalid_result_ends_round(after: str) -> None:
     context = context_with("a", "b")
     slot_comes(context)
     for number in (1, 2):
@@ -185,7 +185,7 @@ def test_a_word_that_makes_no_sense_does_not_go_round_in_circles(after: str) -> 
     assert policy(context).status.round is None
 
 
-def test_a_round_without_datasets_is_over_at_once() -> None:
+def test_gc_round_without_datasets_ends_immediately() -> None:
     context = context_with()
     slot_comes(context)
     assert launched(context) == []
@@ -193,7 +193,7 @@ def test_a_round_without_datasets_is_over_at_once() -> None:
     assert context.message("GCPolicy", "nightly").startswith("spec.selector selects no Dataset")
 
 
-def test_what_deleted_datasets_left_goes_with_the_last_job_of_each_store_and_alone_where_there_are_none() -> None:
+def test_gc_round_collects_leftovers_with_last_job_of_each_store() -> None:
     context = context_with("a/one", "a/two", "c/three")
     add_store(context, "b")
     slot_comes(context)
@@ -206,7 +206,7 @@ def test_what_deleted_datasets_left_goes_with_the_last_job_of_each_store_and_alo
     assert policy(context).status.round is None
 
 
-def test_only_a_policy_for_all_collects_what_deleted_datasets_left() -> None:
+def test_gc_policy_with_selector_collects_no_leftovers() -> None:
     context = context_with("a/one", selector={"names": ["one"]})
     add_store(context, "b")
     slot_comes(context)
@@ -214,7 +214,7 @@ def test_only_a_policy_for_all_collects_what_deleted_datasets_left() -> None:
     assert [(targets(job), job.leftovers) for job in launched(context)] == [(["one"], None)]
 
 
-def test_a_job_that_is_tried_again_leaves_what_deleted_datasets_left_to_the_next_round() -> None:
+def test_gc_job_retry_postpones_leftovers_to_next_round() -> None:
     context = context_with("one")
     slot_comes(context)
     context.job_fails("nightly-collect-1", FailureClass.RETRY, "OutOfMemory")
@@ -224,7 +224,7 @@ def test_a_job_that_is_tried_again_leaves_what_deleted_datasets_left_to_the_next
     assert [(targets(job), job.leftovers) for job in launched(context)] == [(["one"], "cluster/team/"), (["one"], None)]
 
 
-def test_a_slot_that_comes_during_a_round_is_made_up_for_after_it() -> None:
+def test_gc_slot_during_round_runs_after_round() -> None:
     context = context_with("flights")
     slot_comes(context)
     slot_comes(context)
@@ -235,7 +235,7 @@ def test_a_slot_that_comes_during_a_round_is_made_up_for_after_it() -> None:
     assert len(launched(context)) == 2
 
 
-def test_slots_missed_while_the_operator_was_away_are_one_round_or_none() -> None:
+def test_gc_slots_missed_by_stopped_operator_run_at_most_once() -> None:
     context = context_with("flights", schedule={"cron": "0 * * * *", "startingDeadline": "10m"})
     context.pass_time(5 * HOUR + timedelta(minutes=11))
     context.settle("GCPolicy", "nightly")
@@ -248,7 +248,7 @@ def test_slots_missed_while_the_operator_was_away_are_one_round_or_none() -> Non
 # --- what is collected ---
 
 
-def test_what_is_not_ready_suspended_or_going_away_is_left_out() -> None:
+def test_gc_round_skips_datasets_not_ready_suspended_or_under_deletion() -> None:
     context = context_with("fine", "suspended", "unready", "lagging", "lossy", "dark/unreachable", "going", "gone")
     context.edit("Dataset", "suspended", suspend=True)
     be_ready(context, "suspended", "Suspended")
@@ -268,7 +268,7 @@ def test_what_is_not_ready_suspended_or_going_away_is_left_out() -> None:
     assert policy(context).status.datasets == 7
 
 
-def test_a_dataset_whose_tags_are_not_set_yet_is_left_out() -> None:
+def test_gc_round_skips_dataset_with_pending_tags() -> None:
     context = context_with("flights", "planes")
     context.edit("Dataset", "flights", tags=[{"name": "audit", "version": 2}])
     be_ready(context, "flights")
@@ -282,7 +282,7 @@ def test_a_dataset_whose_tags_are_not_set_yet_is_left_out() -> None:
     assert targets(launched(context)[-1]) == ["flights", "planes"]
 
 
-def test_deleted_data_is_collected() -> None:
+def test_gc_round_collects_dataset_with_tombstone() -> None:
     context = context_with("flights")
     old = context.resources["Dataset", "flights"]
     context.resources["Dataset", "flights"] = old.model_copy(
@@ -292,7 +292,7 @@ def test_deleted_data_is_collected() -> None:
     assert targets(launched(context)[0]) == ["flights"]
 
 
-def test_datasets_that_go_away_between_two_jobs_are_passed_over() -> None:
+def test_gc_round_skips_dataset_deleted_between_two_jobs() -> None:
     context = context_with("a/one", "b/two", "c/three")
     add(context, "b/resting", suspend=True)
     slot_comes(context)
@@ -301,7 +301,7 @@ def test_datasets_that_go_away_between_two_jobs_are_passed_over() -> None:
     assert targets(launched(context)[-1]) == ["three"]
 
 
-def test_a_job_whose_datasets_went_away_before_it_was_made_is_passed_over() -> None:
+def test_gc_round_skips_job_whose_datasets_were_deleted_before_launch() -> None:
     context = context_with("a/one", "b/two")
     add(context, "a/resting", suspend=True)
     context.refusals["nightly-collect-1"] = ("QuotaExceeded", "no room")
@@ -313,7 +313,7 @@ def test_a_job_whose_datasets_went_away_before_it_was_made_is_passed_over() -> N
     assert targets(launched(context)[-1]) == ["two"]
 
 
-def test_what_any_policy_keeps_is_kept() -> None:
+def test_gc_job_keeps_data_retained_by_any_policy() -> None:
     context = context_with("flights", "planes")
     others: list[dict[str, Any]] = [
         {"selector": {"names": ["flights"]}, "retention": {"age": "48h"}, "gracePeriod": "36h", "suspend": True},
@@ -329,7 +329,7 @@ def test_what_any_policy_keeps_is_kept() -> None:
     assert job.grace_seconds == 36 * 3600
 
 
-def test_the_grace_period_is_that_of_the_store_only() -> None:
+def test_gc_job_grace_period_considers_policies_of_its_store_only() -> None:
     context = context_with("one", "far/two", gracePeriod="2h")
     context.create("GCPolicy", "far", HOURLY | {"selector": {"names": ["two"]}, "gracePeriod": "9h", "suspend": True})
     slot_comes(context)
@@ -338,7 +338,7 @@ def test_the_grace_period_is_that_of_the_store_only() -> None:
     assert {job.store.name: job.grace_seconds for job in launched(context)} == {"far": 9 * 3600, "lake": 2 * 3600}
 
 
-def test_a_policy_that_cannot_be_read_stops_all_collections() -> None:
+def test_unreadable_gc_policy_blocks_all_collections() -> None:
     context = context_with("flights")
     context.unreadable["GCPolicy"] = ("broken",)
     slot_comes(context)
@@ -350,7 +350,7 @@ def test_a_policy_that_cannot_be_read_stops_all_collections() -> None:
     assert len(launched(context)) == 1
 
 
-def test_jobs_are_told_spans_and_not_moments() -> None:
+def test_gc_job_gets_durations_instead_of_timestamps() -> None:
     """The operator's clock decides when to collect; how old something is, the store's clock decides."""
     told = []
     for wrong in (timedelta(0), timedelta(days=400), -timedelta(days=400)):
@@ -377,7 +377,7 @@ def test_jobs_are_told_spans_and_not_moments() -> None:
         ({"matchLabels": {"tier": ""}}, ""),
     ],
 )
-def test_selectors_select_as_those_of_kubernetes(selector: dict[str, Any], expected: str) -> None:
+def test_gc_selector_matches_labels_with_kubernetes_semantics(selector: dict[str, Any], expected: str) -> None:
     selects = matcher(DatasetSelector.model_validate_json(json.dumps(selector)))
     context = Fake()
     for name, labels in {"a": {"tier": "hot"}, "b": {"tier": "cold"}, "c": {}}.items():
@@ -388,7 +388,7 @@ def test_selectors_select_as_those_of_kubernetes(selector: dict[str, Any], expec
 # --- modes, requests, suspension ---
 
 
-def test_a_dry_run_deletes_nothing_and_says_so() -> None:
+def test_gc_dry_run_deletes_nothing_and_is_reported() -> None:
     context = context_with("flights", mode="DryRun")
     slot_comes(context)
     assert not launched(context)[0].enforce
@@ -399,7 +399,7 @@ def test_a_dry_run_deletes_nothing_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [("Enforce", "DryRun"), ("DryRun", "Enforce")])
-def test_an_edit_of_the_mode_during_a_round_never_makes_it_delete(before: str, after: str) -> None:
+def test_gc_mode_edit_during_round_starts_no_deletion(before: str, after: str) -> None:
     context = context_with("a/one", "b/two", mode=before)
     slot_comes(context)
     context.edit("GCPolicy", "nightly", mode=after)
@@ -407,7 +407,7 @@ def test_an_edit_of_the_mode_during_a_round_never_makes_it_delete(before: str, a
     assert [job.enforce for job in launched(context)] == [before == "Enforce", False]
 
 
-def test_a_request_collects_now_and_once() -> None:
+def test_gc_request_starts_one_round_immediately() -> None:
     context = context_with("flights")
     context.pass_time(timedelta(minutes=7))
     context.annotate("GCPolicy", "nightly", requestedAt="today")
@@ -421,7 +421,7 @@ def test_a_request_collects_now_and_once() -> None:
     assert round_of(context).slot == START + HOUR, "a request does not take a slot's place"
 
 
-def test_a_request_during_a_round_is_answered_by_another_round() -> None:
+def test_gc_request_during_round_starts_another_round() -> None:
     context = context_with("flights")
     slot_comes(context)
     context.annotate("GCPolicy", "nightly", requestedAt="today")
@@ -430,7 +430,7 @@ def test_a_request_during_a_round_is_answered_by_another_round() -> None:
     assert launched(context)[-1].job == "nightly-collect-2"
 
 
-def test_a_suspended_policy_starts_nothing_and_a_running_job_goes_on() -> None:
+def test_gc_policy_suspended_starts_no_job_and_running_job_completes() -> None:
     context = context_with("a/one", "b/two")
     slot_comes(context)
     context.edit("GCPolicy", "nightly", suspend=True)
@@ -447,7 +447,7 @@ def test_a_suspended_policy_starts_nothing_and_a_running_job_goes_on() -> None:
     assert targets(launched(context)[-1]) == ["two"], "the round goes on where it was"
 
 
-def test_a_suspended_policy_waits_with_requests_and_slots() -> None:
+def test_gc_policy_suspended_defers_requests_and_slots() -> None:
     context = context_with("flights", suspend=True)
     context.annotate("GCPolicy", "nightly", requestedAt="today")
     slot_comes(context)
@@ -458,7 +458,7 @@ def test_a_suspended_policy_waits_with_requests_and_slots() -> None:
 
 
 @pytest.mark.parametrize("broken", [{"cron": "0 0 30 2 *"}, {"cron": "@daily", "timeZone": "Mars/Base"}])
-def test_a_schedule_without_slots_is_told_and_its_retention_counts(broken: dict[str, str]) -> None:
+def test_gc_policy_with_invalid_schedule_is_reported_and_still_retains(broken: dict[str, str]) -> None:
     context = context_with("flights")
     context.create("GCPolicy", "broken", HOURLY | {"schedule": broken, "retention": {"versions": 9}})
     context.settle("GCPolicy", "broken")
@@ -468,7 +468,7 @@ def test_a_schedule_without_slots_is_told_and_its_retention_counts(broken: dict[
     assert [kept.versions for kept in launched(context)[0].targets[0].policies] == [3, 9]
 
 
-def test_a_frozen_policy_is_left_alone() -> None:
+def test_gc_policy_with_disabled_reconcile_is_ignored() -> None:
     context = context_with("flights")
     context.annotate("GCPolicy", "nightly", reconcile="disabled")
     slot_comes(context)
@@ -478,7 +478,7 @@ def test_a_frozen_policy_is_left_alone() -> None:
 # --- several policies ---
 
 
-def test_two_policies_do_not_collect_the_same_dataset_at_once() -> None:
+def test_gc_policies_with_common_dataset_collect_in_turn() -> None:
     context = context_with("a", "b", "c")
     context.create("GCPolicy", "other", HOURLY | {"selector": {"names": ["c"]}})
     context.settle("GCPolicy", "other")
@@ -492,7 +492,7 @@ def test_two_policies_do_not_collect_the_same_dataset_at_once() -> None:
     assert launched(context)[-1].job == "other-collect-1"
 
 
-def test_policies_for_different_datasets_collect_side_by_side() -> None:
+def test_gc_policies_with_disjoint_datasets_collect_concurrently() -> None:
     context = context_with("a", "b", "c", selector={"names": ["a", "c"]})
     context.create("GCPolicy", "other", HOURLY | {"selector": {"names": ["b"]}})
     slot_comes(context)
@@ -501,7 +501,7 @@ def test_policies_for_different_datasets_collect_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("end", ["died", "frozen"])
-def test_a_job_that_is_gone_is_in_nobodys_way(end: str) -> None:
+def test_gc_job_that_ended_unblocks_other_policy(end: str) -> None:
     context = context_with("a")
     context.create("GCPolicy", "other", HOURLY)
     slot_comes(context)
@@ -525,7 +525,7 @@ def fails(context: Fake, failure: FailureClass = FailureClass.RETRY, reason: str
         context.reconcile("GCPolicy", "nightly")
 
 
-def test_a_job_that_fails_is_tried_again() -> None:
+def test_gc_job_with_transient_failure_retries() -> None:
     context = context_with("flights")
     slot_comes(context)
     context.job_fails("nightly-collect-1", FailureClass.RETRY, "StoreUnavailable")
@@ -539,7 +539,7 @@ def test_a_job_that_fails_is_tried_again() -> None:
     assert context.condition("GCPolicy", "nightly") == ("True", "Succeeded")
 
 
-def test_a_dataset_that_jobs_die_of_is_found_and_keeps_no_other_from_being_collected() -> None:
+def test_gc_dataset_that_crashes_jobs_is_isolated_and_others_are_collected() -> None:
     names = [f"d{number:02}" for number in range(30)]
     context = context_with(*names)
     context.create("Engine", "default", {"retry": {"limit": 2}})
@@ -561,7 +561,7 @@ def test_a_dataset_that_jobs_die_of_is_found_and_keeps_no_other_from_being_colle
     assert context.condition("GCPolicy", "nightly") == ("False", "CollectionFailed")
 
 
-def test_a_store_that_is_down_keeps_no_other_from_being_collected() -> None:
+def test_gc_round_with_unavailable_store_collects_other_stores() -> None:
     context = context_with("down/a", "down/b", "up/c")
     context.create("Engine", "default", {"retry": {"limit": 0}})
     slot_comes(context)
@@ -571,7 +571,7 @@ def test_a_store_that_is_down_keeps_no_other_from_being_collected() -> None:
     assert (last_of(context).failed, last_of(context).problems) == (2, ("2 Datasets: StoreUnavailable: it went wrong",))
 
 
-def test_a_store_without_conditional_writes_is_left_alone_as_a_collection_commits_beside_others() -> None:
+def test_gc_round_skips_store_without_conditional_writes() -> None:
     context = context_with("up/c")
     add_store(context, "plain", conditional_writes=False)
     add(context, "plain/a")
@@ -581,7 +581,7 @@ def test_a_store_without_conditional_writes_is_left_alone_as_a_collection_commit
     assert last_of(context).datasets == 1
 
 
-def test_what_only_the_engine_can_mend_ends_the_round() -> None:
+def test_gc_round_with_broken_engine_ends() -> None:
     context = context_with("a/one", "b/two", "c/three")
     slot_comes(context)
     fails(context, FailureClass.REPORT, "ImagePullFailed")
@@ -594,7 +594,7 @@ def test_what_only_the_engine_can_mend_ends_the_round() -> None:
     assert context.condition("GCPolicy", "nightly") == ("True", "Succeeded")
 
 
-def test_failures_of_datasets_are_told_until_a_round_goes_well() -> None:
+def test_gc_dataset_failures_are_reported_until_round_succeeds() -> None:
     context = context_with("a", "b")
     slot_comes(context)
     ends(context, "nightly-collect-1", ["a", "b"], failed=1, problems=("a: TooManyDeletes: mistake?",), objects=2)
@@ -607,7 +607,7 @@ def test_failures_of_datasets_are_told_until_a_round_goes_well() -> None:
     assert context.kstatus("GCPolicy", "nightly") == "Current"
 
 
-def test_problems_are_few_and_short() -> None:
+def test_gc_problem_list_is_limited_in_count_and_length() -> None:
     context = context_with("a/one", "b/two")
     slot_comes(context)
     for number, name in ((1, "one"), (2, "two")):
@@ -615,7 +615,7 @@ def test_problems_are_few_and_short() -> None:
     assert [len(problem) for problem in last_of(context).problems] == [300] * 8
 
 
-def test_a_job_without_a_word_counts_as_failed() -> None:
+def test_gc_job_without_result_counts_as_failed() -> None:
     context = context_with("flights")
     slot_comes(context)
     context.job_ends("nightly-collect-1")
@@ -623,7 +623,7 @@ def test_a_job_without_a_word_counts_as_failed() -> None:
     assert last_of(context).problems == ("flights: ResultLost: the job ended without a word about its Datasets",)
 
 
-def test_a_lost_job_is_made_again_under_another_name() -> None:
+def test_gc_job_that_is_lost_restarts_under_next_number() -> None:
     context = context_with("flights")
     slot_comes(context)
     context.job_runs("nightly-collect-1")
@@ -634,7 +634,7 @@ def test_a_lost_job_is_made_again_under_another_name() -> None:
     assert round_of(context).disruptions == 1
 
 
-def test_a_crash_between_announcement_and_launch_makes_the_same_job() -> None:
+def test_gc_crash_before_launch_repeats_same_job() -> None:
     context = context_with("flights")
     context.now = START + HOUR
     context.publish("GCPolicy", "nightly", gcpolicy.reconcile(policy(context), context))  # and the operator dies
@@ -645,7 +645,7 @@ def test_a_crash_between_announcement_and_launch_makes_the_same_job() -> None:
     assert round_of(context).slot == START + HOUR
 
 
-def test_pods_of_an_earlier_policy_of_this_name_are_passed_over() -> None:
+def test_gc_policy_recreated_ignores_jobs_of_predecessor() -> None:
     context = context_with("flights")
     slot_comes(context)
     ends(context, "nightly-collect-1", ["flights"])
@@ -656,7 +656,7 @@ def test_pods_of_an_earlier_policy_of_this_name_are_passed_over() -> None:
     assert launched(context)[-1].job == "nightly-collect-2"
 
 
-def test_a_missing_engine_is_told() -> None:
+def test_gc_policy_with_missing_engine_is_reported_and_recovers() -> None:
     context = context_with("flights", engineRef={"name": "big"})
     slot_comes(context)
     assert context.condition("GCPolicy", "nightly")[1] == "EngineNotFound"
@@ -665,7 +665,7 @@ def test_a_missing_engine_is_told() -> None:
     assert context.launches[-1].engine is context.resources["Engine", "big"]
 
 
-def test_a_policy_that_waits_for_a_place_is_ready() -> None:
+def test_gc_policy_waiting_for_job_slot_is_ready() -> None:
     context = context_with("flights")
     context.settings = replace(context.settings, limits=Limits(jobs=1))
     context.load = Load(held={JobSlot("team", "lake", maintenance=False): 1})
@@ -677,7 +677,7 @@ def test_a_policy_that_waits_for_a_place_is_ready() -> None:
     assert len(launched(context)) == 1
 
 
-def test_a_pod_that_does_not_start_is_told() -> None:
+def test_gc_policy_with_unschedulable_pod_is_reported() -> None:
     context = context_with("flights")
     slot_comes(context)
     context.job_is("nightly-collect-1", JobPhase.PENDING, "Unschedulable", "no node is large enough")

@@ -40,7 +40,7 @@ def wanted(context: Fake) -> TableSpec:
     return job.dataset.table
 
 
-def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(context: Fake) -> None:
+def test_index_edit_starts_job_with_requested_indices(context: Fake) -> None:
     with_dataset(context, having(3))
     context.edit(*KEY, table={"indices": [{"column": "x", "kind": "Kartothek"}], "dialect": "Plateau"})
     context.settle(*KEY)
@@ -58,7 +58,7 @@ def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(context: Fake) 
     assert index_jobs(context) == ["flights-index-1"], "nothing is left to do"
 
 
-def test_an_empty_list_drops_and_no_list_keeps(context: Fake) -> None:
+def test_index_list_empty_drops_indices_and_absent_list_keeps_them(context: Fake) -> None:
     with_dataset(context, having(3, on("x")))
     context.settle(*KEY)
     assert index_jobs(context) == []
@@ -68,7 +68,7 @@ def test_an_empty_list_drops_and_no_list_keeps(context: Fake) -> None:
     assert wanted(context).indices == ()
 
 
-def test_a_table_that_is_not_there_yet_gets_its_indices_from_the_first_commit(context: Fake) -> None:
+def test_index_of_missing_table_is_built_by_first_commit(context: Fake) -> None:
     with_dataset(context, table=X)
     assert index_jobs(context) == []
     job = with_running_commit(context)
@@ -81,7 +81,7 @@ def test_a_table_that_is_not_there_yet_gets_its_indices_from_the_first_commit(co
 
 
 @pytest.mark.parametrize("state", ["Partial", "Stale"])
-def test_an_index_that_needs_work_gets_it_once_a_version(context: Fake, state: str) -> None:
+def test_index_that_needs_work_starts_one_job_per_version(context: Fake, state: str) -> None:
     with_dataset(context, having(3, on("x", state=state)))
     assert index_jobs(context) == ["flights-index-1"]
     context.job_ends("flights-index-1", dataset=having(3, on("x", state=state)))
@@ -94,12 +94,12 @@ def test_an_index_that_needs_work_gets_it_once_a_version(context: Fake, state: s
     assert index_jobs(context) == ["flights-index-1", "flights-index-2"]
 
 
-def test_an_index_that_waits_for_values_is_left_alone(context: Fake) -> None:
+def test_index_waiting_for_values_starts_no_job(context: Fake) -> None:
     with_dataset(context, having(3, on("x", state="Waiting")), table=X)
     assert index_jobs(context) == []
 
 
-def test_what_cannot_be_indexed_is_said_and_tried_again_after_an_edit(context: Fake) -> None:
+def test_index_that_is_invalid_is_reported_and_retried_after_edit(context: Fake) -> None:
     with_dataset(context, having(3), table=X)
     context.job_fails("flights-index-1", FailureClass.REPORT, "IndexInvalid", "index on 'x': the table has none")
     context.settle(*KEY)
@@ -116,7 +116,7 @@ def test_what_cannot_be_indexed_is_said_and_tried_again_after_an_edit(context: F
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_failed_attempt_is_made_again(context: Fake) -> None:
+def test_index_job_with_transient_failure_retries(context: Fake) -> None:
     with_dataset(context, having(3), table=X)
     context.job_fails("flights-index-1", FailureClass.RETRY, "StoreUnavailable")
     outcome = context.settle(*KEY)
@@ -126,7 +126,7 @@ def test_a_failed_attempt_is_made_again(context: Fake) -> None:
     assert index_jobs(context) == ["flights-index-1", "flights-index-2"]
 
 
-def test_a_suspended_dataset_starts_no_job(context: Fake) -> None:
+def test_index_job_of_suspended_dataset_starts_after_resume(context: Fake) -> None:
     with_dataset(context, having(3), table=X, suspend=True)
     assert index_jobs(context) == []
     context.edit(*KEY, suspend=False)
@@ -134,7 +134,7 @@ def test_a_suspended_dataset_starts_no_job(context: Fake) -> None:
     assert index_jobs(context) == ["flights-index-1"]
 
 
-def test_an_index_that_went_is_made_again(context: Fake) -> None:
+def test_index_that_disappeared_is_rebuilt(context: Fake) -> None:
     """The same difference as before, after it was gone for a while."""
     with_dataset(context, having(3), table=X)
     context.job_ends("flights-index-1", dataset=having(4, on("x")))

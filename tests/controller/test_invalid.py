@@ -27,7 +27,7 @@ def reconcile(**metadata: Any) -> Outcome:
     return invalid.reconcile(manifest, error.value, START)
 
 
-def test_what_is_wrong_is_said_and_what_is_known_is_kept() -> None:
+def test_invalid_spec_is_reported_and_keeps_known_status() -> None:
     outcome = reconcile()
     assert kstatus.check(2, outcome.status) == []
     assert kstatus.compute({"metadata": {"generation": 2}, "status": outcome.status}) == "Failed"
@@ -37,12 +37,12 @@ def test_what_is_wrong_is_said_and_what_is_known_is_kept() -> None:
     assert "spec.table.sortedBy: is not a known field" in event.message
 
 
-def test_deletion_is_not_held_and_says_that_data_is_kept() -> None:
+def test_invalid_dataset_deletion_removes_finalizer_and_keeps_data() -> None:
     outcome = reconcile(deletionTimestamp="2026-11-21T12:00:00Z", finalizers=[FINALIZER])
     assert outcome.actions == (SetFinalizer(False),)
     assert "the data is kept" in outcome.events[0].message
 
 
-def test_deletion_without_our_finalizer_needs_nothing() -> None:
+def test_invalid_dataset_deletion_without_own_finalizer_needs_no_action() -> None:
     outcome = reconcile(deletionTimestamp="2026-11-21T12:00:00Z", finalizers=["other.io/x"])
     assert (outcome.actions, outcome.events) == ((), ())

@@ -32,7 +32,7 @@ def dataset(**table: object) -> Dataset:
     return parsed
 
 
-def test_every_field_of_the_layout_arrives() -> None:
+def test_dataset_layout_passes_every_field_to_table() -> None:
     ref = dataset_ref(dataset(**FULL), Fake().settings)
     assert translate.layout(ref, Head("flights")) == Layout(
         partition_on=("month",),
@@ -47,7 +47,7 @@ def test_every_field_of_the_layout_arrives() -> None:
     assert translate.evolves(ref.table)
 
 
-def test_the_defaults_of_the_manifest_are_those_of_the_lake() -> None:
+def test_dataset_layout_defaults_match_table_defaults() -> None:
     ref = dataset_ref(dataset(), Fake().settings)
     assert translate.layout(ref, Head("flights")) == Layout()
     assert not translate.evolves(ref.table)

@@ -45,7 +45,7 @@ def jobs_of(context: Fake, kind: type[LedgerJob | PollJob | CommitJob]) -> list[
     return [launch.job for launch in context.launches if isinstance(launch.job, kind)]
 
 
-def test_the_chain_is_created_before_anything_else_with_a_key_that_is_made_once(context: Fake) -> None:
+def test_ledger_chain_is_created_first_with_one_new_key(context: Fake) -> None:
     with_dataset(context, ledger=ledger(POLLED, types="Spec"))
     assert context.condition(*KEY) == ("Unknown", "Progressing")
     assert context.identities == ["flights-identity"]
@@ -74,13 +74,13 @@ def test_spec_version_is_given_to_the_job_and_an_edit_of_it_is_one(context: Fake
     assert [job.spec_version for job in jobs_of(context, LedgerJob)] == [None, "0.39"]
 
 
-def test_a_secret_that_is_named_is_not_made(context: Fake) -> None:
+def test_ledger_with_named_identity_secret_creates_no_secret(context: Fake) -> None:
     with_dataset(context, ledger=ledger(INFO, identitySecretRef={"name": "mine"}))
     assert context.identities == []
     assert [*context.launches[-1].mounts.values()] == ["mine"]
 
 
-def test_a_chain_that_cannot_be_created_stops_everything_until_an_edit(context: Fake) -> None:
+def test_ledger_that_cannot_be_created_stalls_until_edit(context: Fake) -> None:
     with_dataset(context, ledger=ledger(INFO))
     context.job_fails("flights-ledger-1", FailureClass.REPORT, "DatasetExists")
     context.settle(*KEY)
@@ -91,7 +91,7 @@ def test_a_chain_that_cannot_be_created_stops_everything_until_an_edit(context: 
     assert [job.job for job in jobs_of(context, LedgerJob)] == ["flights-ledger-1", "flights-ledger-2"]
 
 
-def test_an_edit_appends_events_and_commits_go_on_meanwhile(context: Fake) -> None:
+def test_ledger_edit_appends_events_while_commits_continue(context: Fake) -> None:
     with_chain(context, PUSHED)
     context.edit(*KEY, ledger=ledger(PUSHED, INFO))
     context.settle(*KEY)
@@ -109,7 +109,7 @@ def test_an_edit_appends_events_and_commits_go_on_meanwhile(context: Fake) -> No
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_the_source_is_polled_once_for_each_edit_and_request(context: Fake) -> None:
+def test_ledger_source_is_polled_once_per_edit_and_request(context: Fake) -> None:
     with_chain(context, POLLED, envSecretRef={"name": "tokens"})
     (job,) = jobs_of(context, PollJob)
     assert (job.job, job.allowed_hosts, job.allow_local) == ("flights-poll-1", ("x",), False)
@@ -127,7 +127,7 @@ def test_the_source_is_polled_once_for_each_edit_and_request(context: Fake) -> N
     assert [job.job for job in jobs_of(context, PollJob)] == ["flights-poll-1", "flights-poll-2"]
 
 
-def test_each_slot_of_the_schedule_is_a_poll_and_failures_wait_for_the_next(context: Fake) -> None:
+def test_ledger_schedule_polls_at_each_slot_and_failed_poll_waits_for_next(context: Fake) -> None:
     with_chain(context, POLLED, schedule={"cron": "0 * * * *", "jitter": "10m"})
     context.job_ends("flights-poll-1", dataset=chained(2), poll=PollOutcome())
     again = context.settle(*KEY).requeue_after
@@ -149,7 +149,7 @@ def test_each_slot_of_the_schedule_is_a_poll_and_failures_wait_for_the_next(cont
     assert len(jobs_of(context, PollJob)) == 3
 
 
-def test_a_server_that_is_away_is_tried_again_within_the_slot(context: Fake) -> None:
+def test_ledger_poll_of_unavailable_server_retries_within_slot(context: Fake) -> None:
     with_chain(context, POLLED, schedule={"cron": "@daily"})
     context.job_fails("flights-poll-1", FailureClass.RETRY, "SourceUnavailable")
     outcome = context.settle(*KEY)
@@ -160,19 +160,19 @@ def test_a_server_that_is_away_is_tried_again_within_the_slot(context: Fake) -> 
     assert [job.job for job in jobs_of(context, PollJob)] == ["flights-poll-1", "flights-poll-2"]
 
 
-def test_a_schedule_that_names_no_time_is_said_and_the_source_is_polled_at_edits(context: Fake) -> None:
+def test_ledger_with_invalid_schedule_is_reported_and_polls_after_edits(context: Fake) -> None:
     with_chain(context, POLLED, schedule={"cron": "0 0 30 2 *"})
     assert context.condition(*KEY) == ("False", "InvalidSchedule")
     assert len(jobs_of(context, PollJob)) == 1
 
 
-def test_a_suspended_ledger_starts_nothing(context: Fake) -> None:
+def test_ledger_of_suspended_dataset_starts_no_job(context: Fake) -> None:
     with_dataset(context, ledger=ledger(POLLED), suspend=True)
     assert jobs_of(context, LedgerJob) == []
     assert context.identities == []
 
 
-def test_a_chain_that_another_cluster_made_is_found_and_only_checked(context: Fake) -> None:
+def test_ledger_chain_of_other_cluster_is_adopted_and_verified(context: Fake) -> None:
     with_dataset(context, chained(7), ledger=ledger(PUSHED))
     (job,) = jobs_of(context, LedgerJob)
     assert job.identity_dir is None
@@ -180,7 +180,7 @@ def test_a_chain_that_another_cluster_made_is_found_and_only_checked(context: Fa
     assert context.condition(*KEY) == ("True", "Succeeded"), "commits need not wait"
 
 
-def test_a_chain_that_is_gone_is_made_anew(context: Fake) -> None:
+def test_ledger_chain_that_disappeared_is_recreated(context: Fake) -> None:
     with_chain(context, INFO)
     context.pass_time(timedelta(minutes=11))
     context.settle("ObjectStore", "lake")
@@ -202,7 +202,7 @@ def test_a_chain_that_is_gone_is_made_anew(context: Fake) -> None:
         ({"operation": "Overwrite"}, "rows change through its sources only"),
     ],
 )
-def test_commits_append_through_a_push_source_and_do_nothing_else(
+def test_ledger_accepts_only_append_commits_through_push_source(
     context: Fake, spec: dict[str, Any], told: str | None
 ) -> None:
     with_chain(context, PUSHED)
@@ -217,7 +217,7 @@ def test_commits_append_through_a_push_source_and_do_nothing_else(
     assert jobs_of(context, CommitJob) == []
 
 
-def test_a_push_source_goes_with_a_ledger(context: Fake) -> None:
+def test_push_source_without_ledger_is_refused(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC | {"pushSource": "default"})
     context.settle("Commit", "january")
@@ -227,7 +227,7 @@ def test_a_push_source_goes_with_a_ledger(context: Fake) -> None:
     assert jobs_of(context, CommitJob)[-1].push_source is None
 
 
-def test_where_one_writer_is_safe_a_poll_waits_for_it(context: Fake) -> None:
+def test_ledger_poll_on_single_writer_store_waits_for_ledger_job(context: Fake) -> None:
     context.create("Dataset", "flights", {"storeRef": {"name": "lake"}, "ledger": ledger(POLLED)})
     with_store(context, chained(), conditional_writes=False)
     context.settle(*KEY)
@@ -247,7 +247,7 @@ def open_context() -> Fake:
     return Fake(allowed_source_images=("ghcr.io/acme/*",))
 
 
-def test_a_container_that_is_allowed_runs_in_the_pod_of_its_poll(open_context: Fake) -> None:
+def test_ledger_source_container_runs_in_poll_pod(open_context: Fake) -> None:
     with_chain(open_context, container())
     (job,) = jobs_of(open_context, PollJob)
     assert (job.container.image, job.container.output_dir) == ("ghcr.io/acme/fetch:1", "/opt/odf/out")
@@ -264,7 +264,7 @@ def test_a_container_that_is_allowed_runs_in_the_pod_of_its_poll(open_context: F
         (container(command=[]), "SourceStalled", "without a command: add fetch.command"),
     ],
 )
-def test_a_container_that_may_not_run_is_told_and_commits_go_on(
+def test_ledger_source_container_denied_is_reported_and_commits_continue(
     open_context: Fake, fetch: dict[str, Any], reason: str, told: str
 ) -> None:
     with_chain(open_context, fetch)
@@ -280,7 +280,7 @@ def test_a_container_that_may_not_run_is_told_and_commits_go_on(
     assert len(jobs_of(open_context, PollJob)) == 1
 
 
-def test_while_a_container_has_more_a_poll_follows_at_once(open_context: Fake) -> None:
+def test_ledger_source_container_with_more_data_is_polled_immediately(open_context: Fake) -> None:
     with_chain(open_context, container())
     for number in (1, 2):
         more = PollOutcome(version=number, commits=1, records=10, has_more=True)
@@ -300,7 +300,7 @@ def test_while_a_container_has_more_a_poll_follows_at_once(open_context: Fake) -
     assert len(jobs_of(open_context, PollJob)) == 5, "after a failure the source rests"
 
 
-def test_an_edit_replaces_a_poll_whose_image_cannot_be_pulled(open_context: Fake) -> None:
+def test_ledger_edit_replaces_poll_with_unpullable_image(open_context: Fake) -> None:
     with_chain(open_context, container("ghcr.io/acme/typo"))
     open_context.job_is(
         "flights-poll-1", JobPhase.PENDING, "ImagePullFailed", 'Back-off pulling image "ghcr.io/acme/typo"'
@@ -340,6 +340,6 @@ def test_an_edit_replaces_a_poll_whose_image_cannot_be_pulled(open_context: Fake
         ("docker.io/*", ["python", "acme/fetch"], ["Intranet/fetch", "localhost/fetch", "quay.io/acme/fetch"]),
     ],
 )
-def test_which_images_a_rule_covers(rule: str, covered: list[str], not_covered: list[str]) -> None:
+def test_image_rule_matches_only_covered_images(rule: str, covered: list[str], not_covered: list[str]) -> None:
     assert [image for image in covered if not is_allowed(image, [rule])] == []
     assert [image for image in not_covered if is_allowed(image, [rule])] == []

@@ -27,7 +27,7 @@ def may_start(slot: JobSlot, limits: Limits, held: tuple[JobSlot, ...] = (), wan
 # --- each limit ------------------------------------------------------------------------------------------------------
 
 
-def test_without_limits_everything_starts() -> None:
+def test_admission_without_limits_starts_every_job() -> None:
     assert may_start(A, Limits(), held=(A,) * 1000)
     assert may_start(TIDY_A, Limits(), held=(A,) * 1000, wanted=(A,) * 1000)
 
@@ -41,7 +41,7 @@ def test_without_limits_everything_starts() -> None:
         (Limits(jobs_per_store=2), A, B),
     ],
 )
-def test_a_limit_holds_back_what_it_is_about_and_nothing_else(
+def test_admission_limit_holds_back_only_jobs_in_its_scope(
     limits: Limits, inside: JobSlot, outside: JobSlot | None
 ) -> None:
     assert may_start(inside, limits, held=(A,))
@@ -49,7 +49,7 @@ def test_a_limit_holds_back_what_it_is_about_and_nothing_else(
     assert outside is None or may_start(outside, limits, held=(A, A))
 
 
-def test_the_message_says_which_limit_it_is() -> None:
+def test_admission_message_names_exceeded_limit() -> None:
     for limits, told in (
         (Limits(jobs=1), "at most 1 jobs at a time"),
         (Limits(jobs_per_namespace=1), "of a namespace"),
@@ -64,7 +64,7 @@ def test_the_message_says_which_limit_it_is() -> None:
 
 
 @pytest.mark.parametrize("verb", ["inspect", "delete", "restore", "tag"])
-def test_jobs_that_touch_a_few_objects_take_no_place(verb: str) -> None:
+def test_small_jobs_use_no_slot(verb: str) -> None:
     assert job_slot_of(verb, "a", "lake") is None
 
 
@@ -72,19 +72,19 @@ def test_jobs_that_touch_a_few_objects_take_no_place(verb: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(jobs=3), Limits(jobs_per_namespace=3), Limits(jobs_per_store=3)])
-def test_maintenance_leaves_one_place(limits: Limits) -> None:
+def test_maintenance_leaves_one_slot_free(limits: Limits) -> None:
     assert may_start(TIDY_A, limits, held=(TIDY_A,))
     assert not may_start(TIDY_A, limits, held=(TIDY_A, TIDY_A))
     assert may_start(A, limits, held=(TIDY_A, TIDY_A))
 
 
-def test_maintenance_takes_the_only_place_when_nobody_else_wants_it() -> None:
+def test_maintenance_uses_only_slot_when_no_user_job_waits() -> None:
     limits = Limits(jobs=1)
     assert may_start(TIDY_A, limits)
     assert not may_start(TIDY_A, limits, wanted=(B,))
 
 
-def test_maintenance_takes_no_place_that_user_work_waits_for_and_may_have() -> None:
+def test_maintenance_yields_slots_to_admissible_user_jobs() -> None:
     assert not may_start(TIDY_A, Limits(jobs=4), held=(A, A), wanted=(B, B))
     assert may_start(TIDY_A, Limits(jobs=4), held=(A, A), wanted=(B,)), "there is room for both"
     held_back = Limits(jobs=4, jobs_per_namespace=1)
@@ -94,11 +94,11 @@ def test_maintenance_takes_no_place_that_user_work_waits_for_and_may_have() -> N
 # --- fairness --------------------------------------------------------------------------------------------------------
 
 
-def test_a_namespace_alone_may_have_everything() -> None:
+def test_single_namespace_may_use_all_slots() -> None:
     assert may_start(A, Limits(jobs=4), held=(A, A, A), wanted=(A, A))
 
 
-def test_places_that_become_free_go_to_those_that_have_fewer() -> None:
+def test_free_slot_goes_to_namespace_with_fewer_jobs() -> None:
     limits = Limits(jobs=4)
     assert not may_start(A, limits, held=(A, A, A), wanted=(A, B))
     assert may_start(B, limits, held=(A, A, A), wanted=(A, B))
@@ -106,23 +106,23 @@ def test_places_that_become_free_go_to_those_that_have_fewer() -> None:
     assert may_start(A, limits, held=(A, B, B), wanted=(A, B))
 
 
-def test_each_of_many_namespaces_gets_at_least_one_place() -> None:
+def test_each_waiting_namespace_gets_at_least_one_slot() -> None:
     limits = Limits(jobs=2)
     assert may_start(C, limits, held=(A,), wanted=(A, B, C))
     assert not may_start(A, limits, held=(A,), wanted=(A, B, C))
 
 
-def test_what_is_left_over_goes_to_whoever_wants_it() -> None:
+def test_remaining_slot_goes_to_any_waiting_namespace() -> None:
     assert may_start(A, Limits(jobs=5), held=(A, A, B, B), wanted=(A, B)), "five by two is two and one over"
 
 
-def test_nobody_is_fair_to_one_who_cannot_start() -> None:
+def test_fair_share_ignores_jobs_that_cannot_start() -> None:
     limits = Limits(jobs=4, jobs_per_store=1)
     elsewhere = JobSlot("a", "other", maintenance=False)
     assert may_start(elsewhere, limits, held=(A, JobSlot("a", "third", maintenance=False), B), wanted=(B, elsewhere))
 
 
-def test_user_work_does_not_wait_for_the_maintenance_of_others() -> None:
+def test_user_job_starts_before_maintenance_of_other_namespace() -> None:
     assert may_start(A, Limits(jobs=4), held=(A, A, A), wanted=(TIDY_B,))
 
 
@@ -147,7 +147,7 @@ def within(scope: tuple[str, ...], held: list[JobSlot]) -> list[JobSlot]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.builds(Limits, few, few, few), st.lists(places | st.integers(0, 20), max_size=30), st.randoms())
-def test_limits_hold_and_a_free_place_is_taken_whatever_comes_in_which_order(
+def test_admission_in_any_order_respects_limits_and_fills_free_slots(
     limits: Limits, history: list[JobSlot | int], chance: Random
 ) -> None:
     """A place is wanted, or a job (by its number) ends; then all that wait ask again, in any order, to a fixpoint."""
@@ -185,7 +185,7 @@ def test_limits_hold_and_a_free_place_is_taken_whatever_comes_in_which_order(
                 assert any(full), "maintenance waits though nobody else wants the place"
 
 
-def test_two_namespaces_with_long_queues_end_up_with_half_each() -> None:
+def test_two_namespaces_with_long_queues_get_half_of_slots_each() -> None:
     limits, held, wanted = Limits(jobs=4), [A, A, A, A], [A] * 50 + [B] * 50
     for _ in range(10):
         held.pop(0)
@@ -208,7 +208,7 @@ OTHERS = JobSlot("other", "lake", maintenance=False)
 FULL = Load({OTHERS: 2})
 
 
-def test_a_commit_waits_for_a_place_and_starts_when_there_is_one(context: Fake) -> None:
+def test_commit_without_free_slot_waits_and_then_starts(context: Fake) -> None:
     with_dataset(context)
     context.load = FULL
     context.create(*KEY, COMMIT_SPEC)
@@ -223,7 +223,7 @@ def test_a_commit_waits_for_a_place_and_starts_when_there_is_one(context: Fake) 
     assert "january-1" in context.jobs
 
 
-def test_a_commit_that_waits_for_a_place_keeps_its_turn(context: Fake) -> None:
+def test_commit_waiting_for_slot_keeps_queue_position(context: Fake) -> None:
     with_dataset(context)
     context.load = FULL
     context.create(*KEY, COMMIT_SPEC)
@@ -236,7 +236,7 @@ def test_a_commit_that_waits_for_a_place_keeps_its_turn(context: Fake) -> None:
     assert "february-1" not in context.jobs
 
 
-def test_a_job_that_runs_goes_on_whatever_the_limits_say(context: Fake) -> None:
+def test_running_job_continues_when_limits_are_exceeded(context: Fake) -> None:
     job = with_running_commit(context)
     context.load = FULL
     context.settle(*KEY)
@@ -246,7 +246,7 @@ def test_a_job_that_runs_goes_on_whatever_the_limits_say(context: Fake) -> None:
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_look_at_a_source_waits_and_commits_do_not_wait_for_it(context: Fake) -> None:
+def test_ingestion_waiting_for_slot_does_not_block_commits(context: Fake) -> None:
     context.load = FULL
     with_dataset(context, sources=[{"name": "landing", "prefix": "in/", "format": "CSV"}])
     assert context.awaited
@@ -261,7 +261,7 @@ def test_a_look_at_a_source_waits_and_commits_do_not_wait_for_it(context: Fake) 
     assert "flights-intake-1" in context.jobs
 
 
-def test_maintenance_waits_and_gives_way_to_a_commit_that_comes_meanwhile(context: Fake) -> None:
+def test_maintenance_waiting_for_slot_yields_to_new_commit(context: Fake) -> None:
     context.load = FULL
     health = HealthState(version=3, worst_partition_small_files=9)
     with_dataset(context, seen(3, health=health), maintenance={"compaction": {}})
@@ -275,14 +275,14 @@ def test_maintenance_waits_and_gives_way_to_a_commit_that_comes_meanwhile(contex
     assert "flights-compact-1" not in context.jobs, "the Commit could run now"
 
 
-def test_what_touches_a_few_objects_only_is_not_held_up(context: Fake) -> None:
+def test_small_job_starts_at_full_load(context: Fake) -> None:
     context.load = FULL
     with_dataset(context, seen(3), tags=[{"name": "a", "version": 1}])
     assert "flights-tag-1" in context.jobs
     assert context.store.ready
 
 
-def test_a_suspended_engine_starts_nothing_that_reads_data_and_stops_nothing(context: Fake) -> None:
+def test_suspended_engine_starts_no_data_jobs_and_stops_none(context: Fake) -> None:
     running = with_running_commit(context)
     context.create("Engine", "default", {"suspend": True})
     context.settle("Engine", "default")

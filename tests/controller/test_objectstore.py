@@ -36,7 +36,7 @@ def numbers(context: Fake) -> list[int]:
     return [job.attempt for job in inspections(context)]
 
 
-def test_a_new_store_is_inspected_at_once_with_all_its_datasets(context: Fake) -> None:
+def test_new_store_is_inspected_immediately_with_all_its_datasets(context: Fake) -> None:
     context.create("Dataset", "b", DATASET_SPEC)
     context.create("Dataset", "a", DATASET_SPEC | {"uuid": "Z", "table": {"partitionOn": ["month"]}})
     context.create("Dataset", "elsewhere", {"storeRef": {"name": "other"}})
@@ -59,13 +59,13 @@ def test_a_new_store_is_inspected_at_once_with_all_its_datasets(context: Fake) -
     assert context.kstatus(*KEY) == "InProgress"
 
 
-def test_a_store_on_a_volume_is_mounted(context: Fake) -> None:
+def test_store_on_volume_is_mounted_in_job(context: Fake) -> None:
     context.create("ObjectStore", "lake", {"url": "file:///data", "volume": {"claimName": "disk"}})
     context.reconcile(*KEY)
     assert context.launches[0].volumes == {"lake": "disk"}
 
 
-def test_a_store_that_answers_is_ready(context: Fake) -> None:
+def test_store_that_answers_is_ready(context: Fake) -> None:
     with_store(context)
     assert context.condition(*KEY) == ("True", "Succeeded")
     assert context.kstatus(*KEY) == "Current"
@@ -74,14 +74,14 @@ def test_a_store_that_answers_is_ready(context: Fake) -> None:
     assert numbers(context) == [1]
 
 
-def test_the_namespace_default_engine_inspects(context: Fake) -> None:
+def test_store_is_inspected_with_default_engine_of_namespace(context: Fake) -> None:
     context.create("Engine", "default", {"image": "mine:2"})
     context.create("ObjectStore", "lake", STORE_SPEC)
     context.reconcile(*KEY)
     assert context.launches[0].engine == context.engine
 
 
-def test_a_store_without_conditional_writes_says_so_once(context: Fake) -> None:
+def test_store_without_conditional_writes_is_reported_once(context: Fake) -> None:
     with_store(context, conditional_writes=False)
     assert context.condition(*KEY) == ("True", "Succeeded")
     assert "no conditional writes" in context.message(*KEY)
@@ -92,7 +92,7 @@ def test_a_store_without_conditional_writes_says_so_once(context: Fake) -> None:
     assert [event.type for event in context.events if event.reason == "NoConditionalWrites"] == ["Warning"]
 
 
-def test_the_next_inspection_is_an_interval_later_and_moves_no_condition(context: Fake) -> None:
+def test_store_inspection_repeats_after_interval_without_condition_change(context: Fake) -> None:
     with_store(context)
     assert context.reconcile(*KEY).requeue_after == timedelta(minutes=10)
     context.pass_time(timedelta(minutes=9))
@@ -111,7 +111,7 @@ def test_the_next_inspection_is_an_interval_later_and_moves_no_condition(context
     assert len(context.events) == events
 
 
-def test_a_request_is_handled_at_once_and_once(context: Fake) -> None:
+def test_store_request_starts_one_inspection_immediately(context: Fake) -> None:
     with_store(context)
     context.annotate(*KEY, requestedAt="monday")
     context.reconcile(*KEY)
@@ -123,7 +123,7 @@ def test_a_request_is_handled_at_once_and_once(context: Fake) -> None:
     assert context.store.status.last_handled_reconcile_at == "monday"
 
 
-def test_a_request_during_an_inspection_is_handled_after_it(context: Fake) -> None:
+def test_store_request_during_inspection_starts_another_inspection(context: Fake) -> None:
     context.create("ObjectStore", "lake", STORE_SPEC)
     context.reconcile(*KEY)
     context.annotate(*KEY, requestedAt="monday")
@@ -134,7 +134,7 @@ def test_a_request_during_an_inspection_is_handled_after_it(context: Fake) -> No
     assert numbers(context) == [1, 2]
 
 
-def test_datasets_that_come_together_share_an_inspection(context: Fake) -> None:
+def test_datasets_created_together_share_one_inspection(context: Fake) -> None:
     with_store(context)
     context.create("Dataset", "a", DATASET_SPEC)
     assert context.reconcile(*KEY).requeue_after == timedelta(seconds=5)
@@ -145,7 +145,7 @@ def test_datasets_that_come_together_share_an_inspection(context: Fake) -> None:
     assert numbers(context) == [1, 2]
 
 
-def test_a_truncated_answer_is_continued_until_all_have_answered(context: Fake) -> None:
+def test_truncated_inspection_continues_until_all_datasets_are_covered(context: Fake) -> None:
     for name in "abcde":
         context.create("Dataset", name, DATASET_SPEC)
     context.create("ObjectStore", "lake", STORE_SPEC)
@@ -161,7 +161,7 @@ def test_a_truncated_answer_is_continued_until_all_have_answered(context: Fake) 
     assert len(inspections(context)[-1].datasets) == 5
 
 
-def test_more_datasets_than_one_job_can_be_told_of_are_shared_out(context: Fake) -> None:
+def test_inspection_with_many_datasets_is_split_into_jobs(context: Fake) -> None:
     for number in range(1200):
         context.create("Dataset", f"d{number:04}", DATASET_SPEC)
     context.create("ObjectStore", "lake", STORE_SPEC)
@@ -174,7 +174,7 @@ def test_more_datasets_than_one_job_can_be_told_of_are_shared_out(context: Fake)
     assert [uuid for uuids in asked for uuid in uuids] == sorted(f"d{number:04}" for number in range(1200))
 
 
-def test_a_round_starts_anew_when_datasets_came_in_between(context: Fake) -> None:
+def test_inspection_round_restarts_after_dataset_creation(context: Fake) -> None:
     for name in "bc":
         context.create("Dataset", name, DATASET_SPEC)
     context.create("ObjectStore", "lake", STORE_SPEC)
@@ -185,7 +185,7 @@ def test_a_round_starts_anew_when_datasets_came_in_between(context: Fake) -> Non
     assert [dataset.uuid for dataset in inspections(context)[-1].datasets] == ["a", "b", "c"]
 
 
-def test_only_the_last_two_results_are_kept(context: Fake) -> None:
+def test_store_keeps_last_two_inspection_jobs(context: Fake) -> None:
     with_store(context)
     for number in (2, 3, 4):
         context.pass_time(timedelta(minutes=10))
@@ -196,7 +196,7 @@ def test_only_the_last_two_results_are_kept(context: Fake) -> None:
 
 
 @pytest.mark.parametrize("reason", ["InvalidCredentials", "AccessDenied", "BucketNotFound"])
-def test_a_store_that_refuses_is_stalled_and_looked_at_again_ever_more_rarely(context: Fake, reason: str) -> None:
+def test_store_that_refuses_access_stalls_and_is_polled_with_backoff(context: Fake, reason: str) -> None:
     context.create("ObjectStore", "lake", STORE_SPEC)
     context.reconcile(*KEY)
     waits = []
@@ -220,7 +220,7 @@ def test_a_store_that_refuses_is_stalled_and_looked_at_again_ever_more_rarely(co
 
 
 @pytest.mark.parametrize(("reason", "named"), [("InvalidCredentials", True), ("BucketNotFound", False)])
-def test_a_failure_of_keys_names_the_secret_to_correct(context: Fake, reason: str, named: bool) -> None:
+def test_store_credentials_failure_names_secret(context: Fake, reason: str, named: bool) -> None:
     context.create("ObjectStore", "lake", {**STORE_SPEC, "credentialsSecretRef": {"name": "lake-keys"}})
     context.reconcile(*KEY)
     context.job_fails("lake-inspect-1", FailureClass.REPORT, reason)
@@ -228,7 +228,7 @@ def test_a_failure_of_keys_names_the_secret_to_correct(context: Fake, reason: st
     assert ("lake-keys" in context.message(*KEY)) is named
 
 
-def test_a_store_that_does_not_answer_is_waited_for(context: Fake) -> None:
+def test_store_that_is_unavailable_is_retried(context: Fake) -> None:
     with_store(context)
     context.pass_time(timedelta(minutes=10))
     context.reconcile(*KEY)
@@ -239,7 +239,7 @@ def test_a_store_that_does_not_answer_is_waited_for(context: Fake) -> None:
     assert context.message(*KEY) == "no answer from http://s3"
 
 
-def test_a_lost_inspection_says_nothing_about_the_store(context: Fake) -> None:
+def test_lost_inspection_job_keeps_store_condition(context: Fake) -> None:
     with_store(context)
     context.pass_time(timedelta(minutes=10))
     context.reconcile(*KEY)
@@ -253,7 +253,7 @@ def test_a_lost_inspection_says_nothing_about_the_store(context: Fake) -> None:
     assert numbers(context)[-1] == 3
 
 
-def test_a_crash_between_announcement_and_launch_repeats_the_launch(context: Fake) -> None:
+def test_inspection_crash_before_launch_repeats_same_launch(context: Fake) -> None:
     context.create("ObjectStore", "lake", STORE_SPEC)
     context.reconcile(*KEY)
     context.job_vanishes("lake-inspect-1")
@@ -261,7 +261,7 @@ def test_a_crash_between_announcement_and_launch_repeats_the_launch(context: Fak
     assert numbers(context) == [1, 1]
 
 
-def test_an_inspection_that_cannot_start_says_why_and_recovers_with_the_engine(context: Fake) -> None:
+def test_inspection_that_cannot_start_is_reported_and_recovers_with_engine(context: Fake) -> None:
     context.create("Engine", "default", {"image": "missing:1"})
     context.create("ObjectStore", "lake", STORE_SPEC)
     context.reconcile(*KEY)
@@ -278,7 +278,7 @@ def test_an_inspection_that_cannot_start_says_why_and_recovers_with_the_engine(c
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_another_endpoint_makes_what_was_known_void(context: Fake) -> None:
+def test_store_endpoint_edit_discards_known_state(context: Fake) -> None:
     with_store(context)
     context.edit(*KEY, endpoint="http://elsewhere:9000")
     context.reconcile(*KEY)
@@ -288,7 +288,7 @@ def test_another_endpoint_makes_what_was_known_void(context: Fake) -> None:
     assert inspections(context)[-1].store.conditional_writes is None
 
 
-def test_a_longer_interval_is_no_reason_to_look(context: Fake) -> None:
+def test_store_interval_increase_starts_no_inspection(context: Fake) -> None:
     with_store(context)
     context.edit(*KEY, interval="1h")
     assert context.settle(*KEY).requeue_after == timedelta(hours=1)
@@ -297,7 +297,7 @@ def test_a_longer_interval_is_no_reason_to_look(context: Fake) -> None:
     assert numbers(context) == [1]
 
 
-def test_a_suspended_store_is_not_inspected_and_keeps_what_is_known(context: Fake) -> None:
+def test_suspended_store_is_not_inspected_and_keeps_status(context: Fake) -> None:
     with_store(context)
     context.edit(*KEY, suspend=True)
     context.settle(*KEY)
@@ -312,7 +312,7 @@ def test_a_suspended_store_is_not_inspected_and_keeps_what_is_known(context: Fak
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_store_that_is_suspended_from_the_start_is_never_looked_at(context: Fake) -> None:
+def test_store_created_suspended_is_never_inspected(context: Fake) -> None:
     context.create("ObjectStore", "lake", STORE_SPEC | {"suspend": True})
     context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "Suspended")
@@ -323,7 +323,9 @@ def test_a_store_that_is_suspended_from_the_start_is_never_looked_at(context: Fa
     ("refusal", "kstatus", "seconds"),
     [("QuotaExceeded", "InProgress", 30), ("AdmissionDenied", "Failed", 300), ("SomethingElse", "InProgress", 30)],
 )
-def test_a_refused_launch_is_said_and_tried_again(context: Fake, refusal: str, kstatus: str, seconds: int) -> None:
+def test_inspection_with_refused_launch_is_reported_and_retried(
+    context: Fake, refusal: str, kstatus: str, seconds: int
+) -> None:
     context.refusals["lake-inspect-1"] = (refusal, "no pods today")
     context.create("ObjectStore", "lake", STORE_SPEC)
     outcome = context.settle(*KEY)
@@ -336,14 +338,14 @@ def test_a_refused_launch_is_said_and_tried_again(context: Fake, refusal: str, k
     assert "lake-inspect-1" in context.jobs
 
 
-def test_a_frozen_store_is_left_alone(context: Fake) -> None:
+def test_store_with_disabled_reconcile_is_ignored(context: Fake) -> None:
     context.create("ObjectStore", "lake", STORE_SPEC, annotations={"kubothek.io/reconcile": "disabled"})
     outcome = context.reconcile(*KEY)
     assert (outcome.actions, outcome.events) == ((), ())
     assert context.store.status.conditions == ()
 
 
-def test_a_store_of_the_same_name_does_not_take_the_answer_of_its_predecessor(context: Fake) -> None:
+def test_store_recreated_ignores_inspection_of_predecessor(context: Fake) -> None:
     with_store(context)
     context.delete(*KEY)
     context.create("ObjectStore", "lake", STORE_SPEC)
@@ -353,7 +355,7 @@ def test_a_store_of_the_same_name_does_not_take_the_answer_of_its_predecessor(co
     assert numbers(context)[-1] == 2, "its predecessor's pod still has the first name"
 
 
-def test_what_an_inspection_told_the_next_one_need_not_tell_until_something_else_did(context: Fake) -> None:
+def test_inspection_omits_unchanged_dataset_state_until_other_job_reports(context: Fake) -> None:
     with_dataset(context, seen(1))
     flights = ("Dataset", "flights")
     known = context.dataset.status.inspected_digest

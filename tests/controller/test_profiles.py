@@ -49,11 +49,11 @@ def profile_of(layers: dict[str, dict[str, Any]], limits: Any = None) -> EngineS
     ],
     ids=str,
 )
-def test_each_layer_says_what_the_one_before_it_does_not(layers: dict[str, dict[str, Any]], cores: int) -> None:
+def test_engine_profile_layer_fills_only_unset_fields(layers: dict[str, dict[str, Any]], cores: int) -> None:
     assert profile_of(layers).executor.instances == cores
 
 
-def test_maps_are_merged_and_lists_and_what_belongs_together_replaced() -> None:
+def test_engine_profile_merges_maps_and_replaces_lists() -> None:
     template = {"driver": {"spec": {"nodeSelector": {"a": "1"}, "tolerations": [{"key": "x"}]}}}
     spec = profile_of(
         {
@@ -76,7 +76,7 @@ def test_maps_are_merged_and_lists_and_what_belongs_together_replaced() -> None:
     assert (spec.retry.limit, spec.retry.backoff.max) == (7, "1s")
 
 
-def test_limits_cut_whatever_a_layer_says_and_nothing_else() -> None:
+def test_engine_limits_cap_only_fields_above_limit() -> None:
     limits = {"driver": {"memory": "4Gi"}, "executor": {"instances": 10, "cores": 4}}
     spec = profile_of(
         {
@@ -95,7 +95,7 @@ def test_limits_cut_whatever_a_layer_says_and_nothing_else() -> None:
     assert spec.odf.memory == "4Gi"
 
 
-def test_an_engine_beyond_the_limits_is_ready_and_says_what_is_cut_and_the_webhook_warns() -> None:
+def test_engine_beyond_limits_is_ready_and_reported_by_status_and_webhook() -> None:
     context = Fake(engine_limits=Sizes.model_validate({"executor": {"instances": 10}}))
     context.create("Engine", "big", {"executor": {"instances": 40}})
     context.settle("Engine", "big")
@@ -111,7 +111,7 @@ def test_an_engine_beyond_the_limits_is_ready_and_says_what_is_cut_and_the_webho
     assert [found.path for found in findings(context.commit(), context)] == ["spec.size.executor.instances"]
 
 
-def test_an_edit_of_any_layer_revives_what_failed_for_it() -> None:
+def test_edit_of_any_engine_layer_resumes_failed_commit() -> None:
     """An image that is wrong in the default, of a Commit that names another Engine."""
     context = Fake()
     context.create("Engine", "default", {"image": "nowhere/none:1"})

@@ -49,7 +49,7 @@ def query_jobs(context: Fake) -> list[QueryJob]:
 # --- the job --------------------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+def test_query_attempt_passes_all_inputs_to_job(context: Fake) -> None:
     context.create("ObjectStore", "out", {"url": "s3://out", "credentialsSecretRef": {"name": "writer"}})
     context.reconcile("ObjectStore", "out")
     context.job_ends("out-inspect-1", store=StoreState(conditional_writes=True))
@@ -71,7 +71,7 @@ def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
     assert query(context).status.start_time == context.now
 
 
-def test_a_query_into_a_dataset_makes_its_claim(context: Fake) -> None:
+def test_query_into_dataset_claims_dataset(context: Fake) -> None:
     with_dataset(context, table={"partitionOn": ["month"]})
     context.create(*KEY, INTO_FLIGHTS | {"asOf": {"version": 3}})
     context.reconcile(*KEY)
@@ -83,7 +83,7 @@ def test_a_query_into_a_dataset_makes_its_claim(context: Fake) -> None:
     assert (job.as_of_version, job.location) == (3, None)
 
 
-def test_a_query_can_read_what_has_a_tag(context: Fake) -> None:
+def test_query_as_of_tag_passes_tag_to_job(context: Fake) -> None:
     with_store(context)
     context.create(*KEY, SPEC | {"asOf": {"tag": "audit"}})
     context.reconcile(*KEY)
@@ -91,7 +91,7 @@ def test_a_query_can_read_what_has_a_tag(context: Fake) -> None:
     assert (job.as_of_tag, job.as_of_version, job.as_of_time) == ("audit", None, None)
 
 
-def test_a_commit_of_the_same_name_has_jobs_of_its_own(context: Fake) -> None:
+def test_query_and_commit_of_same_name_have_separate_jobs(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "top", COMMIT_SPEC)
     context.create(*KEY, SPEC)
@@ -103,7 +103,7 @@ def test_a_commit_of_the_same_name_has_jobs_of_its_own(context: Fake) -> None:
 # --- the end --------------------------------------------------------------------------------------------------------
 
 
-def test_a_query_that_is_answered_is_ready_and_complete(running: Fake) -> None:
+def test_query_that_succeeds_is_ready_and_complete(running: Fake) -> None:
     running.job_ends(JOB, query=OUTCOME)
     running.settle(*KEY)
     status = query(running).status
@@ -115,7 +115,7 @@ def test_a_query_that_is_answered_is_ready_and_complete(running: Fake) -> None:
     assert status.progress is None
 
 
-def test_an_end_outlives_its_pod_and_its_store(running: Fake) -> None:
+def test_query_success_survives_deletion_of_pod_and_store(running: Fake) -> None:
     running.job_ends(JOB, query=OUTCOME)
     running.settle(*KEY)
     running.job_vanishes(JOB)
@@ -126,7 +126,7 @@ def test_an_end_outlives_its_pod_and_its_store(running: Fake) -> None:
     assert len(query_jobs(running)) == 1
 
 
-def test_the_dataset_of_the_result_tells_its_new_version_at_once(context: Fake) -> None:
+def test_query_into_dataset_updates_dataset_version_immediately(context: Fake) -> None:
     with_dataset(context)
     context.create(*KEY, INTO_FLIGHTS)
     context.reconcile(*KEY)
@@ -137,7 +137,7 @@ def test_the_dataset_of_the_result_tells_its_new_version_at_once(context: Fake) 
     assert (context.dataset.status.version, context.dataset.status.rows) == (5, 50)
 
 
-def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
+def test_query_status_shows_progress_while_job_runs(running: Fake) -> None:
     running.job_runs(JOB, Progress(stage="Running", rows=7))
     running.settle(*KEY)
     assert running.condition(*KEY) == ("Unknown", "Progressing")
@@ -147,7 +147,7 @@ def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
 
 
 @pytest.mark.parametrize("reason", ["QueryInvalid", "VersionNotFound", "IdReused", "SchemaMismatch"])
-def test_what_repeating_cannot_mend_fails_for_good(running: Fake, reason: str) -> None:
+def test_query_with_permanent_failure_fails_without_retry(running: Fake, reason: str) -> None:
     running.job_fails(JOB, FailureClass.REPORT, reason)
     running.settle(*KEY)
     running.pass_time(timedelta(days=1))
@@ -157,7 +157,7 @@ def test_what_repeating_cannot_mend_fails_for_good(running: Fake, reason: str) -
     assert len(query_jobs(running)) == 1
 
 
-def test_a_failure_that_may_pass_is_tried_again_under_the_next_number(running: Fake) -> None:
+def test_query_with_transient_failure_retries_under_next_number(running: Fake) -> None:
     running.job_fails(JOB, FailureClass.RETRY, "StoreUnavailable")
     outcome = running.reconcile(*KEY)
     assert running.condition(*KEY) == ("False", "ProgressingWithRetry")
@@ -167,7 +167,7 @@ def test_a_failure_that_may_pass_is_tried_again_under_the_next_number(running: F
     assert [job.job for job in query_jobs(running)] == [JOB, "top-query-2"]
 
 
-def test_raising_the_limit_revives_a_query(running: Fake) -> None:
+def test_query_with_raised_retry_limit_resumes(running: Fake) -> None:
     running.edit(*KEY, retryLimit=0)
     running.job_fails(JOB, FailureClass.RETRY, "StoreUnavailable")
     running.settle(*KEY)
@@ -178,7 +178,7 @@ def test_raising_the_limit_revives_a_query(running: Fake) -> None:
     assert [job.job for job in query_jobs(running)] == [JOB, "top-query-2"]
 
 
-def test_a_lost_pod_is_replaced_at_once(running: Fake) -> None:
+def test_query_with_lost_pod_retries_immediately(running: Fake) -> None:
     running.job_vanishes(JOB)
     running.reconcile(*KEY)
     running.reconcile(*KEY)
@@ -186,7 +186,7 @@ def test_a_lost_pod_is_replaced_at_once(running: Fake) -> None:
     assert [job.job for job in query_jobs(running)] == [JOB, "top-query-2"]
 
 
-def test_a_broken_engine_stalls(running: Fake) -> None:
+def test_query_with_broken_engine_stalls(running: Fake) -> None:
     running.job_is(JOB, JobPhase.PENDING, "ImagePullFailed")
     running.settle(*KEY)
     assert running.condition(*KEY) == ("False", "ImagePullFailed")
@@ -206,7 +206,9 @@ def test_a_broken_engine_stalls(running: Fake) -> None:
         (SPEC | {"dependsOn": [{"name": "nowhere"}]}, "CommitNotFound"),
     ],
 )
-def test_whatever_is_missing_is_named_and_waited_for(context: Fake, spec: dict[str, Any], reason: str) -> None:
+def test_query_with_missing_dependency_reports_reason_and_waits(
+    context: Fake, spec: dict[str, Any], reason: str
+) -> None:
     with_store(context)
     context.create(*KEY, spec)
     context.settle(*KEY)
@@ -218,7 +220,7 @@ def test_whatever_is_missing_is_named_and_waited_for(context: Fake, spec: dict[s
     assert query_jobs(context) == []
 
 
-def test_a_query_waits_for_the_commits_that_it_depends_on(context: Fake) -> None:
+def test_query_waits_for_commits_in_depends_on(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC)
     context.create(*KEY, SPEC | {"dependsOn": [{"name": "january"}]})
@@ -231,7 +233,7 @@ def test_a_query_waits_for_the_commits_that_it_depends_on(context: Fake) -> None
     assert len(query_jobs(context)) == 1
 
 
-def test_a_failed_dependency_is_told(context: Fake) -> None:
+def test_query_with_failed_dependency_is_reported(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC)
     context.reconcile("Commit", "january")
@@ -243,7 +245,7 @@ def test_a_failed_dependency_is_told(context: Fake) -> None:
     assert query_jobs(context) == []
 
 
-def test_a_suspended_query_rests_and_goes_on(context: Fake) -> None:
+def test_query_suspended_starts_no_job_until_resumed(context: Fake) -> None:
     with_store(context)
     context.create(*KEY, SPEC | {"suspend": True})
     context.settle(*KEY)
@@ -254,7 +256,7 @@ def test_a_suspended_query_rests_and_goes_on(context: Fake) -> None:
     assert len(query_jobs(context)) == 1
 
 
-def test_a_refused_launch_is_tried_again(context: Fake) -> None:
+def test_query_with_refused_launch_retries(context: Fake) -> None:
     with_store(context)
     context.create(*KEY, SPEC)
     context.refusals[JOB] = ("QuotaExceeded", "no room")
@@ -266,7 +268,7 @@ def test_a_refused_launch_is_tried_again(context: Fake) -> None:
     assert context.jobs[JOB].phase is JobPhase.PENDING
 
 
-def test_a_query_that_is_being_deleted_or_frozen_is_left_alone(context: Fake) -> None:
+def test_query_under_deletion_or_disabled_is_ignored(context: Fake) -> None:
     with_store(context)
     context.create(*KEY, SPEC, annotations={"kubothek.io/reconcile": "disabled"})
     assert context.reconcile(*KEY).actions == ()

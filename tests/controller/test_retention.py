@@ -39,7 +39,7 @@ def ended(context: Fake, *, well: bool = True, **spec: Any) -> None:
     ],
     ids=str,
 )
-def test_pods_are_kept_as_the_engine_says(retention: Any, *, well: bool, at_once: bool, after_a_day: bool) -> None:
+def test_pod_retention_follows_engine_policy(retention: Any, *, well: bool, at_once: bool, after_a_day: bool) -> None:
     context = Fake()
     context.create("Engine", "default", {"podRetention": retention})
     with_dataset(context)
@@ -52,7 +52,7 @@ def test_pods_are_kept_as_the_engine_says(retention: Any, *, well: bool, at_once
     assert context.commit().status == before
 
 
-def test_who_keeps_pods_for_a_time_is_told_when_to_look_again() -> None:
+def test_pod_retention_with_duration_requeues_at_expiry() -> None:
     context = Fake()
     context.create("Engine", "default", {"podRetention": {"duration": "12h"}})
     with_dataset(context)
@@ -61,7 +61,7 @@ def test_who_keeps_pods_for_a_time_is_told_when_to_look_again() -> None:
     assert context.reconcile("Commit", "january").requeue_after == 11 * HOUR
 
 
-def test_a_run_goes_when_its_time_is_over_and_not_before() -> None:
+def test_run_is_deleted_when_ttl_expires() -> None:
     context = Fake()
     with_dataset(context)
     ended(context, ttlSecondsAfterFinished=7200)
@@ -72,7 +72,7 @@ def test_a_run_goes_when_its_time_is_over_and_not_before() -> None:
     assert ("Commit", "january") not in context.resources
 
 
-def test_a_run_that_has_not_ended_never_goes() -> None:
+def test_run_that_has_not_ended_is_kept_past_ttl() -> None:
     context = Fake()
     with_running_commit(context, ttlSecondsAfterFinished=0)
     context.pass_time(24 * HOUR)
@@ -91,7 +91,7 @@ def test_a_run_that_has_not_ended_never_goes() -> None:
     ],
     ids=str,
 )
-def test_what_a_tool_applied_stays(metadata: dict[str, dict[str, str]]) -> None:
+def test_run_applied_by_tool_is_kept_past_ttl(metadata: dict[str, dict[str, str]]) -> None:
     context = Fake()
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC | {"ttlSecondsAfterFinished": 0}, **metadata)
@@ -103,7 +103,7 @@ def test_what_a_tool_applied_stays(metadata: dict[str, dict[str, str]]) -> None:
     assert ("Commit", "january") in context.resources
 
 
-def test_a_commit_that_another_waits_for_stays_as_long() -> None:
+def test_commit_with_waiting_dependents_is_kept_past_ttl() -> None:
     context = Fake()
     with_dataset(context)
     context.create("Commit", "february", COMMIT_SPEC | {"dependsOn": [{"name": "january"}], "suspend": True})
@@ -119,7 +119,7 @@ def test_a_commit_that_another_waits_for_stays_as_long() -> None:
     assert ("Commit", "january") not in context.resources
 
 
-def test_on_ones_own_machine_all_stays() -> None:
+def test_runs_and_pods_are_kept_on_local_machine() -> None:
     context = Fake(keep_runs=True)
     context.create("Engine", "default", {"podRetention": {"policy": "Never"}})
     with_dataset(context)
@@ -129,7 +129,7 @@ def test_on_ones_own_machine_all_stays() -> None:
     assert "january-1" in context.jobs
 
 
-def test_a_run_says_where_its_log_is_while_it_runs_and_after() -> None:
+def test_run_status_links_log_during_and_after_job() -> None:
     context = Fake(logs="https://grafana/explore?ns={namespace}&pod={pod}&from={start}&to={end}")
     with_running_commit(context)
     assert context.commit().status.logs == "https://grafana/explore?ns=team&pod=january-1&from=1795262400000&to=now"
@@ -139,14 +139,14 @@ def test_a_run_says_where_its_log_is_while_it_runs_and_after() -> None:
     assert (context.commit().status.logs or "").endswith("from=1795262400000&to=1795266000000")
 
 
-def test_without_a_place_for_logs_nothing_is_said_of_it() -> None:
+def test_run_status_without_log_template_has_no_link() -> None:
     context = Fake()
     with_running_commit(context)
     assert context.commit().status.logs is None
 
 
 @pytest.mark.parametrize("well", [True, False], ids=["complete", "failed"])
-def test_a_dataset_keeps_the_newest_runs_of_a_kind_and_what_tools_applied(*, well: bool) -> None:
+def test_run_history_keeps_newest_runs_and_runs_applied_by_tools(*, well: bool) -> None:
     context = Fake()
     with_dataset(context, runHistory={"complete": 2} if well else {"failed": 2})
     for number in range(1, 6):
@@ -169,7 +169,7 @@ def test_a_dataset_keeps_the_newest_runs_of_a_kind_and_what_tools_applied(*, wel
     assert left == {"c2", "c4", "c5"}
 
 
-def test_who_waits_for_whom_is_asked_once_a_round() -> None:
+def test_run_dependents_are_listed_once_per_reconcile() -> None:
     asked: list[type[Resource]] = []
 
     class Counting(Fake):
@@ -192,7 +192,7 @@ def test_who_waits_for_whom_is_asked_once_a_round() -> None:
     assert asked.count(Query) == 1
 
 
-def test_the_round_that_ends_a_run_asks_for_another() -> None:
+def test_run_end_requeues_reconcile_once() -> None:
     context = Fake()
     with_running_commit(context)
     context.job_ends("january-1", **committed(1))

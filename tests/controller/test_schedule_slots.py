@@ -49,7 +49,7 @@ def slots(given: Schedule, after: datetime, count: int) -> list[str]:
         ("@yearly", "Etc/UTC", ["01-01 00:00"]),
     ],
 )
-def test_the_clock_of_the_time_zone_counts(cron: str, zone: str, expected: list[str]) -> None:
+def test_schedule_uses_wall_clock_of_time_zone(cron: str, zone: str, expected: list[str]) -> None:
     assert slots(schedule(cron, zone), NOON, len(expected)) == expected
 
 
@@ -64,18 +64,18 @@ def test_the_clock_of_the_time_zone_counts(cron: str, zone: str, expected: list[
         ("0 1-4 * * *", ["03-28 00:00", "03-28 01:00", "03-28 02:00", "03-28 03:00", "03-29 00:00", "03-29 01:00"]),
     ],
 )
-def test_a_time_that_the_clock_skips_happens_at_the_jump_and_once(cron: str, expected: list[str]) -> None:
+def test_slot_in_skipped_hour_fires_once_at_clock_change(cron: str, expected: list[str]) -> None:
     assert slots(schedule(cron, "Europe/Berlin"), BERLIN_SPRING - DAY - HOUR, len(expected)) == expected
 
 
-def test_a_time_that_comes_twice_happens_the_first_time() -> None:
+def test_slot_in_repeated_hour_fires_at_first_occurrence() -> None:
     nightly = schedule("30 2 * * *", "Europe/Berlin")
     assert slots(nightly, BERLIN_AUTUMN - DAY, 3) == ["10-24 00:30", "10-25 00:30", "10-26 01:30"]
     between = BERLIN_AUTUMN + HOUR + 10 * MINUTE  # 02:10 for the second time
     assert slots(nightly, between, 1) == ["10-26 01:30"]
 
 
-def test_what_goes_by_the_hour_goes_by_real_time() -> None:
+def test_hourly_schedule_follows_elapsed_time_across_clock_changes() -> None:
     half_hourly, even = schedule("*/30 * * * *", "Europe/Berlin"), schedule("0 */2 * * *", "Europe/Berlin")
     for night in (BERLIN_SPRING, BERLIN_AUTUMN):
         assert slots(half_hourly, night, 4) == [
@@ -103,7 +103,7 @@ CRONS: dict[str, Callable[[datetime], bool]] = {
 
 @pytest.mark.parametrize(("zone", "day"), JUMPS, ids=str)
 @pytest.mark.parametrize("cron", CRONS)
-def test_slots_around_a_jump_are_those_of_a_plain_enumeration(cron: str, zone: str, day: datetime) -> None:
+def test_slots_around_clock_change_match_naive_enumeration(cron: str, zone: str, day: datetime) -> None:
     first, last = day - DAY, day + 2 * DAY
     found: list[datetime] = [next_slot(schedule(cron, zone), first)]
     while found[-1] <= last:
@@ -141,7 +141,7 @@ def due(given: Schedule, since: datetime, now: datetime, uid: str = "uid") -> da
     return due_slot(given, since, now, uid=uid)
 
 
-def test_a_slot_is_due_from_its_time_on_and_once() -> None:
+def test_slot_is_due_from_its_time_and_only_once() -> None:
     hourly = schedule("0 * * * *")
     assert due(hourly, NOON, NOON + HOUR - timedelta(microseconds=1)) is None
     assert due(hourly, NOON, NOON + HOUR) == NOON + HOUR
@@ -149,23 +149,23 @@ def test_a_slot_is_due_from_its_time_on_and_once() -> None:
     assert due(hourly, NOON + HOUR, NOON + HOUR + 20 * MINUTE) is None
 
 
-def test_what_is_new_waits_for_its_first_slot() -> None:
+def test_new_schedule_waits_for_first_slot() -> None:
     assert due(schedule("0 12 * * *"), NOON, NOON + MINUTE) is None
     assert due(schedule("0 12 * * *"), NOON, NOON + DAY) == NOON + DAY
 
 
-def test_of_missed_slots_the_newest_is_due() -> None:
+def test_newest_of_missed_slots_is_due() -> None:
     assert due(schedule("*/15 * * * *"), NOON - 30 * DAY, NOON + 20 * MINUTE) == NOON + 15 * MINUTE
     assert due(schedule("30 2 * * *", deadline="10h"), NOON - 30 * DAY, NOON) == NOON.replace(hour=2, minute=30)
 
 
-def test_a_slot_that_is_too_late_is_skipped() -> None:
+def test_slot_past_starting_deadline_is_skipped() -> None:
     daily = schedule("0 12 * * *", deadline="1h")
     assert due(daily, NOON - DAY, NOON + HOUR) == NOON
     assert due(daily, NOON - DAY, NOON + HOUR + timedelta(seconds=1)) is None
 
 
-def test_the_slot_of_a_repeated_hour_is_not_due_again() -> None:
+def test_slot_in_repeated_hour_is_not_due_twice() -> None:
     nightly = schedule("30 2 * * *", "Europe/Berlin", deadline="3h")
     first = BERLIN_AUTUMN + 30 * MINUTE
     assert due(nightly, BERLIN_AUTUMN - DAY, first) == first
@@ -175,13 +175,13 @@ def test_the_slot_of_a_repeated_hour_is_not_due_again() -> None:
 # --- clocks that are wrong ---
 
 
-def test_a_clock_that_is_set_back_a_little_repeats_no_slot() -> None:
+def test_clock_set_back_slightly_repeats_no_slot() -> None:
     hourly = schedule("0 * * * *")
     assert due(hourly, NOON, NOON - SETBACK) is None
     assert next_start(hourly, NOON, NOON - SETBACK, uid="uid") == NOON + HOUR
 
 
-def test_a_slot_that_a_wrong_clock_left_in_the_future_stops_nothing() -> None:
+def test_slot_recorded_in_future_by_wrong_clock_blocks_no_slot() -> None:
     hourly, left = schedule("0 * * * *", deadline="30m"), NOON + 365 * DAY
     assert due(hourly, left, NOON - MINUTE) is None
     assert next_start(hourly, left, NOON - MINUTE, uid="uid") == NOON
@@ -194,7 +194,7 @@ def test_a_slot_that_a_wrong_clock_left_in_the_future_stops_nothing() -> None:
 # --- jitter ---
 
 
-def test_jitter_spreads_starts_and_never_exceeds_its_limit() -> None:
+def test_jitter_spreads_starts_within_its_limit() -> None:
     nightly = schedule("0 2 * * *", jitter="10m")
     slot = next_slot(nightly, NOON)
     starts = [start_of(slot, nightly, uid=str(number)) - slot for number in range(200)]
@@ -203,7 +203,7 @@ def test_jitter_spreads_starts_and_never_exceeds_its_limit() -> None:
     assert max(starts) - min(starts) > 8 * MINUTE
 
 
-def test_the_start_of_a_slot_is_always_the_same_and_differs_between_slots() -> None:
+def test_slot_start_is_deterministic_and_differs_between_slots() -> None:
     nightly = schedule("0 2 * * *", jitter="10m")
     nights = [NOON.replace(hour=2) + DAY * number for number in range(20)]
     starts = [start_of(night, nightly, uid="uid") - night for night in nights]
@@ -219,9 +219,7 @@ spans = st.sampled_from(["0s", "45s", "5m", "90m", "12h"])
 
 @settings(deadline=None, max_examples=60)
 @given(crons, spans, spans, st.integers(0, 4 * 1440), st.integers(0, 86400))
-def test_the_due_slot_is_the_newest_started_one_of_all(
-    cron: str, jitter: str, late: str, gone: int, after: int
-) -> None:
+def test_due_slot_is_newest_started_slot(cron: str, jitter: str, late: str, gone: int, after: int) -> None:
     """Against the plain way: look at each slot since."""
     given = schedule(cron, "Europe/Berlin", jitter=jitter, deadline=late)
     since = BERLIN_SPRING - 2 * DAY
@@ -240,7 +238,7 @@ def test_the_due_slot_is_the_newest_started_one_of_all(
 
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(["0 * * * *", "30 2 * * *", "0 0 * * 1"]), st.sampled_from(["0s", "9m"]), st.integers(0, 2880))
-def test_at_the_next_start_something_is_due_and_before_it_nothing(cron: str, jitter: str, gone: int) -> None:
+def test_next_start_is_earliest_time_with_due_slot(cron: str, jitter: str, gone: int) -> None:
     given = schedule(cron, "Europe/Berlin", jitter=jitter)
     now = BERLIN_AUTUMN - DAY + gone * MINUTE
     since = due_slot(given, now - 2 * DAY, now, uid="u") or now - 2 * DAY
@@ -255,19 +253,19 @@ def test_at_the_next_start_something_is_due_and_before_it_nothing(cron: str, jit
 
 
 @pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 0 31 2,4 *", "0 5-3 * * *", "0 0 * * FRI-MON", "0 0 31 6 */2"])
-def test_dates_that_never_come_are_told(cron: str) -> None:
+def test_cron_without_possible_date_is_reported(cron: str) -> None:
     problem = fault(schedule(cron))
     assert problem is not None
     assert problem.startswith(f"cron {cron!r} names no time: bad ")
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berln", "Europe", "/etc/passwd", "Mars/Base", "Local", "-", "a//b"])
-def test_unknown_time_zones_are_told(zone: str) -> None:
+def test_unknown_time_zone_is_reported(zone: str) -> None:
     problem = fault(schedule("0 0 * * *", zone))
     assert problem == f"timeZone {zone!r} is unknown: use an IANA name such as Europe/Berlin"
 
 
 @pytest.mark.parametrize("cron", ["0 0 29 2 *", "0 0 29 2 */7", "0 0 31 2 MON", "0/15 3 * JAN-mar 1-5", "@daily"])
-def test_dates_that_come_rarely_are_fine(cron: str) -> None:
+def test_cron_with_rare_dates_is_accepted(cron: str) -> None:
     assert fault(schedule(cron)) is None
     assert list(islice(slots(schedule(cron), NOON, 3), 3))

@@ -65,7 +65,7 @@ def read(considered: int = 10, skipped: int = 0, filters: Sequence[str] = (), da
     )
 
 
-def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(context: Fake) -> None:
+def test_skipping_edit_starts_job_with_requested_indexes(context: Fake) -> None:
     with_dataset(context, seen(3))
     context.edit(
         *KEY, table={"skipping": {"indices": [MINMAX, {"type": "BloomFilter", "column": "tail", "fpp": "0.001"}]}}
@@ -83,7 +83,7 @@ def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(context: Fake) 
     assert skip_jobs(context) == ["flights-skip-1"], "nothing is left to do"
 
 
-def test_an_empty_list_drops_and_none_keeps(context: Fake) -> None:
+def test_skipping_list_empty_drops_indexes_and_absent_list_keeps_them(context: Fake) -> None:
     with_dataset(context, described(3, ON_X))
     context.settle(*KEY)
     assert skip_jobs(context) == []
@@ -93,7 +93,7 @@ def test_an_empty_list_drops_and_none_keeps(context: Fake) -> None:
     assert last_job(context).dataset.table.skipping == SkippingSpec()
 
 
-def test_other_parameters_or_keys_are_another_wish(context: Fake) -> None:
+def test_skipping_edit_of_parameters_or_keys_starts_job(context: Fake) -> None:
     wish = {"type": "BloomFilter", "column": "tail", "fpp": "0.001"}
     with_dataset(context, described(3, BLOOM), table={"skipping": {"indices": [wish]}})
     assert skip_jobs(context) == []
@@ -112,12 +112,12 @@ def test_other_parameters_or_keys_are_another_wish(context: Fake) -> None:
     assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
 
 
-def test_a_table_that_is_not_there_yet_has_nothing_to_describe(context: Fake) -> None:
+def test_skipping_of_missing_table_starts_no_job(context: Fake) -> None:
     with_dataset(context, table={"skipping": {"auto": True}})
     assert skip_jobs(context) == []
 
 
-def test_auto_chooses_once_and_again_when_the_table_has_grown_fourfold(context: Fake) -> None:
+def test_skipping_auto_selects_once_and_again_after_fourfold_growth(context: Fake) -> None:
     with_dataset(context, seen(3), table={"skipping": {"auto": True, "indices": [MINMAX]}})
     assert skip_jobs(context) == ["flights-skip-1"]
     assert last_job(context).dataset.table.skipping == SkippingSpec(auto=True, indices=(ON_X,))
@@ -136,7 +136,7 @@ def test_auto_chooses_once_and_again_when_the_table_has_grown_fourfold(context: 
     assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
 
 
-def test_auto_hears_of_filters_that_queries_have_again_and_again(context: Fake) -> None:
+def test_skipping_auto_considers_repeated_query_filters(context: Fake) -> None:
     with_dataset(context, described(3, ON_X), table={"skipping": {"auto": True}, "partitionOn": ["month"]})
     context.job_ends("flights-skip-1", dataset=described(4, ON_X))
     context.settle(*KEY)
@@ -151,7 +151,7 @@ def test_auto_hears_of_filters_that_queries_have_again_and_again(context: Fake) 
     assert last_job(context).seen == (FilterSeen(column="tail", kind="Equal", queries=3),), "no partition column"
 
 
-def test_what_queries_had_of_it_is_summed_up_and_each_counts_once(context: Fake) -> None:
+def test_skipping_status_sums_each_query_once(context: Fake) -> None:
     with_dataset(context, described(3, ON_X))
     query_ends(context, "half", read(10, 5))
     query_ends(context, "most", read(10, 9, ["x:Range"]), read(7, 7, dataset="other"))
@@ -167,7 +167,7 @@ def test_what_queries_had_of_it_is_summed_up_and_each_counts_once(context: Fake)
         context.create("Query", "half", QUERY)
 
 
-def test_only_the_newest_queries_count(context: Fake) -> None:
+def test_skipping_status_considers_newest_queries_only(context: Fake) -> None:
     with_dataset(context, described(3, ON_X))
     for number in range(40):
         query_ends(context, f"q{number:02}", read(1, number % 2))
@@ -177,7 +177,7 @@ def test_only_the_newest_queries_count(context: Fake) -> None:
     assert (len(found.recent), found.recent[0].query, found.recent[-1].query) == (32, "q39", "q08")
 
 
-def test_what_cannot_be_is_said_and_tried_again_after_an_edit(context: Fake) -> None:
+def test_skipping_that_is_invalid_is_reported_and_retried_after_edit(context: Fake) -> None:
     with_dataset(context, seen(3), table={"skipping": {"indices": [MINMAX]}})
     context.job_fails("flights-skip-1", FailureClass.REPORT, "SkippingInvalid", "the table has no column 'x'")
     context.settle(*KEY)
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_said_and_tried_again_after_an_edit(context: Fake) -> 
     assert skip_jobs(context) == ["flights-skip-1", "flights-skip-2"]
 
 
-def test_keys_are_mounted_for_every_job_on_the_store(context: Fake) -> None:
+def test_skipping_keys_are_mounted_in_every_job_of_store(context: Fake) -> None:
     with_dataset(context, seen(3))
     context.edit("ObjectStore", "lake", keysSecretRef={"name": "master-keys"})
     context.edit(*KEY, table={"skipping": {"indices": [MINMAX | {"key": "k1"}], "footerKey": "k0"}})

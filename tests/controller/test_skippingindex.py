@@ -53,7 +53,7 @@ def ends(context: Fake, job: str = "trips-skip-1", outcome: SkipFilesOutcome = D
     context.settle(*KEY)
 
 
-def test_it_is_made_once_and_says_what_is_described(context: Fake) -> None:
+def test_skipping_index_is_built_once_and_reports_coverage(context: Fake) -> None:
     begin(context)
     assert context.condition(*KEY) == ("Unknown", "Describing")
     job = last(context)
@@ -73,13 +73,13 @@ def test_it_is_made_once_and_says_what_is_described(context: Fake) -> None:
     assert jobs(context) == ["trips-skip-1"]
 
 
-def test_files_that_could_not_be_described_are_named(context: Fake) -> None:
+def test_skipping_index_names_files_left_out(context: Fake) -> None:
     begin(context)
     ends(context, outcome=DONE.model_copy(update={"left_out": ("a.parquet: no Parquet file",)}))
     assert "always opened, as they could not be described: a.parquet: no Parquet file" in context.message(*KEY)
 
 
-def test_an_edit_and_a_request_each_start_another_job(context: Fake) -> None:
+def test_skipping_index_edit_and_request_each_start_another_job(context: Fake) -> None:
     begin(context)
     ends(context)
     context.edit(*KEY, skipping={"indices": [{"type": "ValueList", "column": "zone"}]})
@@ -94,7 +94,7 @@ def test_an_edit_and_a_request_each_start_another_job(context: Fake) -> None:
     assert context.cancelled == ["trips-skip-1"], "the logs of the last two are kept"
 
 
-def test_a_schedule_refreshes_at_its_slots(context: Fake) -> None:
+def test_skipping_index_schedule_refreshes_at_slots(context: Fake) -> None:
     begin(context, schedule={"cron": "30 * * * *"})
     ends(context)
     assert context.message(*KEY).endswith("next inspection at 2026-11-21T12:30:00Z")
@@ -108,13 +108,13 @@ def test_a_schedule_refreshes_at_its_slots(context: Fake) -> None:
     assert jobs(context) == ["trips-skip-1", "trips-skip-2"]
 
 
-def test_a_schedule_that_names_no_time_is_told(context: Fake) -> None:
+def test_skipping_index_with_invalid_schedule_is_reported(context: Fake) -> None:
     begin(context, schedule={"cron": "0 0 30 2 *"})
     ends(context)
     assert context.condition(*KEY) == ("False", "InvalidSchedule")
 
 
-def test_a_failure_is_told_and_the_next_request_tries_again(context: Fake) -> None:
+def test_skipping_index_failure_is_reported_and_retried_on_request(context: Fake) -> None:
     begin(context)
     context.job_fails("trips-skip-1", FailureClass.REPORT, "SkippingInvalid", "no column 'distance'")
     context.settle(*KEY)
@@ -125,7 +125,7 @@ def test_a_failure_is_told_and_the_next_request_tries_again(context: Fake) -> No
     assert jobs(context) == ["trips-skip-1", "trips-skip-2"]
 
 
-def test_a_lost_pod_is_another_attempt(context: Fake) -> None:
+def test_skipping_index_with_lost_pod_retries(context: Fake) -> None:
     begin(context)
     context.job_runs("trips-skip-1")
     context.settle(*KEY)
@@ -136,13 +136,13 @@ def test_a_lost_pod_is_another_attempt(context: Fake) -> None:
     assert jobs(context)[-1] == "trips-skip-2"
 
 
-def test_suspended_it_starts_nothing(context: Fake) -> None:
+def test_skipping_index_suspended_starts_no_job(context: Fake) -> None:
     begin(context, suspend=True)
     assert jobs(context) == []
     assert context.condition(*KEY) == ("True", "Suspended")
 
 
-def test_metadata_may_go_to_another_store(context: Fake) -> None:
+def test_skipping_index_metadata_may_use_another_store(context: Fake) -> None:
     context.create("ObjectStore", "side", {"url": "s3://side", "credentialsSecretRef": {"name": "side-secret"}})
     context.reconcile("ObjectStore", "side")
     begin(context, metadata={"storeRef": {"name": "side"}})
@@ -155,7 +155,7 @@ def test_metadata_may_go_to_another_store(context: Fake) -> None:
     assert context.launches[-1].secrets == {"side": "side-secret"}
 
 
-def test_deleting_it_deletes_the_metadata_first(context: Fake) -> None:
+def test_skipping_index_deletion_with_delete_policy_deletes_metadata_first(context: Fake) -> None:
     begin(context, deletionPolicy="Delete")
     context.job_runs("trips-skip-1")
     context.settle(*KEY)
@@ -169,7 +169,7 @@ def test_deleting_it_deletes_the_metadata_first(context: Fake) -> None:
     assert context.events[-1].reason == "Deleted"
 
 
-def test_deleting_it_leaves_the_metadata_if_nothing_else_is_said(context: Fake) -> None:
+def test_skipping_index_deletion_by_default_keeps_metadata(context: Fake) -> None:
     begin(context)
     ends(context)
     assert there(context).metadata.finalizers == ()
@@ -178,7 +178,7 @@ def test_deleting_it_leaves_the_metadata_if_nothing_else_is_said(context: Fake) 
 
 
 @pytest.mark.parametrize("how", ["retain", "store is gone", "too late"])
-def test_nothing_holds_it_back_for_ever(context: Fake, how: str) -> None:
+def test_skipping_index_deletion_is_never_blocked_forever(context: Fake, how: str) -> None:
     begin(context, deletionPolicy="Delete")
     ends(context)
     if how == "retain":

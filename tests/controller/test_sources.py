@@ -63,7 +63,7 @@ def intake_job(context: Fake) -> jobs.IntakeJob:
 # --- when ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_look_starts_as_soon_as_the_dataset_can_be_written(context: Fake) -> None:
+def test_first_ingestion_poll_starts_when_dataset_is_writable(context: Fake) -> None:
     context.create("Dataset", "flights", {"storeRef": {"name": "lake"}, "sources": [LANDING]})
     context.reconcile("Dataset", "flights")
     assert launched(context) == []
@@ -76,7 +76,7 @@ def test_the_first_look_starts_as_soon_as_the_dataset_can_be_written(context: Fa
     assert context.condition("Dataset", "flights") == ("True", "Succeeded")
 
 
-def test_the_next_look_is_due_an_interval_later(context: Fake) -> None:
+def test_next_ingestion_poll_is_due_after_interval(context: Fake) -> None:
     with_source(context, interval="2m")
     ends(context)
     outcome = context.settle("Dataset", "flights")
@@ -87,26 +87,26 @@ def test_the_next_look_is_due_an_interval_later(context: Fake) -> None:
     assert FIRST in context.cancelled, "what was taken in is cleared away"
 
 
-def test_a_look_that_left_something_it_could_have_taken_is_followed_by_another_at_once(context: Fake) -> None:
+def test_ingestion_poll_with_remaining_files_is_repeated_immediately(context: Fake) -> None:
     with_source(context)
     ends(context, commits=16, files=16000, waiting_files=5, waiting_bytes=50)
     assert launched(context) == [FIRST, SECOND]
 
 
-def test_what_a_look_took_is_in_the_numbers_at_once(context: Fake) -> None:
+def test_ingestion_poll_updates_dataset_totals_immediately(context: Fake) -> None:
     with_source(context)
     ends(context, version=9, commits=1, files=1)
     status = context.dataset.status
     assert (status.version, status.bytes, status.size) == (9, 9000, "8.79 KiB")
 
 
-def test_what_waits_without_progress_waits_for_the_interval(context: Fake) -> None:
+def test_ingestion_poll_without_progress_waits_for_interval(context: Fake) -> None:
     with_source(context)
     ends(context, commits=0, waiting_files=5)
     assert launched(context) == [FIRST]
 
 
-def test_sources_take_turns_and_the_one_that_waited_longest_comes_first(context: Fake) -> None:
+def test_ingestion_sources_take_turns_longest_waiting_first(context: Fake) -> None:
     with_source(context, LANDING | {"name": "other", "interval": "10m"})
     ends(context)
     assert intake_job(context).name == "other"
@@ -117,7 +117,7 @@ def test_sources_take_turns_and_the_one_that_waited_longest_comes_first(context:
     assert intake_job(context).name == "landing"
 
 
-def test_one_look_at_a_time(context: Fake) -> None:
+def test_ingestion_polls_of_one_dataset_run_one_by_one(context: Fake) -> None:
     with_source(context, LANDING | {"name": "other"})
     context.job_runs(FIRST)
     context.pass_time(timedelta(minutes=5))
@@ -126,7 +126,7 @@ def test_one_look_at_a_time(context: Fake) -> None:
 
 
 @pytest.mark.parametrize("who", ["dataset", "source"])
-def test_suspended_nothing_new_is_looked_at_and_what_runs_goes_on(context: Fake, who: str) -> None:
+def test_ingestion_suspended_starts_no_poll_and_running_poll_completes(context: Fake, who: str) -> None:
     with_source(context)
     context.job_runs(FIRST)
     spec = {"suspend": True} if who == "dataset" else {"sources": [LANDING | {"suspend": True}]}
@@ -137,7 +137,7 @@ def test_suspended_nothing_new_is_looked_at_and_what_runs_goes_on(context: Fake,
     assert context.dataset.ready
 
 
-def test_a_source_that_is_taken_out_of_the_manifest_is_forgotten(context: Fake) -> None:
+def test_ingestion_source_removed_from_spec_is_removed_from_status(context: Fake) -> None:
     with_source(context)
     context.edit("Dataset", "flights", sources=[])
     ends(context, stalled=STALLED)
@@ -145,7 +145,7 @@ def test_a_source_that_is_taken_out_of_the_manifest_is_forgotten(context: Fake) 
     assert context.condition("Dataset", "flights") == ("True", "Succeeded")
 
 
-def test_a_source_in_another_store_waits_for_that_and_lets_others_go_first(context: Fake) -> None:
+def test_ingestion_source_in_missing_store_waits_and_yields_to_others(context: Fake) -> None:
     with_source(context, LANDING | {"name": "here"}, storeRef={"name": "elsewhere"})
     assert intake_job(context).name == "here"
     ends(context)
@@ -164,7 +164,7 @@ def test_a_source_in_another_store_waits_for_that_and_lets_others_go_first(conte
 # --- turns -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_waits_while_a_look_is_under_way(context: Fake) -> None:
+def test_commit_waits_for_running_ingestion_poll(context: Fake) -> None:
     with_source(context)
     context.create("Commit", "january", COMMIT_SPEC)
     context.settle("Commit", "january")
@@ -174,7 +174,7 @@ def test_a_commit_waits_while_a_look_is_under_way(context: Fake) -> None:
     assert context.launches[-1].job.job == "january-1"
 
 
-def test_commits_go_before_the_next_look_and_each_gets_its_turn(context: Fake) -> None:
+def test_ingestion_poll_and_waiting_commits_alternate(context: Fake) -> None:
     with_source(context)
     context.create("Commit", "january", COMMIT_SPEC)
     context.settle("Commit", "january")
@@ -190,7 +190,7 @@ def test_commits_go_before_the_next_look_and_each_gets_its_turn(context: Fake) -
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"dependsOn": [{"name": "never"}]}])
-def test_a_commit_that_cannot_run_is_no_reason_to_wait(context: Fake, spec: dict[str, Any]) -> None:
+def test_ingestion_poll_skips_waiting_for_blocked_commit(context: Fake, spec: dict[str, Any]) -> None:
     with_source(context)
     context.create("Commit", "january", COMMIT_SPEC | spec)
     context.settle("Commit", "january")
@@ -198,7 +198,7 @@ def test_a_commit_that_cannot_run_is_no_reason_to_wait(context: Fake, spec: dict
     assert launched(context) == [FIRST, SECOND]
 
 
-def test_a_commit_whose_own_store_is_missing_is_no_reason_to_wait(context: Fake) -> None:
+def test_ingestion_poll_skips_waiting_for_commit_without_its_store(context: Fake) -> None:
     with_source(context)
     ends(context)
     context.create("Commit", "january", COMMIT_SPEC | {"source": {**COMMIT_SPEC["source"], "storeRef": {"name": "no"}}})  # type: ignore[dict-item]
@@ -211,7 +211,7 @@ def test_a_commit_whose_own_store_is_missing_is_no_reason_to_wait(context: Fake)
 # --- what is known ---------------------------------------------------------------------------------------------------
 
 
-def test_the_status_shows_lag_freshness_and_the_last_file(context: Fake) -> None:
+def test_ingestion_status_shows_lag_freshness_and_last_file(context: Fake) -> None:
     with_source(context)
     ends(
         context,
@@ -237,7 +237,7 @@ def test_the_status_shows_lag_freshness_and_the_last_file(context: Fake) -> None
     assert context.dataset.status.version == 5, "the table is as the job left it"
 
 
-def test_a_bad_file_stalls_the_source_and_the_dataset_says_which(context: Fake) -> None:
+def test_ingestion_of_bad_file_stalls_source_and_names_file(context: Fake) -> None:
     with_source(context)
     ends(context, waiting_files=2, stalled=STALLED)
     assert context.condition("Dataset", "flights") == ("False", "SourceStalled")
@@ -248,7 +248,7 @@ def test_a_bad_file_stalls_the_source_and_the_dataset_says_which(context: Fake) 
     assert [event.reason for event in context.events][-1] == "SourceStalled"
 
 
-def test_commits_go_on_while_a_source_is_stalled(context: Fake) -> None:
+def test_commits_continue_while_ingestion_source_is_stalled(context: Fake) -> None:
     with_source(context)
     ends(context, stalled=STALLED)
     context.create("Commit", "january", COMMIT_SPEC)
@@ -256,7 +256,7 @@ def test_commits_go_on_while_a_source_is_stalled(context: Fake) -> None:
     assert context.launches[-1].job.job == "january-1"
 
 
-def test_the_next_look_is_told_where_the_last_one_stopped_and_the_source_goes_on_when_the_file_is_replaced(
+def test_ingestion_poll_gets_stalled_file_and_resumes_after_replacement(
     context: Fake,
 ) -> None:
     with_source(context)
@@ -273,7 +273,7 @@ def test_the_next_look_is_told_where_the_last_one_stopped_and_the_source_goes_on
 @pytest.mark.parametrize(
     "edit", [{"csv": {"delimiter": ";"}}, {"schema": [{"name": "x", "type": "string"}]}, {"format": "JSONLines"}]
 )
-def test_another_way_of_reading_is_tried_at_once(context: Fake, edit: dict[str, Any]) -> None:
+def test_ingestion_edit_of_read_options_starts_poll_immediately(context: Fake, edit: dict[str, Any]) -> None:
     with_source(context)
     ends(context, stalled=STALLED)
     context.edit("Dataset", "flights", sources=[LANDING | edit])
@@ -282,7 +282,7 @@ def test_another_way_of_reading_is_tried_at_once(context: Fake, edit: dict[str, 
     assert intake_job(context).stalled is None
 
 
-def test_a_file_that_goes_into_quarantine_is_told_once(context: Fake) -> None:
+def test_ingestion_quarantined_file_is_reported_once(context: Fake) -> None:
     with_source(context, quarantine=True)
     ends(context, commits=1, refused=2, refusal="DataTypeMismatch: 'landing/b.csv', row 2", quarantined=2)
     told = [event for event in context.events if event.reason == "FileQuarantined"]
@@ -296,7 +296,7 @@ def test_a_file_that_goes_into_quarantine_is_told_once(context: Fake) -> None:
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
-def test_a_look_that_failed_is_repeated_ever_more_rarely(context: Fake) -> None:
+def test_ingestion_poll_with_transient_failure_retries_with_backoff(context: Fake) -> None:
     with_source(context)
     waits = []
     for number in range(1, 6):
@@ -314,7 +314,7 @@ def test_a_look_that_failed_is_repeated_ever_more_rarely(context: Fake) -> None:
     assert context.condition("Dataset", "flights") == ("True", "Succeeded")
 
 
-def test_what_a_person_has_to_mend_stalls_the_source_and_is_looked_at_again(context: Fake) -> None:
+def test_ingestion_poll_with_permanent_failure_stalls_source_and_repeats(context: Fake) -> None:
     with_source(context)
     context.job_fails(FIRST, FailureClass.REPORT, "PartitionInvalid", "the table is partitioned on something else")
     outcome = context.settle("Dataset", "flights")
@@ -323,7 +323,7 @@ def test_what_a_person_has_to_mend_stalls_the_source_and_is_looked_at_again(cont
     assert outcome.requeue_after == timedelta(minutes=1)
 
 
-def test_a_job_that_vanished_is_followed_by_another_under_a_new_number(context: Fake) -> None:
+def test_ingestion_job_that_disappeared_restarts_under_next_number(context: Fake) -> None:
     with_source(context)
     context.job_runs(FIRST)
     context.settle("Dataset", "flights")
@@ -334,21 +334,21 @@ def test_a_job_that_vanished_is_followed_by_another_under_a_new_number(context: 
     assert launched(context) == [FIRST, SECOND]
 
 
-def test_a_result_without_a_word_about_the_source_is_a_failure(context: Fake) -> None:
+def test_ingestion_result_without_source_counts_as_failure(context: Fake) -> None:
     with_source(context)
     context.job_ends(FIRST)
     context.settle("Dataset", "flights")
     assert (source(context).problem or "").startswith("ResultLost")
 
 
-def test_a_look_that_was_announced_and_not_made_is_made_under_the_same_number(context: Fake) -> None:
+def test_ingestion_crash_before_launch_repeats_same_number(context: Fake) -> None:
     """The operator died between writing the status and making the pod."""
     announced_only(context)
     context.settle("Dataset", "flights")
     assert launched(context) == [FIRST, FIRST]
 
 
-def test_if_the_source_was_edited_meanwhile_the_next_number_asks_for_the_edited_one(context: Fake) -> None:
+def test_ingestion_crash_before_launch_and_edit_uses_next_number(context: Fake) -> None:
     announced_only(context)
     context.edit("Dataset", "flights", sources=[LANDING | {"csv": {"delimiter": ";"}}])
     context.settle("Dataset", "flights")
@@ -356,7 +356,7 @@ def test_if_the_source_was_edited_meanwhile_the_next_number_asks_for_the_edited_
     assert intake_job(context).source.csv.delimiter == ";"
 
 
-def test_a_refused_launch_is_tried_again(context: Fake) -> None:
+def test_ingestion_poll_with_refused_launch_retries(context: Fake) -> None:
     context.refusals[FIRST] = ("QuotaExceeded", "no pods left")
     with_source(context)
     outcome = context.settle("Dataset", "flights")
@@ -366,7 +366,7 @@ def test_a_refused_launch_is_tried_again(context: Fake) -> None:
     assert FIRST in context.jobs
 
 
-def test_a_dataset_without_sources_starts_nothing(context: Fake) -> None:
+def test_dataset_without_sources_starts_no_ingestion(context: Fake) -> None:
     with_dataset(context, seen(3))
     assert launched(context) == []
     assert context.dataset.status.intake is None

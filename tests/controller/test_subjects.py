@@ -24,9 +24,7 @@ steps = st.lists(st.tuples(st.sampled_from(["Commit", "Query"]), st.sampled_from
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(steps, st.none() | moments)
-def test_the_index_says_what_a_search_would(
-    happened: list[tuple[str, str, Change | None]], since: datetime | None
-) -> None:
+def test_run_index_matches_full_search(happened: list[tuple[str, str, Change | None]], since: datetime | None) -> None:
     index, there = RunIndex(), dict[tuple[str, str], Change]()
     for kind, name, change in happened:
         index.put(kind, "ns", name, change)

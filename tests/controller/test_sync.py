@@ -77,12 +77,12 @@ def ends(context: Fake, job: str = "flights-sync-1", outcome: SyncOutcome = PULL
     context.settle(*KEY)
 
 
-def test_a_repository_is_ready_as_soon_as_it_is_valid(context: Fake) -> None:
+def test_valid_repository_is_ready_without_job(context: Fake) -> None:
     assert context.condition(*THERE) == ("True", "Succeeded")
     assert context.launches == []
 
 
-def test_a_copy_starts_no_job_of_its_own_and_waits_for_its_chain(context: Fake) -> None:
+def test_copy_dataset_starts_no_job_and_waits_for_chain(context: Fake) -> None:
     with_dataset(context, ledger=COPY)
     assert context.condition(*HERE) == ("False", "AwaitingChain")
     assert context.kstatus(*HERE) == "InProgress"
@@ -91,7 +91,7 @@ def test_a_copy_starts_no_job_of_its_own_and_waits_for_its_chain(context: Fake) 
     assert context.identities == []
 
 
-def test_nothing_else_is_appended_to_a_copy(context: Fake) -> None:
+def test_copy_dataset_refuses_commits(context: Fake) -> None:
     with_dataset(context, chained(), ledger=COPY)
     assert context.condition(*HERE) == ("True", "Succeeded")
     for operation in ("Append", "Overwrite"):
@@ -101,7 +101,7 @@ def test_nothing_else_is_appended_to_a_copy(context: Fake) -> None:
         assert "append there" in context.message("Commit", operation.lower())
 
 
-def test_it_pulls_once_and_the_dataset_knows_at_once(context: Fake) -> None:
+def test_sync_pulls_once_and_updates_dataset_immediately(context: Fake) -> None:
     begin(context)
     assert context.condition(*KEY) == ("Unknown", "Syncing")
     job = last(context)
@@ -128,7 +128,7 @@ def test_it_pulls_once_and_the_dataset_knows_at_once(context: Fake) -> None:
     assert jobs(context) == ["flights-sync-1"]
 
 
-def test_another_name_there_a_secret_and_all_the_rest_reach_the_job(context: Fake) -> None:
+def test_sync_passes_options_and_secrets_to_job(context: Fake) -> None:
     pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
     context.edit(*THERE, credentialsSecretRef={"name": "token"}, caBundle=pem)
     begin(
@@ -144,7 +144,7 @@ def test_another_name_there_a_secret_and_all_the_rest_reach_the_job(context: Fak
     assert (job.remote.ca_bundle, job.force, job.rows, job.view) == (pem, True, False, False)
 
 
-def test_how_far_it_is_stands_in_the_status_while_it_runs(context: Fake) -> None:
+def test_sync_status_shows_progress_while_job_runs(context: Fake) -> None:
     begin(context)
     told = Progress(stage="Transferring", tasks_done=3, tasks_total=10, blocks=7, bytes=100, bytes_total=400)
     context.job_runs("flights-sync-1", told)
@@ -166,7 +166,7 @@ def test_how_far_it_is_stands_in_the_status_while_it_runs(context: Fake) -> None
     ],
     ids=["another name", "force", "another repository", "a request"],
 )
-def test_an_edit_and_a_request_each_sync_once_more(context: Fake, edit: Any) -> None:
+def test_sync_edit_and_request_each_start_one_job(context: Fake, edit: Any) -> None:
     begin(context)
     ends(context)
     edit(context)
@@ -176,7 +176,7 @@ def test_an_edit_and_a_request_each_sync_once_more(context: Fake, edit: Any) -> 
     assert jobs(context) == ["flights-sync-1", "flights-sync-2"]
 
 
-def test_what_is_no_matter_of_the_other_side_starts_nothing(context: Fake) -> None:
+def test_sync_edit_of_unrelated_fields_starts_no_job(context: Fake) -> None:
     begin(context)
     ends(context)
     context.edit(*KEY, schedule={"cron": "@yearly"}, level="Full")
@@ -184,7 +184,7 @@ def test_what_is_no_matter_of_the_other_side_starts_nothing(context: Fake) -> No
     assert jobs(context) == ["flights-sync-1"]
 
 
-def test_a_schedule_syncs_at_its_slots_and_keeps_the_last_two_jobs(context: Fake) -> None:
+def test_sync_schedule_starts_jobs_at_slots_and_keeps_last_two(context: Fake) -> None:
     begin(context, schedule={"cron": "30 * * * *"})
     ends(context)
     assert context.message(*KEY).endswith("next sync at 2026-11-21T12:30:00Z")
@@ -200,14 +200,14 @@ def test_a_schedule_syncs_at_its_slots_and_keeps_the_last_two_jobs(context: Fake
     assert context.cancelled == ["flights-sync-1"]
 
 
-def test_a_schedule_that_names_no_time_is_told(context: Fake) -> None:
+def test_sync_with_invalid_schedule_is_reported(context: Fake) -> None:
     begin(context, schedule={"cron": "0 0 30 2 *"})
     ends(context)
     assert context.condition(*KEY) == ("False", "InvalidSchedule")
 
 
 @pytest.mark.parametrize("reason", ["Diverged", "Corrupt", "InvalidCredentials", "AccessDenied", "SourceRefused"])
-def test_what_a_person_has_to_mend_is_told_until_the_next_request(context: Fake, reason: str) -> None:
+def test_sync_with_permanent_failure_is_reported_until_next_request(context: Fake, reason: str) -> None:
     begin(context)
     context.job_fails("flights-sync-1", FailureClass.REPORT, reason, "mend it")
     context.settle(*KEY)
@@ -231,7 +231,7 @@ def test_sync_whose_job_is_lost_cancels_it_once_before_the_next(context: Fake) -
     assert jobs(context) == ["flights-sync-1", "flights-sync-2"]
 
 
-def test_what_was_given_up_is_tried_again_at_the_next_slot(context: Fake) -> None:
+def test_sync_with_permanent_failure_retries_at_next_slot(context: Fake) -> None:
     begin(context, schedule={"cron": "30 * * * *"})
     context.job_fails("flights-sync-1", FailureClass.REPORT, "Diverged", "look at both")
     assert context.settle(*KEY).requeue_after == timedelta(minutes=30)
@@ -242,7 +242,7 @@ def test_what_was_given_up_is_tried_again_at_the_next_slot(context: Fake) -> Non
 
 
 @pytest.mark.parametrize("schedule", [{}, {"schedule": {"cron": "10 * * * *"}}])
-def test_a_dataset_that_is_not_there_yet_is_waited_for(context: Fake, schedule: dict[str, Any]) -> None:
+def test_sync_of_missing_remote_dataset_waits(context: Fake, schedule: dict[str, Any]) -> None:
     begin(context, **schedule)
     context.job_fails(
         "flights-sync-1", FailureClass.REPORT, "DatasetNotFound", "there is no dataset: it has no refs/head"
@@ -262,7 +262,7 @@ def test_a_dataset_that_is_not_there_yet_is_waited_for(context: Fake, schedule: 
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_repository_that_is_away_is_tried_again(context: Fake) -> None:
+def test_sync_with_unavailable_repository_retries(context: Fake) -> None:
     begin(context)
     context.job_fails("flights-sync-1", FailureClass.RETRY, "StoreUnavailable", "example.org does not answer")
     context.settle(*KEY)
@@ -274,7 +274,7 @@ def test_a_repository_that_is_away_is_tried_again(context: Fake) -> None:
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_job_that_runs_is_followed_whatever_else_has_changed(context: Fake) -> None:
+def test_sync_job_runs_to_end_after_edits_and_deletions(context: Fake) -> None:
     begin(context)
     context.job_runs("flights-sync-1")
     context.delete(*THERE)
@@ -286,7 +286,7 @@ def test_a_job_that_runs_is_followed_whatever_else_has_changed(context: Fake) ->
     assert there(context).status.head == "f1620aa"
 
 
-def test_suspended_it_starts_nothing(context: Fake) -> None:
+def test_sync_suspended_starts_no_job_until_resumed(context: Fake) -> None:
     begin(context, suspend=True)
     assert jobs(context) == []
     assert context.condition(*KEY) == ("True", "Suspended")
@@ -295,7 +295,7 @@ def test_suspended_it_starts_nothing(context: Fake) -> None:
     assert jobs(context) == ["flights-sync-1"]
 
 
-def test_a_lost_pod_is_another_attempt(context: Fake) -> None:
+def test_sync_with_lost_pod_retries(context: Fake) -> None:
     begin(context)
     context.job_runs("flights-sync-1")
     context.settle(*KEY)
@@ -309,7 +309,7 @@ def test_a_lost_pod_is_another_attempt(context: Fake) -> None:
 # --- what does not go together ---------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_waited_for(context: Fake) -> None:
+def test_sync_with_missing_dependency_waits(context: Fake) -> None:
     context.delete(*THERE)
     with_dataset(context, ledger=COPY)
     context.create(*KEY, SPEC)
@@ -325,20 +325,20 @@ def test_what_is_missing_is_waited_for(context: Fake) -> None:
     assert jobs(context) == []
 
 
-def test_a_table_without_a_chain_is_not_synced(context: Fake) -> None:
+def test_sync_of_table_without_chain_is_refused(context: Fake) -> None:
     with_dataset(context)
     context.create(*KEY, SPEC)
     context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "NotALedger")
 
 
-def test_a_chain_of_ones_own_is_not_pulled_over(context: Fake) -> None:
+def test_sync_pull_into_own_chain_is_refused(context: Fake) -> None:
     begin_push(context, direction="Pull")
     assert context.condition(*KEY) == ("False", "NotACopy")
     assert jobs(context) == []
 
 
-def test_a_push_needs_leave_of_the_repository_and_goes_on_when_it_is_given(context: Fake) -> None:
+def test_sync_push_needs_permission_of_repository(context: Fake) -> None:
     begin_push(context)
     assert context.condition(*KEY) == ("False", "PushNotAllowed")
     context.edit(*THERE, url="odf+https://example.org", push=True)
@@ -349,7 +349,7 @@ def test_a_push_needs_leave_of_the_repository_and_goes_on_when_it_is_given(conte
     assert there(context).status.table is None, "a push changes nothing here"
 
 
-def test_a_push_waits_for_the_chain_of_its_dataset(context: Fake) -> None:
+def test_sync_push_waits_for_chain_of_dataset(context: Fake) -> None:
     context.edit(*THERE, url="odf+https://example.org", push=True)
     begin(context, direction="Push")
     assert context.condition(*KEY) == ("False", "Waiting")
@@ -362,7 +362,7 @@ def test_a_push_waits_for_the_chain_of_its_dataset(context: Fake) -> None:
     assert jobs(context) == ["flights-sync-1"]
 
 
-def test_a_push_takes_along_what_is_about_to_be_committed_but_does_not_wait_for_ever(context: Fake) -> None:
+def test_sync_push_waits_for_pending_commits_up_to_limit(context: Fake) -> None:
     context.edit(*THERE, url="odf+https://example.org", push=True)
     with_dataset(context, ledger=ROOT)
     context.job_ends("flights-ledger-1", dataset=chained())
@@ -378,7 +378,7 @@ def test_a_push_takes_along_what_is_about_to_be_committed_but_does_not_wait_for_
     assert jobs(context) == ["flights-sync-1"]
 
 
-def test_a_store_without_conditional_writes_bears_one_writer_at_a_time(context: Fake) -> None:
+def test_syncs_on_store_without_conditional_writes_run_one_by_one(context: Fake) -> None:
     context.create(*HERE, DATASET_SPEC | {"ledger": COPY})
     with_store(context, chained(), conditional_writes=False)
     context.settle(*HERE)
@@ -394,7 +394,7 @@ def test_a_store_without_conditional_writes_bears_one_writer_at_a_time(context: 
     assert jobs(context) == ["first-sync-1", "second-sync-1"]
 
 
-def test_maintenance_gives_way_to_a_pull(context: Fake) -> None:
+def test_compaction_waits_for_sync_pull(context: Fake) -> None:
     with_dataset(context, chained(), ledger=COPY)
     context.create(*KEY, SPEC)
     context.settle(*KEY)
@@ -404,7 +404,7 @@ def test_maintenance_gives_way_to_a_pull(context: Fake) -> None:
     assert "Sync 'flights'" in context.message("Compaction", "tidy")
 
 
-def test_a_dataset_created_anew_is_pulled_anew(context: Fake) -> None:
+def test_sync_of_recreated_dataset_pulls_again(context: Fake) -> None:
     begin(context)
     ends(context)
     context.pass_time(timedelta(minutes=1))

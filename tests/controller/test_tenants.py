@@ -196,14 +196,14 @@ def decided(resource: Resource, hidden: tuple[type[Resource], str] | None) -> Ou
     return outcome
 
 
-def test_every_reference_of_every_kind_is_tried() -> None:
+def test_tenant_cases_cover_every_reference_of_every_kind() -> None:
     specs = {kind: next(models(model.model_fields["spec"].annotation)) for kind, model in KINDS.items()}
     known = {where for kind, spec in specs.items() for where in fields(spec, kind)}
     assert {case.id for case in CASES} == (known - PASSED_ON) | BY_NAME
 
 
 @pytest.mark.parametrize(("where", "resource", "kind", "name"), CASES)
-def test_what_only_another_namespace_has_is_not_there(
+def test_resource_in_other_namespace_is_treated_as_missing(
     where: str, resource: Resource, kind: type[Resource], name: str
 ) -> None:
     refused, given = decided(resource, (kind, name)), decided(resource, None)

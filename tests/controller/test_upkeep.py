@@ -89,7 +89,7 @@ def inspect(context: Fake, state: DatasetState) -> None:
 # --- compaction after commits ----------------------------------------------------------------------------------------
 
 
-def test_enough_small_files_start_a_job_that_knows_the_thresholds(context: Fake) -> None:
+def test_maintenance_with_enough_small_files_starts_job_with_thresholds(context: Fake) -> None:
     wish = {"minFiles": 4, "minSmallPercent": 20, "targetFileSize": "1Gi"}
     with_dataset(context, scattered(3), maintenance={"compaction": wish})
     assert upkeep(context) == ["flights-compact-1"]
@@ -100,7 +100,7 @@ def test_enough_small_files_start_a_job_that_knows_the_thresholds(context: Fake)
     assert context.condition(*KEY) == ("True", "Succeeded"), "the table can be written all the while"
 
 
-def test_too_few_small_files_and_no_wish_start_nothing(context: Fake) -> None:
+def test_maintenance_with_few_small_files_or_no_request_starts_no_job(context: Fake) -> None:
     with_dataset(context, scattered(3, small=3), maintenance=COMPACT)
     context.edit(*KEY, maintenance={})
     context.settle(*KEY)
@@ -108,7 +108,7 @@ def test_too_few_small_files_and_no_wish_start_nothing(context: Fake) -> None:
     assert upkeep(context) == []
 
 
-def test_what_it_did_is_in_the_status(context: Fake) -> None:
+def test_maintenance_result_is_in_status(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
     context.settle(*KEY)
@@ -121,7 +121,7 @@ def test_what_it_did_is_in_the_status(context: Fake) -> None:
     assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_version_that_a_compaction_looked_at_is_not_looked_at_again_but_the_next_is(context: Fake) -> None:
+def test_maintenance_checks_each_version_once(context: Fake) -> None:
     """The job may find that no partition is worth it: its thresholds say more than the trigger."""
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_ends("flights-compact-1", compact=CompactOutcome(), dataset=scattered(3))
@@ -133,7 +133,7 @@ def test_a_version_that_a_compaction_looked_at_is_not_looked_at_again_but_the_ne
     assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_a_version_is_looked_at_again_when_another_order_is_wanted(context: Fake) -> None:
+def test_maintenance_rechecks_version_after_sort_order_edit(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_ends("flights-compact-1", compact=CompactOutcome(), dataset=scattered(3))
     context.settle(*KEY)
@@ -147,7 +147,7 @@ def test_a_version_is_looked_at_again_when_another_order_is_wanted(context: Fake
     assert len({job.commit_id for launch in context.launches if isinstance(job := launch.job, CompactJob)}) == 3
 
 
-def test_attempts_share_one_id_so_that_it_happens_once(context: Fake) -> None:
+def test_maintenance_attempts_share_one_commit_id(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_vanishes("flights-compact-1")
     context.settle(*KEY)
@@ -155,7 +155,7 @@ def test_attempts_share_one_id_so_that_it_happens_once(context: Fake) -> None:
     assert len({job.commit_id for launch in context.launches if isinstance(job := launch.job, CompactJob)}) == 1
 
 
-def test_one_that_is_given_up_is_told_hinders_no_commit_and_is_tried_at_the_next_version(context: Fake) -> None:
+def test_maintenance_that_fails_is_reported_and_retried_at_next_version(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_fails("flights-compact-1", FailureClass.REPORT, "VersionIncomplete", "x.parquet is missing")
     context.settle(*KEY)
@@ -169,7 +169,7 @@ def test_one_that_is_given_up_is_told_hinders_no_commit_and_is_tried_at_the_next
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_a_problem_goes_when_somebody_else_has_tidied_up(context: Fake) -> None:
+def test_maintenance_problem_clears_when_another_commit_tidies_files(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_fails("flights-compact-1", FailureClass.REPORT, "VersionIncomplete")
     context.settle(*KEY)
@@ -178,7 +178,7 @@ def test_a_problem_goes_when_somebody_else_has_tidied_up(context: Fake) -> None:
     assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_failure_that_may_pass_is_tried_again_later(context: Fake) -> None:
+def test_maintenance_with_transient_failure_retries(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
     outcome = context.settle(*KEY)
@@ -189,7 +189,7 @@ def test_a_failure_that_may_pass_is_tried_again_later(context: Fake) -> None:
     assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_a_wish_that_is_withdrawn_while_it_waits_is_forgotten(context: Fake) -> None:
+def test_maintenance_request_withdrawn_before_retry_is_forgotten(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
     context.settle(*KEY)
@@ -201,7 +201,7 @@ def test_a_wish_that_is_withdrawn_while_it_waits_is_forgotten(context: Fake) -> 
     assert context.dataset.status.compaction.done
 
 
-def test_only_the_last_two_jobs_are_kept(context: Fake) -> None:
+def test_maintenance_keeps_last_two_jobs(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     for number in (1, 2, 3, 4):
         context.job_ends(f"flights-compact-{number}", compact=CompactOutcome(), dataset=scattered(2 + number))
@@ -209,7 +209,7 @@ def test_only_the_last_two_jobs_are_kept(context: Fake) -> None:
     assert [name for name in context.jobs if "compact" in name] == ["flights-compact-4", "flights-compact-5"]
 
 
-def test_a_suspended_dataset_starts_nothing_and_follows_what_runs(context: Fake) -> None:
+def test_maintenance_of_suspended_dataset_follows_running_job_only(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.edit(*KEY, suspend=True)
     context.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4))
@@ -221,7 +221,7 @@ def test_a_suspended_dataset_starts_nothing_and_follows_what_runs(context: Fake)
     assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_a_deleted_table_is_left_alone(context: Fake) -> None:
+def test_maintenance_of_deleted_table_starts_no_job(context: Fake) -> None:
     with_dataset(context, scattered(3, deleted=True), maintenance=COMPACT, tags=[{"name": "a", "version": 1}])
     assert upkeep(context) == []
 
@@ -229,7 +229,7 @@ def test_a_deleted_table_is_left_alone(context: Fake) -> None:
 # --- compaction in windows -------------------------------------------------------------------------------------------
 
 
-def test_with_a_schedule_it_waits_for_its_window(context: Fake) -> None:
+def test_maintenance_with_schedule_waits_for_window(context: Fake) -> None:
     at(context, "2026-11-21T12:00:00")
     with_dataset(context, scattered(3), maintenance=NIGHTLY)
     assert upkeep(context) == []
@@ -243,7 +243,7 @@ def test_with_a_schedule_it_waits_for_its_window(context: Fake) -> None:
     assert job.commit_id == "compaction:team/flights:2026-11-22T01:30:00Z"
 
 
-def test_a_window_is_used_once(context: Fake) -> None:
+def test_maintenance_window_is_used_once(context: Fake) -> None:
     at(context, "2026-11-21T12:00:00")
     with_dataset(context, scattered(3), maintenance=NIGHTLY)
     at(context, "2026-11-22T01:30:00")
@@ -257,7 +257,7 @@ def test_a_window_is_used_once(context: Fake) -> None:
     assert upkeep(context) == ["flights-compact-1", "flights-compact-2"]
 
 
-def test_it_starts_within_the_window_when_there_is_enough_to_do_and_not_after_it(context: Fake) -> None:
+def test_maintenance_starts_only_within_window(context: Fake) -> None:
     at(context, "2026-11-21T12:00:00")
     with_dataset(context, scattered(3, small=0), maintenance=NIGHTLY)
     at(context, "2026-11-22T01:31:00")
@@ -271,7 +271,7 @@ def test_it_starts_within_the_window_when_there_is_enough_to_do_and_not_after_it
     assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_window_that_was_missed_is_missed(context: Fake) -> None:
+def test_maintenance_window_that_was_missed_starts_no_job(context: Fake) -> None:
     at(context, "2026-11-21T12:00:00")
     with_dataset(context, scattered(3), maintenance=NIGHTLY)
     at(context, "2026-11-22T09:00:00")
@@ -279,7 +279,7 @@ def test_a_window_that_was_missed_is_missed(context: Fake) -> None:
     assert upkeep(context) == []
 
 
-def test_an_unknown_time_zone_is_told_and_hinders_no_commit(context: Fake) -> None:
+def test_maintenance_with_unknown_time_zone_is_reported_and_commits_run(context: Fake) -> None:
     wish = {"schedule": {"cron": "@daily", "timeZone": "Europe/Atlantis"}}
     with_dataset(context, scattered(3), maintenance={"compaction": wish})
     assert context.condition(*KEY) == ("False", "InvalidSchedule")
@@ -291,7 +291,7 @@ def test_an_unknown_time_zone_is_told_and_hinders_no_commit(context: Fake) -> No
 # --- tags ------------------------------------------------------------------------------------------------------------
 
 
-def test_editing_the_tags_starts_a_job(context: Fake) -> None:
+def test_tag_edit_starts_job(context: Fake) -> None:
     with_dataset(context, seen(3, tags={"old": 1}), tags=[{"name": "audit", "version": 2}])
     assert upkeep(context) == ["flights-tag-1"]
     job = context.launches[-1].job
@@ -303,7 +303,7 @@ def test_editing_the_tags_starts_a_job(context: Fake) -> None:
     assert upkeep(context) == ["flights-tag-1"]
 
 
-def test_no_list_of_tags_keeps_them_and_an_empty_one_drops_them(context: Fake) -> None:
+def test_tag_list_empty_drops_tags_and_absent_list_keeps_them(context: Fake) -> None:
     with_dataset(context, seen(3, tags={"old": 1}))
     assert upkeep(context) == []
     context.edit(*KEY, tags=[])
@@ -313,7 +313,7 @@ def test_no_list_of_tags_keeps_them_and_an_empty_one_drops_them(context: Fake) -
     assert job.tags == {}
 
 
-def test_a_tag_that_cannot_be_is_told_and_tried_again_when_its_version_is_there(context: Fake) -> None:
+def test_tag_of_missing_version_is_reported_and_set_when_version_exists(context: Fake) -> None:
     with_dataset(context, seen(3), tags=[{"name": "next", "version": 4}])
     context.job_fails("flights-tag-1", FailureClass.REPORT, "VersionNotFound", "there is no version 4")
     context.settle(*KEY)
@@ -329,7 +329,7 @@ def test_a_tag_that_cannot_be_is_told_and_tried_again_when_its_version_is_there(
 # --- healing ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_an_inspection_found_missing_is_made_anew(context: Fake) -> None:
+def test_healing_recreates_objects_found_missing(context: Fake) -> None:
     with_dataset(context, seen(3, ailments=("the marker of version 3",)))
     assert upkeep(context) == ["flights-heal-1"]
     context.job_ends("flights-heal-1", dataset=seen(3))
@@ -341,7 +341,7 @@ def test_what_an_inspection_found_missing_is_made_anew(context: Fake) -> None:
     assert upkeep(context) == ["flights-heal-1", "flights-heal-2"], "the same once more"
 
 
-def test_what_healing_could_not_change_is_not_tried_for_ever(context: Fake) -> None:
+def test_healing_without_effect_is_not_repeated_forever(context: Fake) -> None:
     with_dataset(context, seen(3, ailments=("x",)))
     context.job_ends("flights-heal-1", dataset=seen(3))
     context.settle(*KEY)
@@ -352,14 +352,14 @@ def test_what_healing_could_not_change_is_not_tried_for_ever(context: Fake) -> N
     assert upkeep(context) == ["flights-heal-1", "flights-heal-2"]
 
 
-def test_what_healing_found_lost_is_told(context: Fake) -> None:
+def test_healing_that_finds_lost_file_reports_corruption(context: Fake) -> None:
     with_dataset(context, seen(3, ailments=("x",)))
     context.job_ends("flights-heal-1", dataset=seen(3, corrupt="a data file is lost: x.parquet"))
     context.settle(*KEY)
     assert context.dataset.status.corrupt == "a data file is lost: x.parquet"
 
 
-def test_a_commit_does_not_hide_what_is_missing(context: Fake) -> None:
+def test_healing_stays_pending_after_commit(context: Fake) -> None:
     with_dataset(context, seen(3, ailments=("x",)), maintenance={"healing": "Off"})
     commits(context, "january", seen(4))
     assert upkeep(context) == []
@@ -371,7 +371,7 @@ def test_a_commit_does_not_hide_what_is_missing(context: Fake) -> None:
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def test_one_job_at_a_time_in_order(context: Fake) -> None:
+def test_maintenance_jobs_run_one_by_one_in_order(context: Fake) -> None:
     state = scattered(3, ailments=("x",))
     with_dataset(
         context,
@@ -397,7 +397,7 @@ def test_one_job_at_a_time_in_order(context: Fake) -> None:
     assert context.condition(*KEY) == ("True", "Succeeded")
 
 
-def test_the_next_begins_in_the_round_that_sees_the_end_of_the_one_before(context: Fake) -> None:
+def test_maintenance_job_starts_in_reconcile_that_observes_previous_end(context: Fake) -> None:
     """Nothing wakes the Dataset after its own status was written."""
     with_dataset(context, scattered(3, ailments=("x",)), maintenance=COMPACT)
     context.job_ends("flights-heal-1", dataset=scattered(3))
@@ -405,7 +405,7 @@ def test_the_next_begins_in_the_round_that_sees_the_end_of_the_one_before(contex
     assert upkeep(context) == ["flights-heal-1", "flights-compact-1"]
 
 
-def test_what_is_given_up_does_not_keep_back_the_rest(context: Fake) -> None:
+def test_maintenance_continues_after_failed_healing(context: Fake) -> None:
     with_dataset(context, scattered(3, ailments=("x",)), maintenance=COMPACT)
     context.job_fails("flights-heal-1", FailureClass.REPORT, "VersionIncomplete")
     context.settle(*KEY)
@@ -416,7 +416,7 @@ def test_what_is_given_up_does_not_keep_back_the_rest(context: Fake) -> None:
 # --- giving way ------------------------------------------------------------------------------------------------------
 
 
-def test_commits_come_first(context: Fake) -> None:
+def test_maintenance_waits_for_commits(context: Fake) -> None:
     with_dataset(context, scattered(3))
     job = with_running_commit(context)
     context.edit(*KEY, maintenance=COMPACT)
@@ -429,7 +429,7 @@ def test_commits_come_first(context: Fake) -> None:
     assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_a_retry_gives_way_as_well(context: Fake) -> None:
+def test_maintenance_retry_waits_for_commits(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_fails("flights-compact-1", FailureClass.RETRY, "StoreUnavailable")
     context.settle(*KEY)
@@ -440,7 +440,7 @@ def test_a_retry_gives_way_as_well(context: Fake) -> None:
     assert outcome.requeue_after is not None
 
 
-def test_no_commit_waits_for_maintenance(context: Fake) -> None:
+def test_commit_starts_during_running_maintenance(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.job_runs("flights-compact-1")
     context.settle(*KEY)
@@ -448,14 +448,14 @@ def test_no_commit_waits_for_maintenance(context: Fake) -> None:
     assert "january-1" in context.jobs
 
 
-def test_a_look_at_a_source_comes_first(context: Fake) -> None:
+def test_maintenance_waits_for_ingestion_poll(context: Fake) -> None:
     source = {"name": "landing", "prefix": "in/", "format": "CSV"}
     with_dataset(context, scattered(3), maintenance=COMPACT, sources=[source])
     assert "flights-intake-1" in context.jobs
     assert upkeep(context) == []
 
 
-def test_a_compaction_that_somebody_asked_for_comes_first_and_is_not_disturbed(context: Fake) -> None:
+def test_maintenance_waits_for_compaction_resource(context: Fake) -> None:
     with_dataset(context, scattered(3))
     context.create("Compaction", "tidy", {"datasetRef": {"name": "flights"}})
     context.edit(*KEY, maintenance=COMPACT)
@@ -470,7 +470,7 @@ def test_a_compaction_that_somebody_asked_for_comes_first_and_is_not_disturbed(c
     assert upkeep(context) == ["tidy-compaction-1"], "nothing is left to do"
 
 
-def test_a_compaction_waits_for_the_datasets_own_job(context: Fake) -> None:
+def test_compaction_resource_waits_for_running_maintenance(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT)
     context.create("Compaction", "tidy", {"datasetRef": {"name": "flights"}})
     context.settle("Compaction", "tidy")
@@ -482,7 +482,7 @@ def test_a_compaction_waits_for_the_datasets_own_job(context: Fake) -> None:
     assert "tidy-compaction-1" in context.jobs
 
 
-def test_a_job_that_cannot_start_for_the_engine_is_told_and_hinders_no_commit(context: Fake) -> None:
+def test_maintenance_with_refused_launch_is_reported_and_commits_continue(context: Fake) -> None:
     with_dataset(context, scattered(3))
     context.refusals["flights-compact-1"] = ("AdmissionDenied", "a policy of the cluster forbids it")
     context.edit(*KEY, maintenance=COMPACT)
@@ -491,7 +491,7 @@ def test_a_job_that_cannot_start_for_the_engine_is_told_and_hinders_no_commit(co
     assert context.dataset.writable
 
 
-def test_where_there_is_always_a_next_commit_it_starts_beside_them_after_an_hour(context: Fake) -> None:
+def test_maintenance_behind_continuous_commits_starts_after_one_hour(context: Fake) -> None:
     with_dataset(context, scattered(3))
     with_running_commit(context)
     context.edit(*KEY, maintenance=COMPACT)
@@ -504,7 +504,7 @@ def test_where_there_is_always_a_next_commit_it_starts_beside_them_after_an_hour
     assert upkeep(context) == ["flights-compact-1"]
 
 
-def test_but_not_outside_of_its_window(context: Fake) -> None:
+def test_maintenance_behind_continuous_commits_stays_within_window(context: Fake) -> None:
     at(context, "2026-11-21T12:00:00")
     with_dataset(context, scattered(3), maintenance=NIGHTLY)
     with_running_commit(context)
@@ -520,7 +520,7 @@ def test_but_not_outside_of_its_window(context: Fake) -> None:
     assert upkeep(context) == ["flights-compact-2"], "the number of the first was not used"
 
 
-def test_a_commit_that_ends_in_the_window_makes_way(context: Fake) -> None:
+def test_maintenance_starts_when_commit_ends_within_window(context: Fake) -> None:
     at(context, "2026-11-21T12:00:00")
     with_dataset(context, scattered(3), maintenance=NIGHTLY)
     job = with_running_commit(context)
@@ -536,7 +536,7 @@ def test_a_commit_that_ends_in_the_window_makes_way(context: Fake) -> None:
     assert upkeep(context) == ["flights-compact-1"], "the window is used"
 
 
-def test_what_waits_lets_pass_what_comes_before_it_and_what_runs_does_not(context: Fake) -> None:
+def test_maintenance_waiting_yields_to_tag_job_and_running_does_not(context: Fake) -> None:
     with_dataset(context, scattered(3))
     job = with_running_commit(context)
     context.edit(*KEY, maintenance=COMPACT)
@@ -566,7 +566,7 @@ def without_conditional_writes(context: Fake, state: DatasetState, **spec: Any) 
     context.settle(*KEY)
 
 
-def test_without_conditional_writes_a_commit_waits_for_maintenance_that_runs(context: Fake) -> None:
+def test_single_writer_store_commit_waits_for_maintenance(context: Fake) -> None:
     without_conditional_writes(context, scattered(3), maintenance=COMPACT)
     assert upkeep(context) == ["flights-compact-1"]
     context.create("Commit", "january", COMMIT_SPEC)
@@ -579,7 +579,7 @@ def test_without_conditional_writes_a_commit_waits_for_maintenance_that_runs(con
     assert context.launches[-1].job.job == "january-1"
 
 
-def test_without_conditional_writes_maintenance_never_starts_beside_commits(context: Fake) -> None:
+def test_single_writer_store_maintenance_waits_for_commits(context: Fake) -> None:
     without_conditional_writes(context, scattered(3), maintenance={})
     job = with_running_commit(context)
     context.edit(*KEY, maintenance=COMPACT)
@@ -607,7 +607,7 @@ def started(context: Fake) -> set[str]:
     return {launch.job.job for launch in context.launches}
 
 
-def test_without_conditional_writes_a_query_that_becomes_the_dataset_waits_for_maintenance(context: Fake) -> None:
+def test_single_writer_store_query_into_dataset_waits_for_maintenance(context: Fake) -> None:
     with_running_compaction(context)
     context.create("Query", "top", QUERY)
     context.create("Query", "report", QUERY | {"result": {"location": {"path": "reports"}}})
@@ -622,7 +622,7 @@ def test_without_conditional_writes_a_query_that_becomes_the_dataset_waits_for_m
     assert "top-query-1" in started(context)
 
 
-def test_without_conditional_writes_a_look_at_a_source_waits_for_maintenance(context: Fake) -> None:
+def test_single_writer_store_ingestion_waits_for_maintenance(context: Fake) -> None:
     with_running_compaction(context)
     context.edit(*KEY, sources=[LANDING])
     for _ in range(3):
@@ -635,7 +635,7 @@ def test_without_conditional_writes_a_look_at_a_source_waits_for_maintenance(con
     assert "flights-intake-1" in started(context)
 
 
-def test_without_conditional_writes_queries_and_commits_of_a_dataset_wait_for_each_other(context: Fake) -> None:
+def test_single_writer_store_queries_and_commits_run_one_by_one(context: Fake) -> None:
     without_conditional_writes(context, scattered(3, small=0))
     context.create("Query", "top", QUERY)
     context.settle("Query", "top")
@@ -654,7 +654,7 @@ def test_without_conditional_writes_queries_and_commits_of_a_dataset_wait_for_ea
     assert "Commit 'january'" in context.message("Query", "second")
 
 
-def test_with_conditional_writes_nobody_waits_for_maintenance(context: Fake) -> None:
+def test_multi_writer_store_maintenance_blocks_no_writer(context: Fake) -> None:
     with_dataset(context, scattered(3), maintenance=COMPACT, sources=[LANDING])
     context.job_ends(
         "flights-intake-1", intake=IntakeOutcome(current_until=context.now.isoformat()), dataset=scattered(3)

@@ -45,7 +45,7 @@ def verify_jobs(context: Fake) -> list[VerifyJob]:
     return [launch.job for launch in context.launches if isinstance(launch.job, VerifyJob)]
 
 
-def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
+def test_verification_attempt_passes_all_inputs_to_job(context: Fake) -> None:
     context.create("Engine", "big", {"sparkFrom": "1Mi"})
     bounds = {"since": {"version": 2}, "until": {"block": 9}}
     context.create(*KEY, SPEC | bounds | {"level": "Physical", "engineRef": {"name": "big"}})
@@ -58,7 +58,7 @@ def test_an_attempt_carries_all_that_its_job_needs(context: Fake) -> None:
     assert context.launches[-1].engine is context.resources["Engine", "big"]
 
 
-def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
+def test_verification_status_shows_progress_while_job_runs(running: Fake) -> None:
     running.job_runs(JOB, Progress(stage="Verifying", tasks_done=3, tasks_total=8))
     running.settle(*KEY)
     progress = verification(running).status.progress
@@ -67,7 +67,7 @@ def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
     assert running.kstatus(*KEY) == "InProgress"
 
 
-def test_a_sound_dataset_is_told_with_what_was_looked_at(running: Fake) -> None:
+def test_verification_of_valid_dataset_reports_coverage(running: Fake) -> None:
     running.job_ends(JOB, verify=SOUND)
     running.settle(*KEY)
     status = verification(running).status
@@ -79,7 +79,7 @@ def test_a_sound_dataset_is_told_with_what_was_looked_at(running: Fake) -> None:
     assert status.holds("Complete")
 
 
-def test_a_corrupt_one_fails_the_run_for_good_and_says_where(running: Fake) -> None:
+def test_verification_of_corrupt_dataset_fails_and_names_location(running: Fake) -> None:
     running.job_ends(JOB, verify=CORRUPT)
     running.settle(*KEY)
     status = verification(running).status
@@ -95,7 +95,7 @@ def test_a_corrupt_one_fails_the_run_for_good_and_says_where(running: Fake) -> N
     assert verification(running).status.first == status.first
 
 
-def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_final(running: Fake) -> None:
+def test_verification_retries_transient_and_fails_on_permanent_failures(running: Fake) -> None:
     running.job_fails(JOB, FailureClass.RETRY, "StoreUnavailable")
     outcome = running.settle(*KEY)
     assert outcome.requeue_after is not None
@@ -109,7 +109,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_final(ru
     assert verification(running).status.verdict is None
 
 
-def test_it_waits_for_its_dataset_and_goes_on_by_itself() -> None:
+def test_verification_without_dataset_waits_and_resumes() -> None:
     context = Fake()
     context.create(*KEY, SPEC)
     context.settle(*KEY)
@@ -119,7 +119,7 @@ def test_it_waits_for_its_dataset_and_goes_on_by_itself() -> None:
     assert len(verify_jobs(context)) == 1
 
 
-def test_it_waits_for_the_first_commit_but_not_where_a_head_is_missing() -> None:
+def test_verification_waits_for_first_commit_but_not_for_missing_head() -> None:
     context = Fake()
     with_dataset(context, seen(None))
     context.create(*KEY, SPEC)
@@ -134,7 +134,7 @@ def test_it_waits_for_the_first_commit_but_not_where_a_head_is_missing() -> None
 
 
 @pytest.mark.parametrize("who", [KEY, ("Dataset", "flights"), ("ObjectStore", "lake")])
-def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(context: Fake, who: tuple[str, str]) -> None:
+def test_verification_with_suspended_run_dataset_or_store_starts_no_job(context: Fake, who: tuple[str, str]) -> None:
     context.create(*KEY, SPEC)
     context.edit(*who, suspend=True)
     context.settle(*who)
@@ -146,14 +146,14 @@ def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(context: 
     assert len(verify_jobs(context)) == 1
 
 
-def test_it_waits_for_no_writer_and_no_writer_for_it(context: Fake) -> None:
+def test_verification_starts_during_running_commit(context: Fake) -> None:
     with_running_commit(context)
     context.create(*KEY, SPEC)
     context.settle(*KEY)
     assert len(verify_jobs(context)) == 1
 
 
-def test_a_dataset_that_is_corrupt_can_be_verified() -> None:
+def test_verification_of_dataset_marked_corrupt_starts() -> None:
     context = Fake()
     with_dataset(context, seen(3, corrupt="a.parquet is lost"))
     context.create(*KEY, SPEC)
@@ -162,7 +162,7 @@ def test_a_dataset_that_is_corrupt_can_be_verified() -> None:
     assert len(verify_jobs(context)) == 1
 
 
-def test_inputs_are_verified_along_and_the_one_that_is_not_sound_is_named(context: Fake) -> None:
+def test_verification_with_recursive_names_corrupt_input(context: Fake) -> None:
     context.create(*KEY, SPEC | {"recursive": True})
     context.reconcile(*KEY)
     assert verify_jobs(context)[0].recursive

@@ -55,7 +55,7 @@ def take(context: Fake, name: str) -> None:
     context.asked.setdefault(context.drivers.pop(name).key, []).append(context.now)
 
 
-def test_drivers_wait_where_datasets_of_the_engine_are(context: Fake) -> None:
+def test_warm_drivers_start_in_namespaces_that_use_engine(context: Fake) -> None:
     settle(context)
     assert names(context) == ["default-warm-1", "default-warm-2"]
     assert context.engine.status.warm is not None
@@ -71,7 +71,7 @@ def test_drivers_wait_where_datasets_of_the_engine_are(context: Fake) -> None:
     assert names(context) == ["default-warm-1", "default-warm-2"]
 
 
-def test_what_is_taken_is_replaced_and_a_burst_is_remembered(context: Fake) -> None:
+def test_warm_driver_in_use_is_replaced_and_burst_raises_target(context: Fake) -> None:
     settle(context)
     take(context, "default-warm-1")
     settle(context)
@@ -100,14 +100,14 @@ def test_what_is_taken_is_replaced_and_a_burst_is_remembered(context: Fake) -> N
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_an_edit_of_the_engine_drains_its_drivers(context: Fake, change: dict[str, Any]) -> None:
+def test_warm_drivers_are_replaced_after_engine_edit(context: Fake, change: dict[str, Any]) -> None:
     settle(context)
     context.edit("Engine", "default", **change)
     settle(context)
     assert names(context) == ["default-warm-3", "default-warm-4"]
 
 
-def test_what_does_not_concern_drivers_leaves_them(context: Fake) -> None:
+def test_warm_drivers_stay_after_unrelated_engine_edit(context: Fake) -> None:
     settle(context)
     context.edit("Engine", "default", retry={"limit": 1}, sparkFrom="1Gi", warm={"min": 1, "max": 1})
     settle(context)
@@ -118,7 +118,7 @@ def test_what_does_not_concern_drivers_leaves_them(context: Fake) -> None:
     assert context.engine.status.warm is None
 
 
-def test_none_waits_beside_other_containers(context: Fake) -> None:
+def test_warm_drivers_with_sidecar_containers_are_not_started(context: Fake) -> None:
     sidecar = {"spec": {"containers": [{"name": "proxy", "image": "envoy"}]}}
     context.edit("Engine", "default", podTemplate={"driver": sidecar})
     settle(context)
@@ -126,13 +126,13 @@ def test_none_waits_beside_other_containers(context: Fake) -> None:
     assert "other containers" in context.message("Engine", "default")
 
 
-def test_where_there_are_no_pools_nothing_is_started(context: Fake) -> None:
+def test_warm_drivers_without_pool_are_not_started(context: Fake) -> None:
     context.drivers = None
     context.settle("Engine", "default")
     assert context.engine.status.warm is None
 
 
-def test_more_at_least_than_at_most_is_refused(context: Fake) -> None:
+def test_warm_minimum_above_maximum_is_refused(context: Fake) -> None:
     with pytest.raises(InvalidResource, match="exchange them"):
         context.create("Engine", "odd", {"warm": {"min": 2, "max": 1}})
 
@@ -159,7 +159,9 @@ def driver(number: int, age: timedelta, phase: Any = "Ready") -> WarmDriver:
         ([driver(1, MINUTE), driver(2, SECOND)], 0, ("d-1",)),
     ],
 )
-def test_of_one_key_there_is_one(drivers: Sequence[WarmDriver], start: int, stop: tuple[str, ...]) -> None:
+def test_warm_tally_keeps_requested_count_per_key(
+    drivers: Sequence[WarmDriver], start: int, stop: tuple[str, ...]
+) -> None:
     warm = Warm(min=1, max=1)
     started, stopped, again = tally(warm, drivers, (), START)
     assert (started, stopped) == (start, stop)
@@ -168,7 +170,7 @@ def test_of_one_key_there_is_one(drivers: Sequence[WarmDriver], start: int, stop
 
 
 @pytest.mark.parametrize(("start", "idle"), [(60, 30), (300, 1), (5, 60)])
-def test_drivers_that_start_slowly_never_pile_up(start: int, idle: int) -> None:
+def test_warm_drivers_with_slow_start_stay_within_limit(start: int, idle: int) -> None:
     warm, drivers, numbers, most = Warm(min=2, max=2, idle_timeout=f"{idle}s"), dict[str, WarmDriver](), count(), 0
     for second in range(0, 3600, 5):
         now = START + SECOND * second
@@ -188,7 +190,7 @@ def test_drivers_that_start_slowly_never_pile_up(start: int, idle: int) -> None:
 @pytest.mark.parametrize(
     ("seconds", "most"), [((), 0), ((0, 59), 2), ((0, 60), 1), ((0, 50, 70, 90), 3), ((-600, -590, 0), 1)]
 )
-def test_the_busiest_minute(seconds: Sequence[int], most: int) -> None:
+def test_busiest_minute_counts_most_starts_within_one_minute(seconds: Sequence[int], most: int) -> None:
     assert busiest([START + SECOND * each for each in seconds], START - MINUTE) == most
 
 
@@ -205,7 +207,7 @@ def launch(context: Fake, engine: str | None = "default", *stores: str) -> Launc
     return launch_job(job, lake, given, *(store for store in found.values() if store is not None))
 
 
-def test_a_driver_takes_what_it_mounts_everything_for(context: Fake) -> None:
+def test_warm_driver_is_used_for_job_with_same_mounts(context: Fake) -> None:
     settle(context)
     assert context.drivers is not None
     fitting = launch(context)
@@ -224,7 +226,7 @@ def test_a_driver_takes_what_it_mounts_everything_for(context: Fake) -> None:
         assert key_of(other, context.settings) is None
 
 
-def test_other_secrets_are_another_key(context: Fake) -> None:
+def test_warm_driver_key_changes_with_mounted_secrets(context: Fake) -> None:
     before = key_of(launch(context), context.settings)
     keys = {before}
     for change in (CREDENTIALS, {"credentialsSecretRef": {"name": "others"}}, {"keysSecretRef": {"name": "more"}}):

@@ -72,7 +72,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("before", "operate", "old", "new"), CASES, ids=lambda each: getattr(each, "__name__", ""))
-def test_readers_see_one_cube_or_the_other_and_the_next_attempt_finishes_it(
+def test_transaction_that_crashes_is_atomic_and_completes_on_next_attempt(
     before: Operate, operate: Operate, old: State, new: State
 ) -> None:
     prepared = MemoryStore()
@@ -97,7 +97,7 @@ def test_readers_see_one_cube_or_the_other_and_the_next_attempt_finishes_it(
 
 
 @pytest.mark.parametrize("after", ["tag", "append"])
-def test_what_was_begun_is_finished_by_whoever_comes_next(after: str) -> None:
+def test_crashed_transaction_is_settled_by_next_commit(after: str) -> None:
     """The upkeep of a single member settles the cube first; another commit lies on top of the one that was begun."""
     prepared = MemoryStore()
     build(prepared)
@@ -127,7 +127,7 @@ def test_what_was_begun_is_finished_by_whoever_comes_next(after: str) -> None:
     assert set(found) == {False, True}
 
 
-def test_what_settles_a_crash_can_die_anywhere_itself() -> None:
+def test_settle_after_crash_can_itself_crash_and_rerun() -> None:
     prepared = MemoryStore()
     build(prepared)
     crashed = prepared.copy()
@@ -146,7 +146,7 @@ def test_what_settles_a_crash_can_die_anywhere_itself() -> None:
 
 
 @pytest.mark.parametrize("key", ["head.json", "by-dataset-metadata"])
-def test_lost_answers_do_not_make_a_commit_happen_twice(key: str) -> None:
+def test_transaction_with_lost_response_is_applied_once(key: str) -> None:
     for nth in (1, 2):
         store = MemoryStore()
         build(store)
@@ -156,7 +156,7 @@ def test_lost_answers_do_not_make_a_commit_happen_twice(key: str) -> None:
         assert operations(store) == ["Build", "Append"]
 
 
-def test_upkeep_of_a_member_can_die_anywhere() -> None:
+def test_member_maintenance_that_crashes_is_applied_once_on_rerun() -> None:
     prepared = MemoryStore()
     build(prepared)
     counting = FaultStore(prepared.copy())

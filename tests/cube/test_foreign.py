@@ -45,7 +45,7 @@ def built() -> MemoryStore:
     return store
 
 
-def test_append_by_kartothek_is_shown_before_it_is_adopted() -> None:
+def test_append_by_kartothek_is_visible_before_adoption() -> None:
     store = built()
     append_as_kartothek(store, "extra", extra([2], [20]))
     before = dict(store.objects)
@@ -59,7 +59,7 @@ def test_append_by_kartothek_is_shown_before_it_is_adopted() -> None:
     assert operations(store) == ["Build", "External", "Append"]
 
 
-def test_upkeep_of_a_member_adopts_what_another_program_did_to_it() -> None:
+def test_member_maintenance_adopts_foreign_append() -> None:
     store = built()
     append_as_kartothek(store, "extra", extra([2], [20]))
     DatasetLog(store, "geo++extra").tag("here")
@@ -67,7 +67,7 @@ def test_upkeep_of_a_member_adopts_what_another_program_did_to_it() -> None:
     assert operations(store) == ["Build", "External", "Tag"]
 
 
-def test_dataset_that_kartothek_adds_becomes_a_member() -> None:
+def test_dataset_added_by_kartothek_becomes_member() -> None:
     store = built()
     add_as_kartothek(store, "more", pa.table({"x": [1, 2], "m": [5, 6]}))
     assert list(state(store)) == ["seed", "extra"]
@@ -80,7 +80,7 @@ def erase_metadata(head: Head) -> None:
     del head["metadata"]
 
 
-def test_metadata_that_kartothek_erases_come_back() -> None:
+def test_metadata_erased_by_kartothek_is_restored() -> None:
     store = built()
     put_over(store, "seed", erase_metadata)
     append(store)
@@ -118,9 +118,7 @@ def loose_partition_column(store: Store) -> None:
         (loose_partition_column, "unspecified but provided partition columns in dataset 'more': 'p'"),
     ],
 )
-def test_change_that_breaks_the_rules_is_reported_and_can_be_discarded(
-    breaks: Callable[[Store], None], why: str
-) -> None:
+def test_foreign_change_that_breaks_cube_is_reported_and_discardable(breaks: Callable[[Store], None], why: str) -> None:
     store = built()
     breaks(store)
     append_as_kartothek(store, "extra", extra([2], [20]))
@@ -135,7 +133,7 @@ def test_change_that_breaks_the_rules_is_reported_and_can_be_discarded(
     assert state(store) == {"seed": [1, 2, 3], "extra": [1, 3]}
 
 
-def test_foreign_change_is_not_shown_where_it_overwrote_a_commit() -> None:
+def test_foreign_change_that_overwrote_commit_is_hidden_until_adoption() -> None:
     store = built()
     stale = store.get("geo++extra.by-dataset-metadata.json")
     append(store)
@@ -146,14 +144,14 @@ def test_foreign_change_is_not_shown_where_it_overwrote_a_commit() -> None:
     assert state(store) == {"seed": [1, 2, 3, 4], "extra": [1, 20, 3, 4]}
 
 
-def test_foreign_column_of_another_type_is_not_shown() -> None:
+def test_foreign_change_of_partition_keys_is_not_visible() -> None:
     store = built()
     put_over(store, "extra", lambda head: head.update(partition_keys=[]))
     assert state(store) == BUILT
 
 
 @pytest.mark.parametrize("name", ["seed", "extra"])
-def test_foreign_write_at_any_moment_of_a_transaction_leaves_one_cube_or_the_other(name: str) -> None:
+def test_foreign_write_during_transaction_leaves_consistent_cube(name: str) -> None:
     """Its rows are never lost, the transaction happens once, and readers see a mix at no call of either."""
     counting = FaultStore(built())
     append(counting)
@@ -180,7 +178,7 @@ def assert_whole(store: Store) -> None:
     assert (3 in found["seed"]) == (3 in found["extra"]), "a mix"
 
 
-def test_transaction_that_a_foreign_deletion_stops_is_taken_back_whole() -> None:
+def test_transaction_blocked_by_foreign_deletion_is_rolled_back() -> None:
     """The partition that an update replaces goes away under it, after its first member was committed."""
     store = built()
     faulty = FaultStore(store)
@@ -198,7 +196,7 @@ def test_transaction_that_a_foreign_deletion_stops_is_taken_back_whole() -> None
     assert "Update" not in operations(store)
 
 
-def test_undoing_can_die_anywhere() -> None:
+def test_rollback_of_transaction_can_crash_and_rerun() -> None:
     begun = built()
     stuck = FaultStore(begun, Fault(("put_if_match",), 1, key="geo++extra.by-dataset-metadata.json"))
     with pytest.raises(Crash):
@@ -221,7 +219,7 @@ def extend(store: Store) -> object:
 
 
 @pytest.mark.parametrize("valid", [True, False])
-def test_foreign_dataset_takes_the_name_that_a_transaction_was_to_make(valid: bool) -> None:
+def test_foreign_dataset_with_name_of_new_member_is_adopted_or_discarded(valid: bool) -> None:
     """It crashed between the intent and the member's first head; kartothek was faster then."""
     begun = built()
     with pytest.raises(Crash):
@@ -249,7 +247,7 @@ def test_foreign_dataset_takes_the_name_that_a_transaction_was_to_make(valid: bo
         assert not intent_left(store)
 
 
-def test_change_that_breaks_the_rules_does_not_come_in_with_what_is_undone_or_merged_again() -> None:
+def test_foreign_invalid_change_is_excluded_from_recovery_and_rollback() -> None:
     """Its head takes the place of one that a transaction had committed, or was to commit."""
 
     def loosen(head: Head) -> None:
@@ -273,7 +271,7 @@ def test_change_that_breaks_the_rules_does_not_come_in_with_what_is_undone_or_me
         assert not intent_left(store)
 
 
-def test_what_is_being_taken_back_cannot_be_said_to_be_done() -> None:
+def test_transaction_being_rolled_back_cannot_be_marked_applied() -> None:
     """All members were swapped, when a foreign head takes one away for good. Who notices it dies while he undoes the
     other; and whoever swapped them only now comes to say that it is done.
     """
@@ -299,7 +297,7 @@ def test_what_is_being_taken_back_cannot_be_said_to_be_done() -> None:
     assert raw(store, "seed") == [1, 2]
 
 
-def test_commit_to_a_member_that_was_undone_can_be_made_again() -> None:
+def test_member_commit_that_was_discarded_can_be_committed_again() -> None:
     """It was the head once, and marked; a foreign head that breaks the rules took its place, and below it it stays."""
     store = built()
     stale = orjson.loads(store.get("geo++extra.by-dataset-metadata.json"))

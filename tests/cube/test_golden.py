@@ -36,7 +36,9 @@ def golden(tmp_path: Path) -> Store:
 
 
 @pytest.mark.parametrize(("directory", "prefix"), CUBES)
-def test_discovery_finds_what_kartothek_finds_and_writes_nothing(golden: Store, directory: str, prefix: str) -> None:
+def test_discovery_of_golden_cube_matches_kartothek_and_writes_nothing(
+    golden: Store, directory: str, prefix: str
+) -> None:
     before = [(info.key, info.etag) for info in golden.list("")]
     recorded = expected(directory, prefix)
     assert cubes(golden) == ["geo", "klee", "klee-old"]
@@ -70,7 +72,7 @@ def told(member: Member) -> dict[str, object]:
     }
 
 
-def test_first_write_adopts_the_cube(golden: Store) -> None:
+def test_first_write_adopts_golden_cube(golden: Store) -> None:
     cube = Lake(golden).cube("geo")
     before = cube.query().to_pandas()
     rows = pa.table({"country": ["FR"], "city": ["Paris"], "mayor": ["Zoe"], "population": [9000]})
@@ -83,7 +85,7 @@ def test_first_write_adopts_the_cube(golden: Store) -> None:
 
 
 @pytest.mark.parametrize("way", ["store", "prefix", "names"])
-def test_copy_gives_the_same_answers(golden: Store, tmp_path: Path, way: str) -> None:
+def test_copy_of_golden_cube_returns_same_results(golden: Store, tmp_path: Path, way: str) -> None:
     (tmp_path / "other").mkdir()
     source = Lake(golden).cube("geo")
     target = open_store(StoreConfig((tmp_path / "other").as_uri())) if way == "store" else golden

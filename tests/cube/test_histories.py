@@ -99,7 +99,7 @@ def verbs(draw: st.DrawFn) -> Verb:
 @pytest.mark.timeout(0 if SOAK else 600)
 @settings(max_examples=300 if SOAK else 12)
 @given(st.lists(verbs(), max_size=30 if SOAK else 8))
-def test_any_history_is_that_of_the_model(steps: list[Verb]) -> None:
+def test_random_cube_history_matches_model(steps: list[Verb]) -> None:
     store = MemoryStore()
     build(store)
     model: Model = {"seed": ((0, 1), (0, 2)), "extra": ((0, 1),)}

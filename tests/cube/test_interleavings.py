@@ -99,7 +99,7 @@ def prepared() -> MemoryStore:
 
 
 @pytest.mark.timeout(0 if SOAK else 600)
-def test_a_few_schedules(prepared: MemoryStore) -> None:
+def test_random_interleavings_of_cube_writers_keep_invariants(prepared: MemoryStore) -> None:
     rng = random.Random() if SOAK else random.Random(6)
     for _ in range(SCHEDULES):
         schedule = Schedule.drawn(rng)

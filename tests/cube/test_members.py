@@ -42,7 +42,7 @@ def lake(tmp_path: Path) -> Lake:
     return kubothek.open((tmp_path / "lake").as_uri())
 
 
-def test_upkeep_of_members_goes_through_the_cube(lake: Lake) -> None:
+def test_member_maintenance_is_committed_through_cube(lake: Lake) -> None:
     build(lake.store)
     for cell in (3, 4, 5):
         append(lake.store, f"a{cell}", cell)
@@ -61,7 +61,7 @@ def test_upkeep_of_members_goes_through_the_cube(lake: Lake) -> None:
     }
 
 
-def test_change_of_a_member_that_breaks_the_cube_is_refused(lake: Lake) -> None:
+def test_member_change_that_breaks_cube_is_refused(lake: Lake) -> None:
     build(lake.store)
     member = lake.dataset("geo++extra")
     with pytest.raises(CubeInvalid, match="'v' in the datasets 'extra' and 'seed'"):
@@ -76,7 +76,7 @@ def test_change_of_a_member_that_breaks_the_cube_is_refused(lake: Lake) -> None:
     assert lake.cube("geo").snapshot().version == 2
 
 
-def test_readers_of_a_member_see_what_belongs_to_the_cube(lake: Lake) -> None:
+def test_member_readers_see_foreign_append_before_settle(lake: Lake) -> None:
     build(lake.store)
     append_as_kartothek(lake.store, "extra", extra([2], [20]))
     assert lake.dataset("geo++extra").rows == 2
@@ -86,7 +86,7 @@ def test_readers_of_a_member_see_what_belongs_to_the_cube(lake: Lake) -> None:
     assert lake.dataset("geo++extra").rows == 2
 
 
-def test_deleted_member_comes_back(lake: Lake) -> None:
+def test_deleted_member_can_be_restored(lake: Lake) -> None:
     build(lake.store)
     cube = lake.cube("geo")
     cube.delete(["extra"])
@@ -98,7 +98,7 @@ def test_deleted_member_comes_back(lake: Lake) -> None:
     assert operations(lake.store) == ["Build", "Delete", "Restore"]
 
 
-def test_dataset_without_a_cube_is_asked_about_none() -> None:
+def test_dataset_outside_cube_reads_no_cube_head() -> None:
     store = FaultStore(MemoryStore())
     append_alone(DatasetLog(store, "flights"), store, "first")
     append_alone(DatasetLog(store, "flights"), store, "second")
@@ -108,7 +108,7 @@ def test_dataset_without_a_cube_is_asked_about_none() -> None:
 
 
 @pytest.mark.parametrize("first", ["a", "a+"])
-def test_name_that_can_be_read_in_two_ways_belongs_to_one_cube(first: str) -> None:
+def test_ambiguous_dataset_name_belongs_to_one_cube(first: str) -> None:
     """``a+++b`` is ``+b`` of ``a``, or ``b`` of ``a+``."""
     store = MemoryStore()
     second, names = ("a+", ("+b", "b")) if first == "a" else ("a", ("b", "+b"))
@@ -121,7 +121,7 @@ def test_name_that_can_be_read_in_two_ways_belongs_to_one_cube(first: str) -> No
     assert list(cube_of(store, second).snapshot().members) == ["seed"]
 
 
-def test_dataset_that_two_cubes_name_is_written_by_nobody() -> None:
+def test_dataset_named_by_two_cubes_refuses_writes() -> None:
     """No writer brings it so far; a copy of a store does."""
     store = MemoryStore()
     cube_of(store, "a").build({"seed": seed([1]), "+b": extra([1])})
@@ -137,7 +137,7 @@ def cube_of(store: Store, prefix: str) -> Cube:
     return Cube(store, CubeLog(store, prefix), spec)
 
 
-def test_claims_of_members_are_those_of_the_cube(lake: Lake) -> None:
+def test_member_claims_are_enforced_by_cube(lake: Lake) -> None:
     cube = Cube(lake.store, CubeLog(lake.store, "geo", claim_of=CLAIMS.get), SPEC)
     cube.build({"seed": seed([1, 2]), "extra": extra([1])}, id="build")
     with pytest.raises(OwnedByAnother, match="cluster/ns/geo-seed"):
@@ -151,7 +151,7 @@ def test_claims_of_members_are_those_of_the_cube(lake: Lake) -> None:
     assert state(lake.store)["seed"] == [1, 2, 3]
 
 
-def test_cube_of_another_program_is_not_taken_over_by_accident(tmp_path: Path) -> None:
+def test_cube_of_another_program_is_not_adopted_without_permission(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path / "lake")
     store = open_store(StoreConfig((tmp_path / "lake").as_uri()))
     before = [info.key for info in store.list("")]
@@ -164,7 +164,7 @@ def test_cube_of_another_program_is_not_taken_over_by_accident(tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_plateau_appends_to_a_member(lake: Lake, tmp_path: Path) -> None:
+def test_plateau_append_to_member_is_visible_in_cube(lake: Lake, tmp_path: Path) -> None:
     build(lake.store)
     frame = pd.DataFrame({"x": [2], "p": [0], "w": [20]})
     update_dataset_from_dataframes([frame], store=f"hfs://{tmp_path}/lake", dataset_uuid="geo++extra")
@@ -176,7 +176,7 @@ def test_plateau_appends_to_a_member(lake: Lake, tmp_path: Path) -> None:
 
 
 @pytest.mark.s3
-def test_on_s3(s3: S3Server, secret: Path, bucket: str) -> None:
+def test_cube_on_s3_is_built_appended_and_cleaned(s3: S3Server, secret: Path, bucket: str) -> None:
     lake = kubothek.open(f"s3://{bucket}/ware", endpoint=s3.endpoint, credentials_dir=str(secret))
     cube = lake.create_cube("geo", dimension_columns=["x"], partition_columns=["p"])
     cube.build({"seed": seed([1, 2]), "extra": extra([1])})

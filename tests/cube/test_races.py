@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("other", ["append", "tag", "same"])
-def test_another_writer_at_any_moment(other: str) -> None:
+def test_commit_during_any_call_of_another_commit_lands_once(other: str) -> None:
     """At each call that changes the store, another commit comes in between, from the beginning to the end."""
     prepared = MemoryStore()
     build(prepared)
@@ -48,7 +48,7 @@ def test_another_writer_at_any_moment(other: str) -> None:
         assert "Undone" not in names
 
 
-def test_many_writers_at_once(tmp_path: Path) -> None:
+def test_concurrent_cube_writers_and_taggers_all_land(tmp_path: Path) -> None:
     config = StoreConfig(tmp_path.as_uri())
     build(open_store(config))
 
@@ -66,7 +66,7 @@ def test_many_writers_at_once(tmp_path: Path) -> None:
     assert len(DatasetLog(open_store(config), "geo++seed").tags()) == 8
 
 
-def test_commit_id_stands_for_one_change() -> None:
+def test_cube_commit_id_reused_for_another_change_is_refused() -> None:
     store = MemoryStore()
     build(store)
     append(store, "one")

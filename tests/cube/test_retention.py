@@ -46,7 +46,7 @@ def grown() -> tuple[AgingStore, dict[int, State]]:
 
 
 @pytest.mark.parametrize("kept", [1, 3, 10])
-def test_version_of_a_cube_is_kept_whole_or_not_at_all(kept: int) -> None:
+def test_cube_version_is_retained_completely_or_expired(kept: int) -> None:
     store, before = grown()
     for name in ("seed", "extra", "more"):
         log = DatasetLog(store, f"{PREFIX}++{name}", clock=lambda: store.now)
@@ -61,7 +61,7 @@ def test_version_of_a_cube_is_kept_whole_or_not_at_all(kept: int) -> None:
             at(store, 2)
 
 
-def test_writer_that_took_too_long_commits_nothing() -> None:
+def test_cube_writer_slower_than_grace_period_commits_nothing() -> None:
     """Its oldest file may be a collector's by now."""
     store = AgingStore()
     cube_in(store).build({"seed": seed([1]), "extra": extra([1])})

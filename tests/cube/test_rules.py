@@ -44,12 +44,12 @@ SPEC: dict[str, Any] = {"uuid_prefix": "geo", "dimension_columns": ["x", "y"], "
         ({"seed_dataset": "a++b"}, "seed_dataset .* must not contain"),
     ],
 )
-def test_what_cannot_be_a_cube(wrong: Mapping[str, Any], why: str) -> None:
+def test_invalid_cube_specification_is_refused(wrong: Mapping[str, Any], why: str) -> None:
     with pytest.raises(CubeInvalid, match=why):
         CubeSpec.of(**{**SPEC, **wrong})
 
 
-def test_columns_may_be_words_of_sql() -> None:
+def test_cube_columns_may_be_sql_keywords() -> None:
     store = MemoryStore()
     cube = Cube(
         store, CubeLog(store, "geo"), CubeSpec.of("geo", dimension_columns=["select", 'a"b'], partition_columns="order")
@@ -60,7 +60,7 @@ def test_columns_may_be_words_of_sql() -> None:
         cube.append(streamed(pa.concat_tables([frame(**{"select": [2], 'a"b': [1], "order": [1]})] * 2)))
 
 
-def test_names_that_can_be_read_in_two_ways() -> None:
+def test_ambiguous_dataset_name_yields_all_memberships() -> None:
     assert list(memberships("plain")) == []
     assert list(memberships("geo++seed")) == [("geo", "seed")]
     assert list(memberships("a+++b")) == [("a", "+b"), ("a+", "b")]
@@ -145,7 +145,7 @@ ON_NOTHING = [
 
 
 @pytest.mark.parametrize(("act", "why"), ON_NOTHING)
-def test_what_cannot_be_built(act: Act, why: str) -> None:
+def test_invalid_cube_build_is_refused_and_writes_nothing(act: Act, why: str) -> None:
     store = MemoryStore()
     with pytest.raises(Exception, match=why) as caught:
         act(new_cube(store))
@@ -187,7 +187,7 @@ ON_A_CUBE = [
 
 
 @pytest.mark.parametrize(("act", "error", "why"), ON_A_CUBE)
-def test_what_cannot_be_done_to_a_cube(act: Act, error: type[Exception], why: str) -> None:
+def test_invalid_cube_change_is_refused_and_writes_nothing(act: Act, error: type[Exception], why: str) -> None:
     store = MemoryStore()
     cube = new_cube(store)
     cube.build({"seed": SEED, "extra": EXTRA})
@@ -197,7 +197,7 @@ def test_what_cannot_be_done_to_a_cube(act: Act, error: type[Exception], why: st
     assert store.objects == before, "nothing was written"
 
 
-def test_nulls_and_empty_columns_are_payload() -> None:
+def test_null_columns_are_accepted_as_payload() -> None:
     cube = new_cube(MemoryStore())
     cube.build(
         {"seed": SEED.append_column("n", pa.nulls(2)), "extra": frame(x=[1], p=[0], w=pa.array([None], pa.int64()))}
@@ -206,7 +206,7 @@ def test_nulls_and_empty_columns_are_payload() -> None:
     assert cube.snapshot().columns["n"] == pa.int64()
 
 
-def test_stream_is_written_as_a_table_is() -> None:
+def test_cube_build_from_stream_equals_build_from_table() -> None:
     store, other = MemoryStore(), MemoryStore()
     new_cube(store).build({"seed": streamed(SEED)})
     new_cube(other).build({"seed": SEED})

@@ -55,7 +55,7 @@ def answers(cube: Cube, column: str, as_of: int | None = None) -> list[object]:
     return list(cube.query(payload_columns=[column], as_of=as_of).to_arrow()[column].to_pylist())
 
 
-def test_build(lake: Lake, cube: Cube) -> None:
+def test_build_creates_datasets_sorted_by_dimensions(lake: Lake, cube: Cube) -> None:
     assert answers(cube, "v") == [2, 4, 3, 1]
     assert answers(cube, "w") == [10, 10, 20, 20]
     assert answers(cube, "u") == [7.5, None, 7.5, None]
@@ -81,7 +81,7 @@ def test_build(lake: Lake, cube: Cube) -> None:
         lake.create_cube("geo", dimension_columns="x", partition_columns="p")
 
 
-def test_append_shows_the_newest_row_of_a_cell(cube: Cube) -> None:
+def test_append_shows_newest_row_of_cell(cube: Cube) -> None:
     again = pa.table({"x": [1], "y": ["a"], "p": [0], "v": [200], "i": [9]})
     done = cube.append({"seed": again}, metadata={"seed": {"source": "more"}})
     assert (done.version, done.members, {name: each.rows for name, each in done.added.items()}) == (
@@ -95,7 +95,7 @@ def test_append_shows_the_newest_row_of_a_cell(cube: Cube) -> None:
     assert (metadata["source"], metadata["gone"]) == ("more", 1)
 
 
-def test_update_and_removal_go_by_the_partition_columns_that_each_dataset_has(cube: Cube) -> None:
+def test_update_and_removal_use_partition_columns_of_each_dataset(cube: Cube) -> None:
     cube.update({"seed": SEED.slice(1, 1)}, remove="p = 0")
     assert answers(cube, "v") == [2, 4, 3]
     assert answers(cube, "w") == [10, 10, 20]
@@ -111,7 +111,7 @@ def test_update_and_removal_go_by_the_partition_columns_that_each_dataset_has(cu
         cube.snapshot(6)
 
 
-def test_building_over_a_cube_may_give_it_other_columns(lake: Lake, cube: Cube) -> None:
+def test_build_over_cube_with_overwrite_replaces_columns(lake: Lake, cube: Cube) -> None:
     other = lake.cube("geo")
     rows = pa.table({"d": [1, 2], "p": ["n", "s"], "v": ["text", None]})
     created = Cube(lake.store, other.log, type(cube.spec).of("geo", dimension_columns="d", partition_columns="p"))
@@ -127,7 +127,7 @@ def test_building_over_a_cube_may_give_it_other_columns(lake: Lake, cube: Cube) 
     assert discover(lake.store, "geo").spec == other.spec
 
 
-def test_extend_delete_and_index(lake: Lake, cube: Cube) -> None:
+def test_extend_delete_and_index_change_members(lake: Lake, cube: Cube) -> None:
     cube.extend({"more": pa.table({"x": [1], "p": [0], "m": [1], "n": [2]})})
     assert answers(cube, "m") == [1, None, None, None]
     cube.extend({"more": pa.table({"x": [2], "p": [1], "m": [9]})}, overwrite=True)
@@ -140,7 +140,7 @@ def test_extend_delete_and_index(lake: Lake, cube: Cube) -> None:
     assert [record.operation for record in cube.history()] == ["Delete", "Index", "Extend", "Extend", "Build"]
 
 
-def test_columns_may_come_with_rows_if_that_is_said(lake: Lake, cube: Cube) -> None:
+def test_append_adds_columns_only_with_evolve(lake: Lake, cube: Cube) -> None:
     rows = pa.table({"x": [3], "q": ["s"], "w": [30], "i2": ["new"]})
     with pytest.raises(SchemaMismatch, match="per_x"):
         cube.append({"per_x": rows})
@@ -156,7 +156,7 @@ def test_columns_may_come_with_rows_if_that_is_said(lake: Lake, cube: Cube) -> N
     assert cube.snapshot().version == 2
 
 
-def test_files_that_somebody_else_writes_are_checked_as_rows_are(lake: Lake, cube: Cube) -> None:
+def test_prewritten_files_are_validated_like_rows(lake: Lake, cube: Cube) -> None:
     calls: list[str] = []
 
     def write(rows: pa.Table, name: str, base: Snapshot, check: CheckSchema) -> Written:
@@ -182,7 +182,7 @@ def test_files_that_somebody_else_writes_are_checked_as_rows_are(lake: Lake, cub
     assert cube.snapshot().version == 2
 
 
-def test_cleanup_takes_what_crashes_left_and_nothing_else(lake: Lake, cube: Cube) -> None:
+def test_cleanup_of_intact_cube_deletes_nothing(lake: Lake, cube: Cube) -> None:
     found = cube.cleanup()
     assert {name: each.deleted for name, each in found.items()} == {"seed": {}, "per_x": {}, "per_y": {}}
     assert answers(cube, "v") == [2, 4, 3, 1]
@@ -195,7 +195,7 @@ def opened(cube: Cube, where: str, dataset: str) -> tuple[int, int]:
     return steps["secondary indices"], steps["skipping metadata"]
 
 
-def test_what_describes_files_goes_along_with_every_verb(lake: Lake) -> None:
+def test_skipping_metadata_is_maintained_by_every_verb(lake: Lake) -> None:
     definitions = SkippingState((IndexDefinition("MinMax", ("v",)), IndexDefinition("Suffix", ("y",), {"length": "1"})))
     made = lake.create_cube("geo", dimension_columns=["x", "y"], partition_columns="p", suppress_index_on=["x", "y"])
     impossible = SkippingState((IndexDefinition("MinMax", ("nothing",)),))

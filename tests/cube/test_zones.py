@@ -39,7 +39,7 @@ def rows(
     return pa.table({"p": [1] * len(times), "t": pa.array(times, dimension), payload: pa.array(times, kind)})
 
 
-def test_cube_gives_each_column_in_its_zone(cube: Cube) -> None:
+def test_cube_query_returns_each_column_in_its_zone(cube: Cube) -> None:
     cube.build({"seed": rows("made"), "extra": rows("seen", kind=BERLIN)})
     cube.append({"seed": rows("made", BERLIN, hours=(2,))})
     found = cube.query()
@@ -59,7 +59,7 @@ def test_cube_gives_each_column_in_its_zone(cube: Cube) -> None:
     assert cube.query("t = TIMESTAMP '2025-01-01 13:00:00Z'").to_arrow().num_rows == 1
 
 
-def test_cube_dataset_is_zoned_by_itself_and_in_a_copy(cube: Cube, tmp_path: Path) -> None:
+def test_cube_dataset_keeps_zone_alone_and_in_copy(cube: Cube, tmp_path: Path) -> None:
     cube.build({"seed": rows("made", kind=BERLIN)})
     cube.copy(lake(tmp_path).store, prefix="copy")
     for name in ("geo++seed", "copy++seed"):
@@ -79,7 +79,7 @@ def test_cube_refuses_times_of_another_kind(cube: Cube, first: pa.DataType, seco
     assert cube.query().schema.field("t").type == second
 
 
-def test_cube_of_an_older_release_stays_naive(cube: Cube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cube_of_older_release_stays_naive(cube: Cube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("kubothek.table.log.prepare.draft._zones", lambda *_: {})
         cube.build({"seed": rows("made")})

@@ -74,7 +74,7 @@ STORES: dict[str, tuple[Callable[[Workspace], Manifest], str, tuple[str, ...]]] 
 }
 
 
-def test_a_bad_commit_says_what_to_do_and_changes_nothing(bad_input: Workspace) -> None:
+def test_bad_commits_name_remedy_and_change_nothing(bad_input: Workspace) -> None:
     """All at once: they fail side by side, some of them after a while."""
     bad_input.prepare()
     bad_input.put_rows("sources/good.csv", first=0)
@@ -101,7 +101,7 @@ def test_a_bad_commit_says_what_to_do_and_changes_nothing(bad_input: Workspace) 
     kubectl.delete("kcm", "no-image")  # its pod would hold half a processor for ever
 
 
-def test_a_bad_store_says_what_to_do(bad_input: Workspace) -> None:
+def test_bad_stores_name_remedy(bad_input: Workspace) -> None:
     kubectl = bad_input.kubectl
     kubectl.apply(
         manifests.secret("nobody", "nothing", "wrong-credentials"),

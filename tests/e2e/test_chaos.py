@@ -43,7 +43,7 @@ def in_turn(strikes: Sequence[Callable[[Stage], None]], stage: Stage) -> None:
         strike(stage)
 
 
-def test_faults_of_our_own(chaos: Stage) -> None:
+def test_commits_under_faults_of_own_components_lose_no_rows(chaos: Stage) -> None:
     chaos.prepare()
     for name, strike in struck(OWN).items():
         chaos.round(name, strike)
@@ -51,7 +51,7 @@ def test_faults_of_our_own(chaos: Stage) -> None:
 
 
 @when_others_are_done
-def test_faults_of_the_cluster(chaos: Stage) -> None:
+def test_commits_under_faults_of_cluster_lose_no_rows(chaos: Stage) -> None:
     for name, strike in struck(SHARED).items():
         chaos.round(name, strike)
     faults, until = OWN | SHARED, time.monotonic() + SOAKED

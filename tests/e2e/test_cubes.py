@@ -34,7 +34,7 @@ def rows(**paths: str) -> list[dict[str, Any]]:
     return [{"name": name, "source": {"paths": [path], "format": "CSV"}} for name, path in paths.items()]
 
 
-def test_a_driver_killed_between_two_datasets_leaves_the_old_cube_or_the_new_one(cubes: Workspace) -> None:
+def test_cube_driver_killed_between_datasets_leaves_old_or_new_cube(cubes: Workspace) -> None:
     kubectl = cubes.kubectl
     cubes.put("in/seed.csv", b"p,x,v\n1,1,10\n1,2,20\n")
     cubes.put("in/names.csv", b"p,x,name\n1,1,one\n")
@@ -76,7 +76,7 @@ def test_a_driver_killed_between_two_datasets_leaves_the_old_cube_or_the_new_one
     ]
 
 
-def test_a_question_becomes_a_file(cubes: Workspace) -> None:
+def test_cube_query_result_becomes_file(cubes: Workspace) -> None:
     kubectl = cubes.kubectl
     asked = {"uuidPrefix": "geo", "conditions": "name IS NOT NULL", "payloadColumns": ["v", "name"]}
     spec = {
@@ -92,7 +92,7 @@ def test_a_question_becomes_a_file(cubes: Workspace) -> None:
     assert {read["dataset"] for read in status["reads"]} == {"geo++seed", "geo++names"}
 
 
-def test_the_datasets_of_a_cube_come_and_go_with_it_and_the_data_stays(cubes: Workspace) -> None:
+def test_cube_deletion_removes_datasets_and_keeps_data(cubes: Workspace) -> None:
     kubectl = cubes.kubectl
     (owner,) = kubectl.get("kds", "geo-seed")["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("Cube", "geo", True)

@@ -15,7 +15,7 @@ from tests.faultproxy import FaultProxy, Hold
 pytestmark = pytest.mark.cluster
 
 
-def test_a_job_of_the_old_incarnation_commits_nothing_and_restore_brings_the_rows_back(deletion: Workspace) -> None:
+def test_job_of_deleted_dataset_commits_nothing_and_restore_recovers_rows(deletion: Workspace) -> None:
     kubectl = deletion.kubectl
     with deletion.spoiled() as proxy:
         deletion.put_rows("sources/kept.csv", first=0)
@@ -47,7 +47,7 @@ def test_a_job_of_the_old_incarnation_commits_nothing_and_restore_brings_the_row
         assert deletion.column("mortal") == list(range(10))
 
 
-def test_deleting_a_namespace_completes_while_the_store_is_down(workspace: Callable[..., Workspace]) -> None:
+def test_namespace_deletion_completes_while_store_is_down(workspace: Callable[..., Workspace]) -> None:
     doomed = workspace("doomed")
     with FaultProxy(doomed.cluster.s3_host_endpoint, host=doomed.cluster.node_ip) as proxy:
         doomed.prepare(endpoint=proxy.endpoint)

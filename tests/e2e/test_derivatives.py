@@ -13,7 +13,7 @@ from tests.e2e.workspace import Workspace
 pytestmark = pytest.mark.cluster
 
 
-def test_a_push_settles_down_the_chain_and_a_verification_makes_it_again(tables: Workspace) -> None:
+def test_push_updates_derivative_chain_and_verification_reproduces_chain(tables: Workspace) -> None:
     tables.prepare()
     _put(tables, "sources/made.csv", [(1, "a", 5), (2, "a", 7), (3, "b", 11)])
     _put(tables, "sources/corrected.csv", [(1, "a", 6), (3, "b", 11), (4, "b", 1)])

@@ -16,7 +16,7 @@ ENGINE_IMAGE = "docker.io/kubothek/engine:dev"
 PUSHED = manifests.push_source("event_time TIMESTAMP", "id BIGINT", "amount BIGINT", snapshot_by="id")
 
 
-def test_a_derivative_is_made_by_an_engine_in_a_container_of_its_own(tables: Workspace) -> None:
+def test_derivative_is_computed_by_engine_in_own_container(tables: Workspace) -> None:
     tables.prepare()
     _put(tables, "sources/parts.csv", [(1, 5), (2, 7), (3, 11)])
     _put(tables, "sources/more-parts.csv", [(1, 6), (3, 11), (4, 2)])

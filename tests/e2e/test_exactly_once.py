@@ -21,7 +21,7 @@ MOMENTS: dict[str, tuple[str, Hold | Silence]] = {
 }
 
 
-def test_driver_deleted_at_five_moments_of_a_commit(crashes: Workspace) -> None:
+def test_driver_deleted_at_five_moments_commits_exactly_once(crashes: Workspace) -> None:
     """Each time the request that was under way reaches the store late, after the next attempt has begun."""
     kubectl = crashes.kubectl
     with crashes.spoiled() as proxy:
@@ -41,7 +41,7 @@ def test_driver_deleted_at_five_moments_of_a_commit(crashes: Workspace) -> None:
     assert applied == [f"{kubectl.namespace}/{moment}" for moment in MOMENTS]
 
 
-def test_eight_commits_applied_together_are_all_in(commits: Workspace) -> None:
+def test_eight_commits_applied_together_are_all_committed(commits: Workspace) -> None:
     commits.prepare()
     files = [f"sources/{number}.csv" for number in range(8)]
     for number, file in enumerate(files):
@@ -61,7 +61,7 @@ def test_eight_commits_applied_together_are_all_in(commits: Workspace) -> None:
     assert status["files"] == 16
 
 
-def test_a_commit_deleted_and_applied_again_adds_no_row(commits: Workspace) -> None:
+def test_commit_deleted_and_applied_again_adds_no_rows(commits: Workspace) -> None:
     """By kubectl, with --force, and in a cluster that knows nothing of before."""
     commits.prepare()
     kubectl = commits.kubectl

@@ -19,7 +19,7 @@ FIRST, LATER = ("a", "b", "c"), ("d", "e")
 EVENS = "SELECT event_time, kind, x FROM copy WHERE kind = 'even'"
 
 
-def test_a_pull_whose_pod_dies_goes_on_where_it_was(exchange: Exchange) -> None:
+def test_pull_whose_pod_dies_resumes(exchange: Exchange) -> None:
     givers, takers, gateway = exchange.givers, exchange.takers, exchange.gateway
     givers.prepare(endpoint=gateway.proxy.endpoint)
     givers.kubectl.apply(
@@ -55,7 +55,7 @@ def test_a_pull_whose_pod_dies_goes_on_where_it_was(exchange: Exchange) -> None:
     assert takers.column("copy") == givers.column("planes") == [*range(len(FIRST) * ROWS)]
 
 
-def test_what_was_tampered_with_is_refused_and_named(exchange: Exchange) -> None:
+def test_pull_of_tampered_object_is_refused_and_names_object(exchange: Exchange) -> None:
     givers, takers = exchange.givers, exchange.takers
     givers.kubectl.apply(*(exchange.commit(name, "planes", number) for number, name in enumerate(LATER, len(FIRST))))
     givers.kubectl.wait_for("Ready", "kcm/rotten")
@@ -75,7 +75,7 @@ def test_what_was_tampered_with_is_refused_and_named(exchange: Exchange) -> None
     request(takers, "ksync", "fresh")
 
 
-def test_only_whom_a_role_lets_pushes(exchange: Exchange) -> None:
+def test_push_without_role_is_refused(exchange: Exchange) -> None:
     refused = exchange.takers.kubectl.wait_for_reason("ksync", "evens", "AccessDenied")
     assert "/returned/push" in refused["message"]
     (line,) = (line for line in exchange.gateway.audit() if line.get("verb") == "push")
@@ -83,7 +83,7 @@ def test_only_whom_a_role_lets_pushes(exchange: Exchange) -> None:
     exchange.gateway.let_in(PARTNER, "push")
 
 
-def test_a_gateway_that_dies_sends_nothing_twice(exchange: Exchange) -> None:
+def test_pull_from_gateway_that_dies_transfers_nothing_twice(exchange: Exchange) -> None:
     givers, takers, gateway = exchange.givers, exchange.takers, exchange.gateway
     givers.kubectl.wait_for("Ready", *(f"kcm/{name}" for name in LATER))
     late, *others = sorted(exchange.slices(givers, "planes") - exchange.slices(takers, "copy"))
@@ -102,7 +102,7 @@ def test_a_gateway_that_dies_sends_nothing_twice(exchange: Exchange) -> None:
     assert takers.column("copy") == [*range(rows)]
 
 
-def test_what_was_derived_is_pushed_back_and_can_be_verified_there(exchange: Exchange) -> None:
+def test_derivative_is_pushed_back_and_can_be_verified_there(exchange: Exchange) -> None:
     givers, takers = exchange.givers, exchange.takers
     expected = [*range(0, (len(FIRST) + len(LATER)) * ROWS, 2)]
     eventually(lambda: takers.kubectl.get("kds", "evens")["status"].get("rows") == len(expected), "all that is even")

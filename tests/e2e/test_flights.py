@@ -17,11 +17,11 @@ pytestmark = pytest.mark.cluster
 ROWS = 336_776
 
 
-def test_the_demo_prints_the_table(demo: Demo) -> None:
+def test_demo_prints_query_result(demo: Demo) -> None:
     assert "336776" in demo.output()
 
 
-def test_plateau_reads_the_flights_equal_to_the_source(demo: Demo, flights: Workspace) -> None:
+def test_plateau_reads_flights_equal_to_source(demo: Demo, flights: Workspace) -> None:
     demo.output()
     store = flights.plateau_store
     ours = read_table("flights", store=lambda: store)
@@ -49,7 +49,7 @@ def test_kubectl_get_shows_version_rows_files_and_size(demo: Demo, flights: Work
     assert int(row[5]) >= 12
 
 
-def test_flights_went_through_spark(demo: Demo, flights: Workspace) -> None:
+def test_flights_commit_runs_on_spark_executors(demo: Demo, flights: Workspace) -> None:
     """The main job is Spark's: executors were asked for, and are gone."""
     demo.output()
     log = flights.kubectl("logs", "flights-1")

@@ -12,7 +12,9 @@ from tests.e2e.workspace import Workspace
 pytestmark = pytest.mark.cluster
 
 
-def test_the_second_claimant_changes_nothing(workspace: Callable[..., Workspace], other_cluster: Workspace) -> None:
+def test_second_claimant_of_dataset_changes_nothing(
+    workspace: Callable[..., Workspace], other_cluster: Workspace
+) -> None:
     first = workspace("owner-a")
     second = workspace("owner-b", prefix="owner-a")
     for claimant in (first, second, other_cluster):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 INDICES = [{"type": "MinMax", "column": "x"}, {"type": "Prefix", "column": "text", "length": 6}]
 
 
-def test_a_dataset_is_described_by_a_job_and_then_by_its_commits(skipping: Workspace) -> None:
+def test_skipping_index_of_dataset_is_built_by_job_and_kept_by_commits(skipping: Workspace) -> None:
     skipping.prepare()
     kubectl = skipping.kubectl
     for number in range(3):
@@ -48,7 +48,7 @@ def test_a_dataset_is_described_by_a_job_and_then_by_its_commits(skipping: Works
     eventually(achieved, "the Dataset to sum up what the query skipped")
 
 
-def test_metadata_of_plain_files_is_encrypted_by_keys_of_a_secret_and_goes_with_its_resource(
+def test_skipping_metadata_is_encrypted_and_deleted_with_resource(
     skipping: Workspace,
 ) -> None:
     skipping.prepare()

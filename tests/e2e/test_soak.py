@@ -10,5 +10,5 @@ from tests.e2e.workspace import Workspace
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(LIMIT)]
 
 
-def test_every_row_is_there_for_every_reader_and_no_garbage_stays(soak: Workspace) -> None:
+def test_soak_keeps_every_row_readable_and_leaves_no_garbage(soak: Workspace) -> None:
     keep_house(soak)

@@ -17,7 +17,7 @@ from tests.e2e.workspace import Workspace
 pytestmark = pytest.mark.cluster
 
 
-def test_every_operation_is_one_commit_and_a_rollback_brings_the_rows_back(tables: Workspace) -> None:
+def test_each_operation_is_one_commit_and_rollback_restores_rows(tables: Workspace) -> None:
     tables.prepare()
     tables.put_rows("sources/first.csv", first=0)
     tables.put_rows("sources/even.csv", first=100, count=1)
@@ -40,7 +40,7 @@ def test_every_operation_is_one_commit_and_a_rollback_brings_the_rows_back(table
     assert tables.column("life") == list(range(10))
 
 
-def test_files_that_land_become_commits_once_and_a_query_keeps_what_it_found(tables: Workspace) -> None:
+def test_ingested_files_are_committed_once_and_query_result_is_stored(tables: Workspace) -> None:
     tables.prepare()
     tables.put_rows("landing/a.csv", first=0)
     kubectl = tables.kubectl
@@ -60,7 +60,7 @@ def test_files_that_land_become_commits_once_and_a_query_keeps_what_it_found(tab
     assert result.sort_by("x").to_pydict() == {"x": list(range(15, 20))}
 
 
-def test_a_ledger_is_created_with_a_key_polled_and_sound(tables: Workspace) -> None:
+def test_ledger_is_created_polled_and_verified(tables: Workspace) -> None:
     tables.prepare()
     tables.put_rows("incoming/a.csv", first=0)
     kubectl = tables.kubectl
@@ -98,7 +98,7 @@ if first == 10:
 """The program of a source: five rows a run, two runs in a row, and the third breaks."""
 
 
-def test_a_container_feeds_a_ledger_sees_nothing_that_is_not_its_own_and_is_quoted(tables: Workspace) -> None:
+def test_ledger_source_container_is_isolated_and_its_command_is_quoted(tables: Workspace) -> None:
     tables.prepare()
     kubectl = tables.kubectl
     kubectl.apply(
@@ -131,7 +131,7 @@ def test_a_container_feeds_a_ledger_sees_nothing_that_is_not_its_own_and_is_quot
     eventually(lambda: "ImageNotAllowed" in str(kubectl.get("kds", "fed")["status"]), "the image to be refused")
 
 
-def test_a_changed_byte_is_found_and_makes_the_dataset_corrupt(tables: Workspace) -> None:
+def test_verification_finds_changed_byte_and_marks_dataset_corrupt(tables: Workspace) -> None:
     tables.prepare()
     tables.put_rows("sources/kept.csv", first=0)
     kubectl = tables.kubectl

@@ -13,7 +13,7 @@ from tests.faultproxy import Hold
 pytestmark = pytest.mark.cluster
 
 
-def test_a_commit_in_flight_during_an_upgrade_is_applied_once(upgraded: Workspace, former: Operator) -> None:
+def test_commit_in_flight_during_upgrade_is_applied_once(upgraded: Workspace, former: Operator) -> None:
     """A job of the former image swaps the head after the operator that started it has gone."""
     former.install(replicas=1)
     kubectl = upgraded.kubectl

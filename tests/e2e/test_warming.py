@@ -18,7 +18,7 @@ KILL = (
 """As the kernel does for memory; the first process of a container is safe from its own."""
 
 
-def test_a_driver_that_waited_commits_and_one_that_is_killed_in_it_does_so_once(warming: Workspace) -> None:
+def test_warm_driver_commits_and_killed_warm_driver_commits_exactly_once(warming: Workspace) -> None:
     kubectl = warming.kubectl
     with warming.spoiled() as proxy:
         kubectl.apply(manifests.engine(warm={"min": 1, "max": 2}), manifests.dataset("events", ["p"]))

@@ -45,8 +45,8 @@ def found(trips: Trips, number: int) -> bool:
     return 10 * number in rows.column("id").to_pylist()
 
 
-@pytest.mark.parametrize("wish", [DEFINITIONS, SMALLER], ids=["refresh", "another wish"])
-def test_a_refresh_may_die_at_every_write(tmp_path: Path, definitions: SkippingState) -> None:
+@pytest.mark.parametrize("definitions", [DEFINITIONS, SMALLER], ids=["refresh", "other definitions"])
+def test_refresh_after_crash_at_any_write_loses_no_rows(tmp_path: Path, definitions: SkippingState) -> None:
     counting = FaultStore(filled(tmp_path / "counting").store)
     refreshed(counting, definitions)
     crashes = list(every_crash(counting.calls))
@@ -71,7 +71,7 @@ def test_a_refresh_may_die_at_every_write(tmp_path: Path, definitions: SkippingS
         assert len(objects) <= 3 * MOST_PARTS + 4, "what a crash left is swept by a refresh that changes something"
 
 
-def test_a_file_that_changes_while_it_is_read_is_left_out(trips: Trips) -> None:
+def test_file_changed_during_refresh_is_left_out(trips: Trips) -> None:
     key = trips.put(1)
     store = FaultStore(trips.store)
 

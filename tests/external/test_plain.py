@@ -34,7 +34,7 @@ def part(*numbers: int) -> list[str]:
     return [f"part-{number}.parquet" for number in numbers]
 
 
-def test_queries_open_only_files_that_can_hold_a_match(trips: Trips) -> None:
+def test_query_opens_only_files_that_can_match(trips: Trips) -> None:
     for number in range(5):
         trips.put(number)
     done = trips.refresh()
@@ -53,7 +53,7 @@ def test_queries_open_only_files_that_can_hold_a_match(trips: Trips) -> None:
     assert rows == 10
 
 
-def test_a_file_that_came_since_is_opened_and_one_that_changed_too(trips: Trips) -> None:
+def test_new_or_changed_file_is_opened_until_refresh(trips: Trips) -> None:
     for number in range(3):
         trips.put(number)
     trips.refresh()
@@ -68,7 +68,7 @@ def test_a_file_that_came_since_is_opened_and_one_that_changed_too(trips: Trips)
     assert opened(trips, "id = 23") == part(2)
 
 
-def test_same_path_and_time_but_other_bytes_is_another_version(trips: Trips) -> None:
+def test_file_with_same_path_and_time_but_other_content_is_new_version(trips: Trips) -> None:
     path = trips.root / trips.put(1)
     before = path.stat()
     trips.refresh()
@@ -78,7 +78,7 @@ def test_same_path_and_time_but_other_bytes_is_another_version(trips: Trips) -> 
     assert opened(trips, "id = 23") == [path.name]
 
 
-def test_refreshes_describe_only_what_is_new_and_the_store_stays_small(trips: Trips) -> None:
+def test_refresh_describes_only_new_files_and_keeps_index_small(trips: Trips) -> None:
     for number in range(2 * MOST_PARTS):
         trips.put(number)
         assert trips.refresh().added == 1
@@ -95,7 +95,7 @@ def test_refreshes_describe_only_what_is_new_and_the_store_stays_small(trips: Tr
     assert opened(trips, "id = 53") == part(5)
 
 
-def test_another_wish_makes_everything_anew(trips: Trips) -> None:
+def test_refresh_with_other_definition_rebuilds_index(trips: Trips) -> None:
     for number in range(3):
         trips.put(number)
     first = trips.refresh()
@@ -108,7 +108,7 @@ def test_another_wish_makes_everything_anew(trips: Trips) -> None:
     assert opened(trips, "city = 'nowhere'") == part(0, 1, 2)
 
 
-def test_xskippers_directory_holds_nothing_but_what_xskipper_knows(trips: Trips) -> None:
+def test_xskipper_directory_contains_only_xskipper_fields(trips: Trips) -> None:
     key = trips.put(1)
     trips.refresh()
     found = load_location(trips.store, location("team.trips"))
@@ -119,7 +119,7 @@ def test_xskippers_directory_holds_nothing_but_what_xskipper_knows(trips: Trips)
     assert found.rows.column("obj_name").to_pylist() == [f"{path}#{moment}"]
 
 
-def test_after_a_refresh_of_real_xskipper_its_files_are_used(trips: Trips) -> None:
+def test_metadata_refreshed_by_xskipper_is_used(trips: Trips) -> None:
     """It deletes every entry, and writes files of other names; ours are gone, its ones go by path and time."""
     for number in range(3):
         trips.put(number)
@@ -133,7 +133,7 @@ def test_after_a_refresh_of_real_xskipper_its_files_are_used(trips: Trips) -> No
     assert opened(trips, "city LIKE 'cit%' AND id = 3") == part(0)
 
 
-def test_directories_are_columns(trips: Trips) -> None:
+def test_directory_names_become_partition_columns(trips: Trips) -> None:
     for month in (1, 2):
         for number in (month, month + 10):
             trips.put(number, name=f"month={month}/zone=a%20b/part-{number}.parquet")
@@ -151,7 +151,7 @@ def test_directories_are_columns(trips: Trips) -> None:
 
 
 @pytest.mark.parametrize("form", ["ORC", "CSV", "JSONLines"])
-def test_other_formats(trips: Trips, form: PlainFormat) -> None:
+def test_csv_json_and_orc_files_are_supported(trips: Trips, form: PlainFormat) -> None:
     directory = trips.root / "landing/trips"
     directory.mkdir(parents=True)
     for number in range(3):
@@ -172,7 +172,7 @@ def test_other_formats(trips: Trips, form: PlainFormat) -> None:
     assert table.column("id").to_pylist()[0] == 20
 
 
-def test_columns_can_be_given_and_a_file_that_does_not_fit_is_left_out(trips: Trips) -> None:
+def test_file_that_does_not_match_given_columns_is_left_out(trips: Trips) -> None:
     directory = trips.root / "landing/trips"
     directory.mkdir(parents=True)
     (directory / "a.csv").write_text("id,city\n1,x\n")
@@ -186,7 +186,7 @@ def test_columns_can_be_given_and_a_file_that_does_not_fit_is_left_out(trips: Tr
     assert opened(trips, "id = 7") == ["b.csv"], "what is not described is opened"
 
 
-def test_a_glob_and_hidden_files(trips: Trips) -> None:
+def test_glob_selects_files_and_hidden_files_are_excluded(trips: Trips) -> None:
     for name in ("2026/a.parquet", "2026/b.txt", "2025/a.parquet", "_tmp/a.parquet", "2026/.a.parquet"):
         trips.put(1, name=name)
     done = trips.refresh(DEFINITIONS, PlainFiles("landing/trips", glob="2026/*.parquet"))
@@ -194,7 +194,7 @@ def test_a_glob_and_hidden_files(trips: Trips) -> None:
     assert opened(trips, "id = 13") == ["a.parquet"]
 
 
-def test_mistakes_are_told_before_anything_is_written(trips: Trips) -> None:
+def test_refresh_with_invalid_input_writes_nothing(trips: Trips) -> None:
     with pytest.raises(InputError, match="there is no file"):
         trips.refresh()
     trips.put(1)
@@ -208,7 +208,9 @@ def test_mistakes_are_told_before_anything_is_written(trips: Trips) -> None:
         open_location(trips.store, "trips")
 
 
-def test_of_two_refreshes_at_once_one_has_to_try_again(trips: Trips, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_refresh_raises_contended_and_succeeds_on_retry(
+    trips: Trips, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trips.put(1)
     read = state.read
 
@@ -226,7 +228,7 @@ def test_of_two_refreshes_at_once_one_has_to_try_again(trips: Trips, monkeypatch
     assert opened(trips, "id = 13") == part(1)
 
 
-def test_dropping_takes_everything(trips: Trips, tmp_path: Path) -> None:
+def test_drop_deletes_all_metadata_and_keeps_files(trips: Trips, tmp_path: Path) -> None:
     trips.put(1)
     trips.refresh()
     assert drop(trips.store, "team.trips") >= 3
@@ -235,7 +237,7 @@ def test_dropping_takes_everything(trips: Trips, tmp_path: Path) -> None:
     assert drop(trips.store, "team.trips") == 0
 
 
-def test_a_name_is_that_of_one(trips: Trips) -> None:
+def test_short_name_resolves_only_if_unique_across_namespaces(trips: Trips) -> None:
     trips.put(1)
     trips.refresh()
     assert state.resolved(trips.store, "trips") == "team.trips"

@@ -43,7 +43,7 @@ def opened(place: PlainLocation, where: str) -> tuple[int, int]:
     return len(plan.keys), table.filter(parse(where).bind(place.schema).expression()).num_rows
 
 
-def test_a_location_in_one_bucket_and_its_metadata_in_another(stores: tuple[Store, Store]) -> None:
+def test_s3_files_and_metadata_may_use_different_buckets(stores: tuple[Store, Store]) -> None:
     files, metadata = stores
     for number in range(1, 4):
         put(files, number, f"a b ü {number}.parquet")

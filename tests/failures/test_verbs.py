@@ -140,12 +140,12 @@ def after(made: Project, verb: str) -> Callable[[], Any]:
     return run
 
 
-def test_every_verb_has_a_row() -> None:
+def test_verbs_all_have_failure_table_row() -> None:
     assert sorted(ROWS) == sorted(verbs())
 
 
 @pytest.mark.parametrize("verb", sampled([verb for verb in VERBS if verb != "serve"], 12))
-def test_verb_without_java_and_spark_ends_as_the_row_says(made: Project, place: Path, verb: str) -> None:
+def test_verb_without_java_and_spark_exits_with_code_of_row(made: Project, place: Path, verb: str) -> None:
     root = made.copy(place / "p")
     done = made.run(root, verb, hidden=["pyspark", "py4j"])
     in_our_words(done, (ROWS[verb].code,))
@@ -161,7 +161,7 @@ def read_only(store: Path) -> Iterator[None]:
 
 @needs_root
 @pytest.mark.parametrize("row", sampled(DRY_RUNS, 3), ids=lambda row: row.line)
-def test_dry_run_needs_no_right_to_write(made: Project, place: Path, row: Row) -> None:
+def test_dry_run_without_write_permission_succeeds(made: Project, place: Path, row: Row) -> None:
     root = made.copy(place / "p")
     with read_only(root / "store"):
         in_our_words(made.run(root, row), (0,))
@@ -169,7 +169,7 @@ def test_dry_run_needs_no_right_to_write(made: Project, place: Path, row: Row) -
 
 @needs_root
 @pytest.mark.parametrize("verb", sampled(AT_THE_STORE, 24))
-def test_verb_on_read_only_store_reads_or_says_why_not(made: Project, place: Path, verb: str) -> None:
+def test_verb_on_read_only_store_reads_or_reports_reason(made: Project, place: Path, verb: str) -> None:
     root = made.copy(place / "p")
     with read_only(root / "store"):
         done = made.run(root, verb)
@@ -181,7 +181,7 @@ def test_verb_on_read_only_store_reads_or_says_why_not(made: Project, place: Pat
 
 @needs_root
 @pytest.mark.parametrize("verb", sampled(AT_THE_STORE, 24))
-def test_verb_on_store_without_permission_says_so(made: Project, place: Path, verb: str) -> None:
+def test_verb_on_store_without_permission_reports_access_denied(made: Project, place: Path, verb: str) -> None:
     root = made.copy(place / "p")
     (root / "store").chmod(0o700)
     os.chown(root / "store", NOBODY, NOBODY)
@@ -195,7 +195,7 @@ def test_verb_on_store_without_permission_says_so(made: Project, place: Path, ve
 @pytest.mark.parametrize(
     ("verb", "free"), sampled([(verb, free) for verb in AT_THE_STORE for free in FREE_KIB], 60), ids=str
 )
-def test_verb_on_full_disk_says_so_and_loses_nothing(made: Project, place: Path, verb: str, free: int) -> None:
+def test_verb_on_full_disk_reports_error_and_loses_nothing(made: Project, place: Path, verb: str, free: int) -> None:
     disk = place / "disk"
     disk.mkdir()
     with ExitStack() as stack:
@@ -223,7 +223,9 @@ def fill(disk: Path, free: int) -> None:
     sampled([(verb, moment) for verb in VERBS if ROWS[verb].store for moment in range(MOMENTS)], 80),
     ids=str,
 )
-def test_verb_that_is_interrupted_says_so_and_loses_nothing(made: Project, place: Path, verb: str, moment: int) -> None:
+def test_verb_that_is_interrupted_reports_error_and_loses_nothing(
+    made: Project, place: Path, verb: str, moment: int
+) -> None:
     calls = made.calls(verb)
     assert calls, "it asks the store"
     root = made.copy(place / "p")

@@ -33,14 +33,14 @@ def data(store: Store) -> list[str]:
 
 
 @pytest.mark.parametrize("nth", [1, 5, 10])
-def test_append_that_fails_at_a_data_file_leaves_none(store: MemoryStore, nth: int) -> None:
+def test_append_that_fails_at_data_file_leaves_no_data_file(store: MemoryStore, nth: int) -> None:
     before = data(store)
     with pytest.raises(StoreUnavailable):
         Lake(FaultStore(store, Fault(("put",), nth, "d/table/", error=FULL))).dataset("d").append(ROWS)
     assert data(store) == before
 
 
-def test_append_that_fails_at_its_record_leaves_no_data_file(store: MemoryStore) -> None:
+def test_append_that_fails_at_record_leaves_no_data_file(store: MemoryStore) -> None:
     before = data(store)
     faulty = FaultStore(store, Fault(("put_if_absent",), 1, "commits/", error=FULL))
     with pytest.raises(StoreUnavailable):
@@ -48,7 +48,7 @@ def test_append_that_fails_at_its_record_leaves_no_data_file(store: MemoryStore)
     assert data(store) == before
 
 
-def test_files_of_a_conflict_after_a_swap_are_counted_within_grace(store: MemoryStore) -> None:
+def test_files_of_conflict_after_swap_are_counted_within_grace_period(store: MemoryStore) -> None:
     before = data(store)
     faulty = FaultStore(store)
     dataset = Lake(faulty).dataset("d")
@@ -65,13 +65,13 @@ def test_files_of_a_conflict_after_a_swap_are_counted_within_grace(store: Memory
     assert counted == len(data(store)) - len(before) + 1, "and its record"
 
 
-def test_append_whose_swap_lost_its_answer_keeps_its_files(store: MemoryStore) -> None:
+def test_append_with_lost_swap_response_keeps_files(store: MemoryStore) -> None:
     faulty = FaultStore(store, Fault(("put_if_match",), 1, "d.by-dataset", after=True, error=FULL))
     assert Lake(faulty).dataset("d").append(ROWS).version == 3
     assert Lake(store).dataset("d").rows == 20
 
 
-def test_files_of_a_writer_that_died_are_counted_within_grace(store: MemoryStore) -> None:
+def test_files_of_dead_writer_are_counted_within_grace_period(store: MemoryStore) -> None:
     with pytest.raises(Crash):
         Lake(FaultStore(store, Fault(("put",), 6, "d/table/"))).dataset("d").append(ROWS)
     left = len(data(store)) - 10

@@ -43,20 +43,20 @@ def _choose(random: Random, data: bytes) -> bytes:
     return random.choice(b"012345").to_bytes() + data
 
 
-def test_variants_are_the_same_each_time_and_differ() -> None:
+def test_fuzz_variants_are_deterministic_and_distinct() -> None:
     variants = [variant(SEEDS, 0, index) for index in range(100)]
     assert variants == [variant(SEEDS, 0, index) for index in range(100)]
     assert len(set(variants)) > 60
     assert variants != [variant(SEEDS, 1, index) for index in range(100)]
 
 
-def test_results_and_named_errors_are_counted() -> None:
+def test_fuzz_results_and_named_errors_are_counted() -> None:
     report = fuzz(_parse, SEEDS, variants=50, soak=5000).check()
     assert report.results + report.named["FormatInvalid"] == report.variants >= 50
     assert report.named["FormatInvalid"] > 0
 
 
-def test_each_bad_end_is_blamed_on_its_variant() -> None:
+def test_fuzz_failure_is_attributed_to_its_variant() -> None:
     report = fuzz(_sink, [b"x"], variants=16, mutate=_choose, seed=1, memory=256 << 20, deadline=5, soak=16)
     expected = {b"0": "crash", b"1": "unnamed", b"2": "timeout", b"3": "unnamed"}
     starts = {index: variant([b"x"], 1, index, _choose)[:1] for index in range(16)}

@@ -108,7 +108,7 @@ def _run(original: Path, work: Path, document: Any, operation: str) -> str | Non
     return None
 
 
-def test_heads_damaged_in_one_field_end_in_a_result_or_named_error(original: Path, tmp_path: Path) -> None:
+def test_head_with_one_damaged_field_gives_result_or_named_error(original: Path, tmp_path: Path) -> None:
     document = json.loads((original / "mutable.json").read_bytes())
     cases = sampled(((name, head, each) for name, head in mutations(document) for each in OPERATIONS), 2500)
     unnamed = []
@@ -136,7 +136,7 @@ DAMAGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_head_damaged_as_reported_ends_in_a_result_or_named_error(original: Path, tmp_path: Path, damage: str) -> None:
+def test_head_damaged_as_reported_gives_result_or_named_error(original: Path, tmp_path: Path, damage: str) -> None:
     path, value, operation = DAMAGES[damage]
     document = json.loads((original / "mutable.json").read_bytes())
     label = next(iter(document["partitions"]))
@@ -155,9 +155,7 @@ ELSEWHERE = (
 
 
 @pytest.mark.parametrize(("operation", "key"), sampled(product(OPERATIONS, ELSEWHERE), 4))
-def test_head_with_a_key_of_another_place_is_unreadable(
-    original: Path, tmp_path: Path, operation: str, key: str
-) -> None:
+def test_head_with_key_outside_dataset_is_unreadable(original: Path, tmp_path: Path, operation: str, key: str) -> None:
     document = json.loads((original / "store" / HEAD).read_bytes())
     label = next(iter(document["partitions"]))
     damaged = changed(document, ("partitions", label, "files", "table"), key)
@@ -166,7 +164,7 @@ def test_head_with_a_key_of_another_place_is_unreadable(
 
 @pytest.mark.s3
 @pytest.mark.parametrize("key", ["../secret/x.parquet", "other/table/x.parquet"])
-def test_head_on_s3_with_a_key_of_another_place_is_unreadable(
+def test_head_on_s3_with_key_outside_store_is_unreadable(
     original: Path, s3: S3Server, secret: Path, bucket: str, key: str
 ) -> None:
     """The store is a prefix of the bucket; beside it lies what it must not reach."""

@@ -344,7 +344,7 @@ def change_any(random: Random, data: bytes) -> bytes:
 
 
 @pytest.mark.skipif(SOAK, reason="a soak tries each format alone")
-def test_fuzzed_bytes_of_any_format_end_well() -> None:
+def test_fuzzed_bytes_of_any_format_give_result_or_named_error() -> None:
     seeds = [bytes([number]) + each for number, (_, seeds, _) in enumerate(FORMATS.values()) for each in seeds()]
     report = fuzz(any_format, seeds, variants=2 * len(seeds), mutate=change_any).check()
     assert report.results > report.variants // 20, report
@@ -352,6 +352,6 @@ def test_fuzzed_bytes_of_any_format_end_well() -> None:
 
 @pytest.mark.skipif(not SOAK, reason="a soak")
 @pytest.mark.parametrize("name", FORMATS)
-def test_fuzzed_bytes_of_a_format_end_well(name: str) -> None:
+def test_fuzzed_bytes_of_one_format_give_result_or_named_error(name: str) -> None:
     target, seeds, mutate = FORMATS[name]
     print(fuzz(target, seeds(), mutate=mutate, soak=10_000 if name == "checkpoint" else 100_000).check())

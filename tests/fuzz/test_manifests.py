@@ -82,7 +82,7 @@ def _places(value: Any) -> Any:
         yield from _places(inner)
 
 
-def test_manifest_bytes_mutated_end_in_result_or_named_error() -> None:
+def test_fuzzed_manifest_gives_result_or_named_error() -> None:
     # DuckDB reserves address space and crashes without it; resident memory is what counts.
     report = fuzz(lint, SEEDS, variants=60, mutate=changed, memory=8 << 30).check()
     assert report.peak < 256 << 20

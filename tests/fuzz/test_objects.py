@@ -258,7 +258,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("family", NAMES if SOAK else ["all"])
-def test_damaged_object_of_a_store_ends_in_a_result_or_named_error(seeds: dict[str, bytes], family: str) -> None:
+def test_damaged_store_object_gives_result_or_named_error(seeds: dict[str, bytes], family: str) -> None:
     assert seeds.keys() == TARGETS.keys()
     for name, seed in seeds.items():
         TARGETS[name](seed)

@@ -138,12 +138,12 @@ def _messages(directory: str) -> list[bytes]:
     return [*found, b'{"Err": {"Internal": {"phase": "Pull", "error_message": "x"}}}', b'{"aB": [[[{"cD": 1}]]]}']
 
 
-def test_requests_of_any_bytes_are_no_fault_of_the_gateway() -> None:
+def test_fuzzed_request_causes_no_internal_error_of_gateway() -> None:
     report = fuzz(answer_request, [*CHEAP, *QUERIES], variants=60, soak=100_000)
     print(report.check())
 
 
-def test_messages_of_any_bytes_end_in_named_errors(tmp_path_factory: Any) -> None:
+def test_fuzzed_message_gives_named_error(tmp_path_factory: Any) -> None:
     seeds = _messages(str(tmp_path_factory.mktemp("messages")))
     report = fuzz(take_message, seeds, variants=300, soak=100_000, mutate=_change_value)
     print(report.check())

@@ -251,11 +251,11 @@ def any_mutation(random: Random, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("target", "seeds"), [case[:2] for case in CASES], ids=lambda value: getattr(value, "__name__", "")
 )
-def test_seed_of_each_format_is_read(target: Callable[[bytes], None], seeds: list[bytes]) -> None:
+def test_source_seed_of_each_format_is_readable(target: Callable[[bytes], None], seeds: list[bytes]) -> None:
     target(seeds[0])
 
 
-def test_sources_with_foreign_bytes_end_in_named_errors() -> None:
+def test_fuzzed_source_of_any_format_gives_result_or_named_error() -> None:
     seeds = [bytes([number]) + seed for number, (_, given, _) in enumerate(CASES) for seed in given]
     report = fuzz(
         any_format, seeds, variants=20 * len(seeds), mutate=any_mutation, soak=_CHUNK, memory=_ADDRESSES
@@ -265,7 +265,7 @@ def test_sources_with_foreign_bytes_end_in_named_errors() -> None:
 
 @pytest.mark.skipif(not SOAK, reason="100,000 variants of each format")
 @pytest.mark.parametrize(("target", "seeds", "mutate"), CASES, ids=lambda value: getattr(value, "__name__", ""))
-def test_format_with_foreign_bytes_ends_in_named_errors(
+def test_fuzzed_source_of_one_format_gives_result_or_named_error(
     target: Callable[[bytes], None], seeds: list[bytes], mutate: Mutation | None
 ) -> None:
     for start in range(0, 100_000, _CHUNK):

@@ -74,12 +74,12 @@ def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("sql", [BOMB, "SELECT 1", "WITH t AS (SELECT 1) FROM t", "FROM range(10)"])
-def test_query_without_dataset_needs_a_token(gateway: Running, sql: str) -> None:
+def test_query_without_dataset_and_token_is_refused(gateway: Running, sql: str) -> None:
     found = query(gateway, sql)
     assert (found.status, orjson.loads(found.body)["reason"]) == (401, "Unauthorized")
 
 
-def test_query_beyond_its_memory_leaves_the_gateway_small(gateway: Running) -> None:
+def test_query_beyond_memory_limit_fails_and_leaves_gateway_small(gateway: Running) -> None:
     assert query(gateway, f"SELECT id FROM {UUID}").status == 200
     before = psutil.Process().memory_info().rss
     found = query(gateway, BOMB, **AS_READER)
@@ -89,7 +89,7 @@ def test_query_beyond_its_memory_leaves_the_gateway_small(gateway: Running) -> N
     assert psutil.Process().memory_info().rss < before + (32 << 20)
 
 
-def test_query_whose_client_hangs_up_is_killed(gateway: Running) -> None:
+def test_query_of_disconnected_client_is_killed(gateway: Running) -> None:
     with connected(gateway.port) as connection:
         connection.sendall(f"GET /query?query={quote(ENDLESS)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         until(workers)
@@ -97,7 +97,7 @@ def test_query_whose_client_hangs_up_is_killed(gateway: Running) -> None:
     assert query(gateway, f"SELECT id FROM {UUID}").status == 200
 
 
-def test_queries_of_one_client_leave_places_to_others(gateway: Running) -> None:
+def test_queries_of_one_client_leave_slots_to_others(gateway: Running) -> None:
     most = 5  # half of 2 that run and 8 that wait
     asked = f"GET /query?query={quote(ENDLESS)} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     with ExitStack() as stack:
@@ -113,19 +113,19 @@ def test_queries_of_one_client_leave_places_to_others(gateway: Running) -> None:
     until(lambda: query(gateway, f"SELECT id FROM {UUID}").status == 200)
 
 
-def test_query_body_that_is_chunked_and_endless_is_cut_off(gateway: Running) -> None:
+def test_query_with_endless_chunked_body_is_refused(gateway: Running) -> None:
     head = b"POST /query HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert told(gateway.port, head + b"10000\r\n" + b"x" * 65536 + b"\r\n" + b"10000\r\n" + b"x" * 65536).status == 413
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
-def test_query_body_that_is_packed_is_refused(gateway: Running, encoding: str) -> None:
+def test_query_with_compressed_body_is_refused(gateway: Running, encoding: str) -> None:
     bomb = gzip.compress(b" " * (16 << 20))
     assert len(bomb) < 64 << 10
     assert ask(gateway, "/query", "POST", bomb, Content_Encoding=encoding).status == 415
 
 
-def test_bodies_that_never_end_take_no_place_from_others(gateway: Running) -> None:
+def test_query_bodies_that_never_end_block_no_other_client(gateway: Running) -> None:
     head = b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
     with ExitStack() as stack:
         held = [stack.enter_context(connected(gateway.port)) for _ in range(20)]
@@ -146,7 +146,7 @@ def first_line(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize(("pack", "encoding"), [(gzip.compress, "gzip"), (zlib.compress, "deflate")])
-def test_ingest_unpacks_as_the_body_arrives(store: Store, gateway: Running, pack: Any, encoding: str) -> None:
+def test_ingest_body_is_decompressed_while_arriving(store: Store, gateway: Running, pack: Any, encoding: str) -> None:
     headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": encoding, **AS_WRITER}
     assert ask(gateway, f"/{UUID}/ingest", "POST", pack(b'{"id": 2, "model": "B"}\n'), **headers).status == 200
     assert table(store) == {1: "A", 2: "B"}
@@ -155,7 +155,7 @@ def test_ingest_unpacks_as_the_body_arrives(store: Store, gateway: Running, pack
     assert ask(gateway, f"/{UUID}/ingest", "POST", b"not packed", **headers).status == 400
 
 
-def test_ingest_body_that_unpacks_beyond_its_limit_is_refused(store: Store) -> None:
+def test_ingest_body_that_decompresses_beyond_limit_is_refused(store: Store) -> None:
     made(store, LEDGER)
     with running(store, limits=Limits(ingest_bytes=1 << 20)) as gateway:
         headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip", **AS_WRITER}
@@ -164,7 +164,7 @@ def test_ingest_body_that_unpacks_beyond_its_limit_is_refused(store: Store) -> N
         assert psutil.Process().memory_info().rss < before + (32 << 20)
 
 
-def test_ingest_body_that_never_ends_takes_no_place(gateway: Running) -> None:
+def test_ingest_body_that_never_ends_uses_no_slot(gateway: Running) -> None:
     head = f"POST /{UUID}/ingest HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {WRITER}\r\nContent-Length: 9\r\n\r\n"
     with ExitStack() as stack:
         for _ in range(LIMITS.bodies_each):
@@ -172,7 +172,7 @@ def test_ingest_body_that_never_ends_takes_no_place(gateway: Running) -> None:
         assert query(gateway, f"SELECT id FROM {UUID}").status == 200
 
 
-def test_first_message_of_a_pull_is_small(gateway: Running) -> None:
+def test_first_pull_message_above_size_limit_is_refused(gateway: Running) -> None:
     async def talk(size: int) -> Any:
         async with (
             aiohttp.ClientSession() as session,
@@ -202,7 +202,7 @@ asyncio.run(serve(app, limits, "127.0.0.1", 0, None, lambda port: print(port, fl
 """
 
 
-def test_gateway_told_to_stop_kills_its_queries(store: Store, tmp_path: Path) -> None:
+def test_gateway_stop_kills_running_queries(store: Store, tmp_path: Path) -> None:
     made(store, LEDGER)
     push(store, {1: "A"})
     command = [sys.executable, "-c", _SERVING, store.url, UUID]

@@ -56,7 +56,7 @@ def filled(store: Store, models: dict[int, str], claim: Claim | None = None) -> 
     return root
 
 
-def test_one_name_is_another_uuid_in_another_store(store: Store, other: Store) -> None:
+def test_catalog_maps_names_to_uuids_in_several_stores(store: Store, other: Store) -> None:
     filled(store, {1: "A"})
     theirs = filled(other, {1: "B", 2: "C"})
     shelf = Shelf(planes=Place(store, UUID), copy=Place(other, UUID))
@@ -79,7 +79,7 @@ def test_one_name_is_another_uuid_in_another_store(store: Store, other: Store) -
         assert ask(gateway, "/copy/refs/head", **AS_WRITER).status == 404
 
 
-def test_what_a_resource_owns_is_written_by_the_gateway_that_has_its_claim(store: Store, other: Store) -> None:
+def test_catalog_claim_lets_gateway_write_owned_dataset(store: Store, other: Store) -> None:
     filled(other, {1: "A"}, CLAIM)
     log = DatasetLog(store, UUID)
     row = b'{"id": 3, "model": "C"}\n'
@@ -106,7 +106,9 @@ def test_what_a_resource_owns_is_written_by_the_gateway_that_has_its_claim(store
             assert ask(gateway, f"/{UUID}/refs/head", **AS_WRITER).body == head
 
 
-def test_a_store_without_conditional_writes_is_left_to_its_jobs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_refuses_writes_to_store_without_conditional_writes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kubothek.storage import Capabilities
 
     monkeypatch.setattr(type(store), "probe", lambda self: Capabilities(False, False, 0.0))
@@ -114,14 +116,14 @@ def test_a_store_without_conditional_writes_is_left_to_its_jobs(store: Store, mo
         Datasets(Shelf(planes=Place(store, UUID, CLAIM))).writable("planes")
 
 
-def test_behind_a_proxy_clients_are_told_where_they_reach_the_gateway(store: Store, other: Store) -> None:
+def test_gateway_behind_proxy_returns_urls_with_public_address(store: Store, other: Store) -> None:
     filled(other, {1: "A"})
     told = pytest.raises(StoreUnavailable, match=r"from http://127\.0\.0\.1:1/lake/planes/data/.*port=1\b")
     with running(other, url="http://127.0.0.1:1/lake") as gateway, told:
         pull_remote(store, DatasetLog(store, UUID), gateway.smart(), reach=WITH, table=Table())
 
 
-async def test_a_certificate_that_was_renewed_is_shown(tmp_path: Path) -> None:
+async def test_renewed_certificate_is_served_to_new_connections(tmp_path: Path) -> None:
     import asyncio
 
     authority = Authority("test")

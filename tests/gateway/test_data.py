@@ -38,7 +38,7 @@ def post(gateway: Running, body: bytes, kind: str = "application/x-ndjson", **he
     return ask(gateway, INGEST, "POST", body, **{"Content-Type": kind, **AS_WRITER, **headers})
 
 
-def test_every_format_becomes_records(store: Store, gateway: Running) -> None:
+def test_ingest_accepts_every_format(store: Store, gateway: Running) -> None:
     parquet = io.BytesIO()
     pq.write_table(pa.table({"id": pa.array([3], pa.int32()), "model": ["C"]}), parquet)
     for kind, body in (
@@ -54,7 +54,7 @@ def test_every_format_becomes_records(store: Store, gateway: Running) -> None:
     sound(store)
 
 
-def test_under_one_key_rows_are_taken_once(store: Store, gateway: Running) -> None:
+def test_ingest_repeated_under_one_key_adds_rows_once(store: Store, gateway: Running) -> None:
     body = b'{"id": 1, "model": "A"}\n'
     said = [post(gateway, body, Idempotency_Key="k1", Accept="application/json") for _ in range(3)]
     answers = [orjson.loads(each.body) for each in said]
@@ -65,7 +65,7 @@ def test_under_one_key_rows_are_taken_once(store: Store, gateway: Running) -> No
     assert table(store) == {1: "A"}
 
 
-def test_many_at_once_lose_nothing_and_take_nothing_twice(store: Store, gateway: Running) -> None:
+def test_concurrent_ingests_lose_and_duplicate_no_rows(store: Store, gateway: Running) -> None:
     statuses: list[int] = []
 
     def send(number: int) -> None:
@@ -102,7 +102,7 @@ def test_many_at_once_lose_nothing_and_take_nothing_twice(store: Store, gateway:
         ("/copy/ingest", b"{}", {}, 404),
     ],
 )
-def test_what_cannot_be_taken_is_said(
+def test_ingest_with_invalid_request_is_refused_with_status(
     store: Store, gateway: Running, path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     given = {"Content-Type": "application/x-ndjson", **AS_WRITER, **headers}
@@ -123,7 +123,7 @@ def rows(found: Answered) -> Any:
     return orjson.loads(found.body)["data"]
 
 
-def test_the_last_records(store: Store, gateway: Running) -> None:
+def test_tail_returns_last_records(store: Store, gateway: Running) -> None:
     assert rows(ask(gateway, f"/{UUID}/tail", **AS_READER)) == []
     push(store, {number: f"m{number}" for number in range(5)})
     found = rows(ask(gateway, f"/{UUID}/tail?limit=2&skip=1", **AS_READER))
@@ -132,7 +132,7 @@ def test_the_last_records(store: Store, gateway: Running) -> None:
     assert ask(gateway, f"/{UUID}/tail").status == 401
 
 
-def test_one_select_as_json_and_as_arrow(store: Store, gateway: Running) -> None:
+def test_query_returns_json_and_arrow(store: Store, gateway: Running) -> None:
     push(store, {number: f"m{number}" for number in range(5)})
     sql = f"SELECT id, model FROM {UUID} ORDER BY id"
     found = rows(ask(gateway, f"/query?query={quote(sql)}&limit=2&skip=1", **AS_READER))
@@ -144,7 +144,7 @@ def test_one_select_as_json_and_as_arrow(store: Store, gateway: Running) -> None
     assert rows(ask(gateway, f"/query?query={quote(empty)}", **AS_READER)) == []
 
 
-def test_queries_see_what_may_be_queried_and_nothing_of_the_machine(store: Store, gateway: Running) -> None:
+def test_query_reads_permitted_datasets_only_and_no_local_files(store: Store, gateway: Running) -> None:
     Lake(store).create_dataset("private", schema={"x": "int64"})
     for sql in (
         "SELECT * FROM private",
@@ -171,7 +171,7 @@ def test_queries_see_what_may_be_queried_and_nothing_of_the_machine(store: Store
         assert ask(gateway, "/query", "POST", body).status == 400
 
 
-def test_a_query_that_takes_too_long_ends(store: Store) -> None:
+def test_query_beyond_time_limit_fails(store: Store) -> None:
     made(store, LEDGER)
     with running(store, limits=Limits(query_seconds=0.5)) as gateway:
         sql = "SELECT count(*) AS n FROM range(10000000) a, range(10000000) b"
@@ -179,7 +179,7 @@ def test_a_query_that_takes_too_long_ends(store: Store) -> None:
         assert (found.status, "longer than" in found.body.decode()) == (400, True), found.body
 
 
-def test_tokens_are_validated_and_datasets_found(store: Store, gateway: Running) -> None:
+def test_token_validation_and_dataset_search_succeed(store: Store, gateway: Running) -> None:
     path = "/platform/token/validate"
     assert [ask(gateway, path, **each).status for each in ({}, AS_READER, {"Authorization": "Bearer x"})] == [
         400,

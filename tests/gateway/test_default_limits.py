@@ -38,19 +38,19 @@ def gateway(other: Store) -> Iterator[Running]:
         yield gateway
 
 
-def test_query_that_names_no_dataset_needs_a_token(gateway: Running) -> None:
+def test_default_limits_refuse_query_without_dataset_and_token(gateway: Running) -> None:
     found = ask(gateway, "/query?query=SELECT+1")
     assert found.status == 401, found.body
 
 
-def test_query_body_that_is_packed_or_too_large_is_refused(gateway: Running) -> None:
+def test_default_limits_refuse_compressed_or_large_query_body(gateway: Running) -> None:
     head = b"POST /query HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert told(gateway.port, head + 3 * (b"10000\r\n" + b"x" * 65536 + b"\r\n")).status == 413
     packed = gzip.compress(orjson.dumps({"query": f"SELECT id FROM {UUID}"}))
     assert ask(gateway, "/query", "POST", packed, Content_Encoding="gzip").status == 415
 
 
-def test_first_message_of_a_pull_above_64_kib_is_refused(gateway: Running) -> None:
+def test_default_limits_refuse_first_pull_message_above_64_kib(gateway: Running) -> None:
     async def talk() -> Any:
         async with aiohttp.ClientSession() as session, session.ws_connect(f"{gateway.url()}/pull") as connection:
             await connection.send_str('{"x": "' + "a" * (70 << 10) + '"}')
@@ -59,13 +59,13 @@ def test_first_message_of_a_pull_above_64_kib_is_refused(gateway: Running) -> No
     assert "at most 65,536 bytes" in asyncio.run(talk())
 
 
-def test_query_of_one_greedy_call_is_stopped_at_its_memory(gateway: Running) -> None:
+def test_default_limits_stop_query_at_memory_limit(gateway: Running) -> None:
     greedy = f"SELECT damerau_levenshtein(repeat('x', 12000), repeat('y', 12000)) FROM {UUID}"
     found = ask(gateway, f"/query?query={quote(greedy)}", Authorization=f"Bearer {READER}")
     assert (found.status, "memory" in found.body.decode()) == (400, True), found.body
 
 
-def test_push_by_force_needs_more_than_the_right_to_push(store: Store, other: Store, gateway: Running) -> None:
+def test_forced_push_with_push_right_only_is_refused(store: Store, other: Store, gateway: Running) -> None:
     pulled(store, gateway)
     push(other, {2: "theirs"})
     opened(store).push(planes({3: "mine"}))

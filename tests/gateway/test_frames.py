@@ -54,7 +54,8 @@ def head(store: Store) -> str:
     return str(opened(store).state.head)
 
 
-def test_tp_09_and_tp_10_the_published_form_is_answered_in_its_own(store: Store, gateway: Running) -> None:
+@pytest.mark.requirement("TP-09", "TP-10")
+def test_published_protocol_messages_are_answered_in_published_form(store: Store, gateway: Running) -> None:
     layout = Layout(keys.chain(UUID))
     chain = read_chain(store, layout)
     last = chain[-1].decode().content.event.new_data  # type: ignore[union-attr]
@@ -77,7 +78,8 @@ def test_tp_09_and_tp_10_the_published_form_is_answered_in_its_own(store: Store,
     assert wrong["errorDetails"]["errorCode"] == "InvalidHead"
 
 
-def test_tp_13_kamu_is_answered_in_its_own_form(store: Store, gateway: Running) -> None:
+@pytest.mark.requirement("TP-13")
+def test_kamu_protocol_messages_are_answered_in_kamu_form(store: Store, gateway: Running) -> None:
     plan, blocks = asyncio.run(said(gateway, "/pull", {"begin_after": None, "stop_at": None}, {}))
     assert [*plan["Ok"]["transfer_plan"]] == [
         "num_blocks",
@@ -99,23 +101,23 @@ def test_tp_13_kamu_is_answered_in_its_own_form(store: Store, gateway: Running) 
     assert found["Err"]["Internal"]["phase"] == {"Pull": "InitialRequest"}
 
 
-def test_a_pull_that_is_up_to_date_names_no_blocks(store: Store, gateway: Running) -> None:
+def test_pull_of_unchanged_chain_lists_no_blocks(store: Store, gateway: Running) -> None:
     (plan,) = asyncio.run(said(gateway, "/pull", {"begin_after": head(store), "stop_at": None}))
     assert plan["Ok"]["transfer_plan"]["num_blocks"] == 0
 
 
-def test_blocks_that_were_left_behind_are_not_given_out(store: Store, gateway: Running) -> None:
+def test_pull_of_abandoned_blocks_is_refused(store: Store, gateway: Running) -> None:
     left = opened(store).state.head
     opened(store).reset(next(iter(opened(store).blocks())).content.prev_block_hash)  # type: ignore[arg-type]
     (found,) = asyncio.run(said(gateway, "/pull", {"begin_after": None, "stop_at": str(left)}))
     assert "InvalidInterval" in found["Err"]
 
 
-def test_a_message_that_is_too_large_ends_the_conversation(gateway: Running) -> None:
+def test_message_above_size_limit_closes_connection(gateway: Running) -> None:
     assert asyncio.run(said(gateway, "/push", "x" * ((1 << 20) + 1))) == []
 
 
-def test_who_opens_a_conversation_and_says_nothing_is_cut_off(store: Store) -> None:
+def test_silent_websocket_client_is_disconnected(store: Store) -> None:
     made(store, LEDGER)
 
     async def silent(gateway: Running) -> Any:

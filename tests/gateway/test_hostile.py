@@ -32,7 +32,7 @@ _GROWTH: Final = 48 << 20
 
 
 @pytest.mark.timeout(7200 if os.environ.get("KUBOTHEK_SOAK") else 600)
-def test_hostile_requests_end_nothing_leave_nothing_and_get_nothing(tmp_path: Path) -> None:
+def test_hostile_requests_cause_no_crash_leak_or_change(tmp_path: Path) -> None:
     config = StoreConfig(tmp_path.as_uri())
     store = open_store(config)
     made(store, LEDGER)

@@ -89,7 +89,7 @@ def gateway(other: Store) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("scheme", ["", "odf+"])
-def test_a_pull_that_dies_before_any_question_or_write_goes_on_where_it_was(
+def test_pull_interrupted_at_any_request_or_write_resumes(
     store: Store, other: Store, gateway: Running, scheme: str
 ) -> None:
     root = filled(other)
@@ -128,9 +128,7 @@ def test_a_pull_that_dies_before_any_question_or_write_goes_on_where_it_was(
     assert len(kept) == 3, "each was there before some of the deaths"
 
 
-def test_a_push_that_dies_before_any_question_goes_on_where_it_was(
-    store: Store, other: Store, gateway: Running
-) -> None:
+def test_push_interrupted_at_any_request_resumes(store: Store, other: Store, gateway: Running) -> None:
     root = filled(store)
 
     def push_to(name: str) -> None:
@@ -151,7 +149,7 @@ def test_a_push_that_dies_before_any_question_goes_on_where_it_was(
             sent_once(gateway, "PUT")
 
 
-def test_a_push_into_a_store_that_dies_before_any_write_goes_on_where_it_was(
+def test_push_into_store_interrupted_at_any_write_resumes(
     store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = filled(store)
@@ -189,7 +187,7 @@ def test_a_push_into_a_store_that_dies_before_any_write_goes_on_where_it_was(
         assert verify(places[name].inner, Layout()).sound
 
 
-def test_of_a_long_chain_blocks_come_at_once_from_whoever_speaks_the_smart_protocol(
+def test_long_chain_is_pulled_in_bulk_by_smart_protocol(
     store: Store, other: Store, gateway: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = filled(other)

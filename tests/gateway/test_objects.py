@@ -73,7 +73,7 @@ def one(store: Store, kind: str) -> tuple[str, bytes]:
     return f"/{UUID}/{kind}/{key.rpartition('/')[2]}", store.get(key)
 
 
-def test_all_kinds_of_objects_with_their_headers(store: Store, gateway: Running) -> None:
+def test_objects_of_all_kinds_are_served_with_headers(store: Store, gateway: Running) -> None:
     head = ask(gateway, f"/{UUID}/refs/head")
     assert (head.status, head.body) == (200, str(opened(store).state.head).encode())
     assert (head.headers["Content-Type"], head.headers["Cache-Control"]) == ("text/plain", "no-cache")
@@ -91,7 +91,8 @@ def test_all_kinds_of_objects_with_their_headers(store: Store, gateway: Running)
         assert (looked.status, looked.body, looked.headers["Content-Length"]) == (200, b"", str(len(data)))
 
 
-def test_hs_05_a_hash_in_another_base_names_the_same(store: Store, gateway: Running) -> None:
+@pytest.mark.requirement("HS-05")
+def test_object_hash_in_other_base_names_same_object(store: Store, gateway: Running) -> None:
     from kubothek.odf.spec import multibase
 
     path, data = one(store, "blocks")
@@ -101,7 +102,7 @@ def test_hs_05_a_hash_in_another_base_names_the_same(store: Store, gateway: Runn
     assert ask(gateway, f"/{UUID}/blocks/{upper}").body == data
 
 
-def test_ranges(store: Store, gateway: Running) -> None:
+def test_range_request_returns_requested_bytes(store: Store, gateway: Running) -> None:
     path, data = one(store, "data")
     size = len(data)
     for asked, part in (
@@ -146,14 +147,14 @@ def test_ranges(store: Store, gateway: Running) -> None:
         "//etc/passwd",
     ],
 )
-def test_no_path_leaves_its_dataset(gateway: Running, path: str) -> None:
+def test_path_outside_dataset_is_refused(gateway: Running, path: str) -> None:
     for headers in ({}, {"Authorization": f"Bearer {WRITER}"}):
         found = ask(gateway, path, **headers)
         assert found.status in (400, 401, 403, 404, 405), path
         assert b"secret" not in found.body
 
 
-def test_nobody_learns_what_there_is_without_a_right_to_it(store: Store, gateway: Running) -> None:
+def test_unauthorized_request_does_not_reveal_existing_datasets(store: Store, gateway: Running) -> None:
     made_up, private = "/nothing/refs/head", "/fresh/refs/head"
     assert ask(gateway, made_up).status == ask(gateway, private).status == 401
     reader = {"Authorization": f"Bearer {READER}"}
@@ -166,7 +167,7 @@ def test_nobody_learns_what_there_is_without_a_right_to_it(store: Store, gateway
     assert {line["principal"] for line in gateway.lines if "principal" in line} >= {"reader", "writer"}
 
 
-def test_what_is_put_must_have_the_hash(store: Store, gateway: Running) -> None:
+def test_object_put_with_wrong_hash_is_refused(store: Store, gateway: Running) -> None:
     data = b"some bytes"
     named = Multihash.sha3(data)
     path = f"/fresh/data/{named}"
@@ -185,7 +186,7 @@ def test_what_is_put_must_have_the_hash(store: Store, gateway: Running) -> None:
     assert store.get(f"{keys.chain('fresh')}data/{named}") == data
 
 
-def test_a_deleted_dataset_is_given_out_no_more(other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_dataset_is_not_served(other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made(other, LEDGER)
     path, _ = one(other, "blocks")
     monkeypatch.setattr("kubothek.gateway.datasets._SECONDS", 0.0)
@@ -199,14 +200,14 @@ def test_a_deleted_dataset_is_given_out_no_more(other: Store, monkeypatch: pytes
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_too_often_waits(store: Store) -> None:
+def test_client_above_rate_limit_gets_429(store: Store) -> None:
     with running(store, public=(UUID,), limits=Limits(per_second=0.001, burst=3)) as gateway:
         found = [ask(gateway, f"/{UUID}/refs/head") for _ in range(5)]
         assert [each.status for each in found] == [200] * 3 + [429] * 2
         assert int(found[-1].headers["Retry-After"]) >= 1
 
 
-def test_a_client_is_a_principal_or_the_address_that_a_known_proxy_tells(store: Store) -> None:
+def test_rate_limit_key_is_principal_or_address_from_trusted_proxy(store: Store) -> None:
     limits = Limits(per_second=1e-6, burst=2)
     reader = {"Authorization": f"Bearer {READER}"}
 
@@ -228,7 +229,7 @@ def test_a_client_is_a_principal_or_the_address_that_a_known_proxy_tells(store: 
         pass
 
 
-def test_who_connects_and_says_nothing_is_cut_off(store: Store) -> None:
+def test_client_with_incomplete_request_is_disconnected(store: Store) -> None:
     with running(store, public=(UUID,), limits=Limits(head_seconds=1)) as gateway:
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as silent:
             silent.sendall(b"GET /planes/refs/head HTT")
@@ -237,7 +238,7 @@ def test_who_connects_and_says_nothing_is_cut_off(store: Store) -> None:
         assert ask(gateway, f"/{UUID}/refs/head").status == 200
 
 
-def test_who_reads_too_slowly_is_cut_off(store: Store) -> None:
+def test_client_that_reads_too_slowly_is_disconnected(store: Store) -> None:
     data = os.urandom(32 << 20)
     key = f"{keys.chain(UUID)}data/{Multihash.sha3(data)}"
     store.put(key, data)
@@ -265,7 +266,7 @@ _TEXT = st.text(string.ascii_letters + string.digits + "/%.+-_~?#\\ :\0\r\n\"'é
 
 @settings(max_examples=30, deadline=None)
 @given(text=_TEXT)
-def test_names_are_checked_before_anything_is_looked_for(text: str) -> None:
+def test_object_hash_is_validated_before_lookup(text: str) -> None:
     from kubothek.errors import ObjectNotFound
     from kubothek.gateway.objects import parse_hash
 

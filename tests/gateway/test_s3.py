@@ -33,9 +33,10 @@ def paths(gateway: Running) -> set[str]:
     return {line["path"].split("/")[2] for line in gateway.lines}
 
 
+@pytest.mark.requirement("TP-11")
 @pytest.mark.s3
 @pytest.mark.parametrize("presigned", [3600, 0])
-def test_tp_11_objects_go_to_the_bucket_and_come_from_it(store: Store, bucketed: Store, presigned: int) -> None:
+def test_push_and_pull_transfer_objects_through_bucket(store: Store, bucketed: Store, presigned: int) -> None:
     made(store, LEDGER)
     push(store, {1: "A", 2: "B"})
     with running(bucketed, presigned=presigned) as gateway:
@@ -57,7 +58,7 @@ def test_tp_11_objects_go_to_the_bucket_and_come_from_it(store: Store, bucketed:
 
 
 @pytest.mark.s3
-def test_a_presigned_url_never_replaces_what_is_there(bucketed: Store) -> None:
+def test_presigned_url_never_replaces_existing_object(bucketed: Store) -> None:
     from http import HTTPMethod
 
     key = f"data/{Multihash.sha3(b'right')}"
@@ -75,7 +76,7 @@ def test_a_presigned_url_never_replaces_what_is_there(bucketed: Store) -> None:
 
 
 @pytest.mark.s3
-def test_a_bucket_is_a_repository_without_a_gateway(
+def test_bucket_serves_as_repository_without_gateway(
     store: Store, other: Store, bucketed: Store, s3: S3Server, secret: Path
 ) -> None:
     made(store, LEDGER)

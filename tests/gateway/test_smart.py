@@ -33,7 +33,7 @@ def paths(gateway: Running) -> list[str]:
     return [line["path"].split("/", 2)[2].partition("/")[0] for line in gateway.lines]
 
 
-def test_a_pull_is_a_conversation_and_its_objects(store: Store, other: Store) -> None:
+def test_pull_transfers_blocks_by_websocket_and_then_objects(store: Store, other: Store) -> None:
     made(other, LEDGER)
     push(other, {1: "A", 2: "B"})
     with running(other) as gateway:
@@ -59,7 +59,7 @@ def test_a_pull_is_a_conversation_and_its_objects(store: Store, other: Store) ->
         assert table(store) == table(other)
 
 
-def test_a_push_makes_a_dataset_and_then_brings_what_is_new(store: Store, other: Store) -> None:
+def test_push_creates_dataset_and_then_sends_new_blocks(store: Store, other: Store) -> None:
     made(store)
     push(store, {1: "A", 2: "B"})
     with running(other) as gateway:
@@ -76,7 +76,7 @@ def test_a_push_makes_a_dataset_and_then_brings_what_is_new(store: Store, other:
         assert other.get(keys.chain_ref("fresh")) == store.get(keys.chain_ref(UUID))
 
 
-def test_a_push_onto_another_chain_is_refused_but_by_force(store: Store, other: Store) -> None:
+def test_push_onto_diverged_chain_is_refused_without_force(store: Store, other: Store) -> None:
     made(other, LEDGER)
     push(other, {1: "A"})
     with running(other) as gateway:
@@ -99,7 +99,7 @@ def test_a_push_onto_another_chain_is_refused_but_by_force(store: Store, other: 
         sound(other)
 
 
-def test_what_arrived_of_a_push_is_not_sent_again(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_resumed_sends_no_object_twice(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made(store, LEDGER)
     for number in range(4):
         push(store, {number: "x"})
@@ -124,7 +124,7 @@ def test_what_arrived_of_a_push_is_not_sent_again(store: Store, other: Store, mo
         assert Root(other, DatasetLog(other, "fresh")).state == opened(store).state
 
 
-def test_who_may_not_is_told_and_nothing_else(store: Store, other: Store) -> None:
+def test_unauthorized_push_and_pull_are_refused_with_specific_error(store: Store, other: Store) -> None:
     made(other, LEDGER)
     made(store, LEDGER)
     with running(other, public=("open",)) as gateway:
@@ -141,7 +141,7 @@ def test_who_may_not_is_told_and_nothing_else(store: Store, other: Store) -> Non
             push_remote(opened(store), gateway.url(), reach=WITH)
 
 
-def test_a_push_of_damaged_objects_is_refused_and_the_dataset_as_before(store: Store, other: Store) -> None:
+def test_push_of_damaged_objects_is_refused_and_dataset_is_unchanged(store: Store, other: Store) -> None:
     made(other, LEDGER)
     push(other, {1: "A"})
     with running(other) as gateway:
@@ -156,7 +156,7 @@ def test_a_push_of_damaged_objects_is_refused_and_the_dataset_as_before(store: S
         sound(other)
 
 
-def test_an_object_that_lies_there_damaged_makes_room_for_the_right_one(store: Store, other: Store) -> None:
+def test_push_replaces_damaged_object_left_in_store(store: Store, other: Store) -> None:
     made(other, LEDGER)
     push(other, {1: "A"})
     with running(other) as gateway:
@@ -171,7 +171,7 @@ def test_an_object_that_lies_there_damaged_makes_room_for_the_right_one(store: S
         assert table(other) == {1: "A", 2: "B"}
 
 
-def test_chains_are_refused_that_break_the_rules(store: Store, other: Store) -> None:
+def test_push_of_chain_that_violates_rules_is_refused(store: Store, other: Store) -> None:
     from kubothek.odf import Layout, read_chain
     from kubothek.odf.sync.smart.messages import Refused
     from kubothek.odf.sync.smart.pushing import push_smart

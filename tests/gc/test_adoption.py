@@ -36,7 +36,7 @@ def sweep(store: AgingStore) -> None:
     collect(store, log_of(store), [Retention(versions=1)], mode=Mode.ENFORCE)
 
 
-def test_collector_keeps_index_of_live_foreign_head_for_grace() -> None:
+def test_collector_keeps_index_of_live_foreign_head_for_grace_period() -> None:
     store = AgingStore()
     indexed_by_foreign(store)
     store.pass_by(LATER)
@@ -48,7 +48,7 @@ def test_collector_keeps_index_of_live_foreign_head_for_grace() -> None:
     assert THEIRS not in store.objects
 
 
-def test_collector_keeps_index_that_a_writer_adopted_just_before() -> None:
+def test_collector_keeps_index_adopted_by_writer_just_before() -> None:
     store = AgingStore()
     indexed_by_foreign(store)
     store.pass_by(LATER)

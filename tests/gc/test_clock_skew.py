@@ -31,7 +31,7 @@ def collected(
 
 @pytest.mark.parametrize("later", [timedelta(0), GRACE / 2, 3 * GRACE], ids=["at once", "within the grace", "after it"])
 @pytest.mark.parametrize("policy", [Retention(versions=2), Retention(time=1.5 * GRACE)], ids=["number", "age"])
-def test_what_goes_does_not_depend_on_the_clock_of_the_machine(policy: Retention, later: timedelta) -> None:
+def test_collected_objects_do_not_depend_on_local_clock(policy: Retention, later: timedelta) -> None:
     right, kept, versions = collected(SKEWS[0], policy, later=later)
     assert dangling(right) == []
     for skew in SKEWS[1:]:

@@ -100,21 +100,21 @@ def test_first_commit_that_died_is_counted_and_collected() -> None:
     assert present(store) == [2]
 
 
-def test_first_commit_within_grace_is_not_fenced() -> None:
+def test_first_commit_within_grace_period_is_not_fenced() -> None:
     store = died_at_its_head()
     assert sweep(store) == {}
     assert keys.head(UUID) not in store.objects
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_dataset_without_a_trace_is_not_collected(mode: Mode) -> None:
+def test_dataset_without_any_object_is_not_collected(mode: Mode) -> None:
     store = AgingStore()
     with pytest.raises(DatasetNotFound):
         collect(store, DatasetLog(store, UUID), ONE, mode=mode)
     assert not store.objects
 
 
-def test_first_swap_that_hangs_beyond_a_collection_fails() -> None:
+def test_first_swap_delayed_beyond_collection_fails() -> None:
     store = AgingStore()
     faulty = FaultStore(store)
 
@@ -130,7 +130,7 @@ def test_first_swap_that_hangs_beyond_a_collection_fails() -> None:
     assert present(store) == [2]
 
 
-def test_dataset_whose_head_is_lost_is_not_collected(store: AgingStore) -> None:
+def test_dataset_with_lost_head_is_not_collected(store: AgingStore) -> None:
     store.delete([keys.head(UUID)])
     store.pass_by(LATER)
     before = dict(store.objects)
@@ -139,7 +139,7 @@ def test_dataset_whose_head_is_lost_is_not_collected(store: AgingStore) -> None:
     assert store.objects == before
 
 
-def test_dry_run_says_what_would_go_and_changes_nothing(store: AgingStore) -> None:
+def test_dry_run_reports_garbage_and_changes_nothing(store: AgingStore) -> None:
     store.pass_by(LATER)
     before = dict(store.objects)
     done = collect(store, log_of(store), ONE)
@@ -150,7 +150,7 @@ def test_dry_run_says_what_would_go_and_changes_nothing(store: AgingStore) -> No
     assert done.plan is None
 
 
-def test_dry_run_of_a_policy_keeps_its_plan_in_the_store(store: AgingStore) -> None:
+def test_dry_run_of_policy_keeps_plan_in_store(store: AgingStore) -> None:
     store.pass_by(LATER)
     before = dict(store.objects)
     done = collect(store, log_of(store), ONE, keeps_plan=True)
@@ -163,7 +163,7 @@ def test_dry_run_of_a_policy_keeps_its_plan_in_the_store(store: AgingStore) -> N
     assert (plan["state"], plan["oldest_version"], plan["deleted"]) == ("Planned", 4, {})
 
 
-def test_versions_that_nobody_retains_go_with_all_that_is_theirs(store: AgingStore) -> None:
+def test_expired_versions_are_deleted_with_their_objects(store: AgingStore) -> None:
     store.pass_by(LATER)
     assert sweep(store) == {Kind.DATA: 3, Kind.RECORDS: 3}
     assert contents(store) == {5: [4], 4: [4]}
@@ -175,13 +175,13 @@ def test_versions_that_nobody_retains_go_with_all_that_is_theirs(store: AgingSto
         log_of(store).snapshot(store.now - timedelta(days=30))
 
 
-def test_newest_versions_are_kept_whole(store: AgingStore) -> None:
+def test_newest_versions_stay_complete(store: AgingStore) -> None:
     store.pass_by(LATER)
     sweep(store, [Retention(versions=2)])
     assert contents(store) == {5: [4], 4: [4], 3: [3]}
 
 
-def test_commits_of_collectors_are_not_counted(store: AgingStore) -> None:
+def test_commits_of_collector_do_not_count_as_versions(store: AgingStore) -> None:
     for n in range(5):
         store.pass_by(LATER)
         write(store, f"litter-{n}")
@@ -190,13 +190,13 @@ def test_commits_of_collectors_are_not_counted(store: AgingStore) -> None:
     assert {values[2][0], values[3][0], values[4][0]} == {2, 3, 4}
 
 
-def test_version_stays_for_the_grace_period_after_it_was_replaced(store: AgingStore) -> None:
+def test_version_stays_for_grace_period_after_replacement(store: AgingStore) -> None:
     """Its successor's record may be half a grace period older than the swap."""
     assert sweep(store) == {Kind.DATA: 1, Kind.RECORDS: 1}
     assert set(contents(store)) == {5, 4, 3, 2}
 
 
-def test_what_nobody_finished_to_upload_is_aborted(store: AgingStore) -> None:
+def test_abandoned_upload_is_aborted(store: AgingStore) -> None:
     old, young = store.now, store.now + LATER
     table, side, others = f"{UUID}/table/big.parquet", f".kubothek/{UUID}/index/x.parquet", "other/table/big.parquet"
     store.uploads = {table: old, side: old, others: old, f"{UUID}/table/young.parquet": young}
@@ -209,7 +209,7 @@ def test_what_nobody_finished_to_upload_is_aborted(store: AgingStore) -> None:
 
 
 @pytest.mark.parametrize("error", [AccessDenied("no right to do that"), StoreError("NotImplemented")])
-def test_a_store_that_aborts_no_uploads_is_collected_all_the_same(store: AgingStore, error: StoreError) -> None:
+def test_store_without_abort_of_uploads_is_collected(store: AgingStore, error: StoreError) -> None:
     store.forbids = error
     store.pass_by(LATER)
     write(store, "litter")
@@ -217,7 +217,7 @@ def test_a_store_that_aborts_no_uploads_is_collected_all_the_same(store: AgingSt
     assert sweep(store, [Retention()])[Kind.DATA] == 1
 
 
-def test_nothing_expires_where_every_version_is_kept(store: AgingStore) -> None:
+def test_retention_of_all_versions_expires_none(store: AgingStore) -> None:
     store.pass_by(LATER)
     write(store, "litter")
     assert sweep(store, [Retention()]) == {}
@@ -226,7 +226,7 @@ def test_nothing_expires_where_every_version_is_kept(store: AgingStore) -> None:
     assert contents(store) == {1: [1], 2: [2], 3: [3], 4: [4], 5: [4]}
 
 
-def test_where_files_only_came_no_version_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_only_history_is_collected_without_version_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     made = AgingStore()
     for n in (1, 2, 3):
         append(log_of(made), made, f"v{n}", [n])
@@ -238,7 +238,7 @@ def test_where_files_only_came_no_version_is_rebuilt(monkeypatch: pytest.MonkeyP
     assert contents(made) == {4: [1, 2, 3], 3: [1, 2, 3], 2: [1, 2]}
 
 
-def test_what_only_the_oldest_kept_version_names_stays() -> None:
+def test_object_of_oldest_retained_version_stays() -> None:
     """It came with a commit that goes, and is not in the present version."""
     made = AgingStore()
     for n in (1, 2):
@@ -251,18 +251,18 @@ def test_what_only_the_oldest_kept_version_names_stays() -> None:
     assert contents(made) == {5: [3, 4], 4: [3, 4], 3: [3], 2: [1, 2]}
 
 
-def test_without_garbage_there_is_no_commit(store: AgingStore) -> None:
+def test_collection_without_garbage_makes_no_commit(store: AgingStore) -> None:
     before = log_of(store).snapshot().version
     collect(store, log_of(store), [Retention()], mode=Mode.ENFORCE)
     assert log_of(store).snapshot().version == before
 
 
-def test_without_a_policy_nothing_is_collected(store: AgingStore) -> None:
+def test_collection_without_policy_is_refused(store: AgingStore) -> None:
     with pytest.raises(InputError, match="no policy"):
         collect(store, log_of(store), [], mode=Mode.ENFORCE)
 
 
-def test_too_many_deletes_are_none(store: AgingStore) -> None:
+def test_collection_above_max_deletes_deletes_nothing(store: AgingStore) -> None:
     store.pass_by(LATER)
     before = dict(store.objects)
     with pytest.raises(TooManyDeletes, match="6 objects are garbage, more than the 5"):
@@ -272,7 +272,7 @@ def test_too_many_deletes_are_none(store: AgingStore) -> None:
     assert present(store) == [4]
 
 
-def test_grace_period_is_at_least_the_stores(store: AgingStore) -> None:
+def test_grace_period_below_store_minimum_is_refused(store: AgingStore) -> None:
     with pytest.raises(InputError, match="kubothek grace"):
         collect(store, log_of(store), ONE, grace=timedelta(hours=1))
     store.pass_by(LATER)
@@ -282,7 +282,7 @@ def test_grace_period_is_at_least_the_stores(store: AgingStore) -> None:
     assert collect(store, log_of(store), ONE, grace=timedelta(hours=1)).found[Kind.DATA].objects == 3
 
 
-def test_what_cannot_be_attributed_is_left_alone_and_counted(store: AgingStore) -> None:
+def test_unattributable_object_stays_and_is_counted(store: AgingStore) -> None:
     strange = [
         f"{UUID}/table/notes.txt",
         f"{UUID}/other/table/x.parquet",
@@ -307,7 +307,7 @@ def test_what_cannot_be_attributed_is_left_alone_and_counted(store: AgingStore) 
     assert f".kubothek/{UUID}/owner.json" in there
 
 
-def test_record_that_was_never_committed_goes_when_it_is_old_and_its_files_after_it(store: AgingStore) -> None:
+def test_uncommitted_record_expires_before_its_files(store: AgingStore) -> None:
     litter = write(store, "litter")
     record = f".kubothek/{UUID}/commits/{9:020d}-lost-aaaaaaaaaaaa.json"
     found = orjson.loads(store.get(keys_below(store, f".kubothek/{UUID}/commits/")[0]))
@@ -320,7 +320,7 @@ def test_record_that_was_never_committed_goes_when_it_is_old_and_its_files_after
     assert not {record, litter.key} & set(keys_below(store))
 
 
-def test_deleted_dataset_can_be_restored_within_the_grace_period_and_is_swept_after(store: AgingStore) -> None:
+def test_deleted_dataset_is_restorable_within_grace_period_and_then_swept(store: AgingStore) -> None:
     store.pass_by(LATER)
     log_of(store).delete()
     sweep(store)
@@ -336,7 +336,7 @@ def test_deleted_dataset_can_be_restored_within_the_grace_period_and_is_swept_af
 
 
 @pytest.mark.parametrize("damage", ["record is gone", "record is damaged", "manifest is damaged", "none"])
-def test_deleted_dataset_is_swept_to_its_tombstone_whatever_it_lost(store: AgingStore, damage: str) -> None:
+def test_deleted_dataset_with_lost_objects_is_swept_to_tombstone(store: AgingStore, damage: str) -> None:
     reindex(store, log_of(store), {"x": IndexKind.NATIVE})
     log_of(store).tag("keep", 2)
     (manifest,) = (key for key in keys_below(store, keys.native_indices(UUID)) if key.endswith(".json"))
@@ -354,7 +354,7 @@ def test_deleted_dataset_is_swept_to_its_tombstone_whatever_it_lost(store: Aging
     assert log_of(store).inspect().deleted
 
 
-def test_notes_on_a_table_stay_however_old_they_are_until_the_table_is_gone(store: AgingStore) -> None:
+def test_table_notes_stay_until_table_is_deleted(store: AgingStore) -> None:
     notes = [f".kubothek/{UUID}/inventory.parquet", f".kubothek/{UUID}/lost.json"]
     for key in notes:
         store.put(key, b"?")
@@ -368,7 +368,7 @@ def test_notes_on_a_table_stay_however_old_they_are_until_the_table_is_gone(stor
     assert not set(notes) & set(keys_below(store))
 
 
-def test_restored_version_can_be_read_when_what_it_restores_has_expired(store: AgingStore) -> None:
+def test_restored_version_stays_readable_after_original_expires(store: AgingStore) -> None:
     store.pass_by(LATER)
     log_of(store).delete()
     log_of(store).restore()
@@ -389,7 +389,7 @@ def test_many_versions_expire_across_checkpoints() -> None:
     assert [values for _, values in sorted(contents(store).items())][:20] == [[n] for n in range(210, 230)]
 
 
-def test_what_a_standing_source_has_taken_stays_known(store: AgingStore) -> None:
+def test_ingested_file_list_of_source_stays(store: AgingStore) -> None:
     ledger, page = Ledger(store, UUID, "source"), Page()
     for n in range(4):
         store.pass_by(GRACE)
@@ -403,7 +403,7 @@ def test_what_a_standing_source_has_taken_stays_known(store: AgingStore) -> None
     assert log_of(store).snapshot().head.intake("source") == page.key
 
 
-def test_kartothek_indices_of_kept_versions_stay(store: AgingStore) -> None:
+def test_kartothek_indices_of_retained_versions_stay(store: AgingStore) -> None:
     reindex(store, log_of(store), {"x": IndexKind.KARTOTHEK})
     for n in (5, 6):
         store.pass_by(GRACE)
@@ -416,9 +416,7 @@ def test_kartothek_indices_of_kept_versions_stay(store: AgingStore) -> None:
     assert set(keys_below(store, f"{UUID}/indices/")) == kept
 
 
-def test_manifest_that_cannot_be_understood_stops_the_collection(
-    store: AgingStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_manifest_stops_collection(store: AgingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer Kubothek wrote it: what it names is not known."""
     monkeypatch.setattr("kubothek.table.indexes.integrity.digest_in", lambda _key: None)
     reindex(store, log_of(store), {"x": IndexKind.NATIVE})

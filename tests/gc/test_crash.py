@@ -73,7 +73,7 @@ def assert_swept(store: AgingStore) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_call_and_run_again(after: bool) -> None:
+def test_collection_crash_at_any_call_loses_no_data(after: bool) -> None:
     prepared = expired()
     for nth in range(1, calls_of(run) + 1):
         store = prepared.copy()
@@ -86,7 +86,7 @@ def test_killed_at_any_call_and_run_again(after: bool) -> None:
 
 
 @pytest.mark.slow
-def test_store_that_fails_at_any_call() -> None:
+def test_store_that_fails_at_any_call_loses_no_data() -> None:
     """An error is no crash: clean-up code runs, and must not make it worse."""
     prepared = expired()
     for nth in range(1, calls_of(run) + 1):
@@ -100,7 +100,7 @@ def test_store_that_fails_at_any_call() -> None:
         assert_swept(store)
 
 
-def test_deletion_that_dies_inside_of_a_batch() -> None:
+def test_deletion_interrupted_within_batch_loses_no_data() -> None:
     """The store deletes some keys of a batch, in its own order, and then nothing more; any part may come first."""
     prepared = expired()
     for some in (slice(None, None, 2), slice(1, None, 2), slice(None, 3)):
@@ -115,7 +115,7 @@ def test_deletion_that_dies_inside_of_a_batch() -> None:
         assert_swept(inner)
 
 
-def test_everything_that_is_kept_is_read_by_its_indices_as_well() -> None:
+def test_retained_versions_stay_readable_through_indices() -> None:
     store = expired()
     done = collect(store, log_of(store), TWO, mode=Mode.ENFORCE)
     assert done.deleted[Kind.INDEX].objects > 2

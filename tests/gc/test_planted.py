@@ -31,9 +31,7 @@ def marks_no_young_records(
 
 
 def young_record_naming_an_old_file() -> None:
-    test_collect.test_record_that_was_never_committed_goes_when_it_is_old_and_its_files_after_it(
-        test_collect.four_versions()
-    )
+    test_collect.test_uncommitted_record_expires_before_its_files(test_collect.four_versions())
 
 
 @pytest.mark.slow
@@ -42,22 +40,22 @@ def young_record_naming_an_old_file() -> None:
     [
         pytest.param(
             setting(plan, "turn", lambda kind, key: Turn(2 - turn(kind, key))),
-            lambda: test_crash.test_killed_at_any_call_and_run_again(after=True),
+            lambda: test_crash.test_collection_crash_at_any_call_loses_no_data(after=True),
             id="files go before what names them",
         ),
         pytest.param(
             setting(plan, "turn", lambda kind, key: Turn.COMMITS),
-            test_crash.test_deletion_that_dies_inside_of_a_batch,
+            test_crash.test_deletion_interrupted_within_batch_loses_no_data,
             id="everything goes at once",
         ),
         pytest.param(
             setting(Moment, "is_young", lambda self, written: False),
-            test_races.test_writer_whose_files_are_there_and_whose_head_is_not_yet,
+            test_races.test_writer_with_uploaded_files_commits_during_collection,
             id="no grace period",
         ),
         pytest.param(
             setting(mark, "may_be_read", lambda **_: False),
-            test_races.test_plateau_builds_on_a_version_that_nobody_retains,
+            test_races.test_plateau_commit_on_expired_version_within_grace_loses_no_data,
             id="versions go as soon as they expire",
         ),
         pytest.param(
@@ -67,32 +65,32 @@ def young_record_naming_an_old_file() -> None:
         ),
         pytest.param(
             setting(References, "resolve", lambda self: None),
-            lambda: test_crash.test_killed_at_any_call_and_run_again(after=False),
+            lambda: test_crash.test_collection_crash_at_any_call_loses_no_data(after=False),
             id="manifests are not read",
         ),
         pytest.param(
             setting(collection._Run, "_anchor", lambda self: None),
-            lambda: test_crash.test_killed_at_any_call_and_run_again(after=False),
+            lambda: test_crash.test_collection_crash_at_any_call_loses_no_data(after=False),
             id="no checkpoint before records go",
         ),
         pytest.param(
             setting(collection._Run, "_expire", lambda self: (None, frozenset())),
-            test_races.test_swap_that_hangs_for_longer_than_any_grace_period,
+            test_races.test_swap_delayed_beyond_grace_period_loses_no_data,
             id="no commit before the sweep",
         ),
         pytest.param(
             setting(collection._Run, "_needed_since", lambda self, key: frozenset()),
-            test_races.test_swap_that_hangs_for_longer_than_any_grace_period,
+            test_races.test_swap_delayed_beyond_grace_period_loses_no_data,
             id="what came before the expiry is not looked at",
         ),
         pytest.param(
             setting(Sweep, "_current_etag", lambda self, store, etag: etag),
-            test_races.test_grace_period_that_becomes_longer,
+            test_races.test_grace_period_extended_during_collection_is_respected,
             id="nothing is looked at again",
         ),
     ],
 )
-def test_rule_that_is_left_out_is_missed(
+def test_planted_gc_bug_is_detected_by_tests(
     plant: Plant, notices: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

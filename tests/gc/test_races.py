@@ -88,7 +88,7 @@ def assert_whole(store: AgingStore) -> None:
 
 
 @pytest.mark.slow
-def test_commit() -> None:
+def test_commit_during_collection_loses_no_data() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
         return store, lambda: append(log_of(store), store, "new", [5])
@@ -101,7 +101,7 @@ def test_commit() -> None:
 
 
 @pytest.mark.slow
-def test_first_commit_beside_what_another_one_left() -> None:
+def test_first_commit_during_collection_ignores_leftovers() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = died_at_its_head()
         store.pass_by(3 * GRACE)
@@ -116,7 +116,7 @@ def test_first_commit_beside_what_another_one_left() -> None:
 
 
 @pytest.mark.slow
-def test_writer_whose_files_are_there_and_whose_head_is_not_yet() -> None:
+def test_writer_with_uploaded_files_commits_during_collection() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
         transaction = started(log_of(store), "slow")
@@ -130,7 +130,7 @@ def test_writer_whose_files_are_there_and_whose_head_is_not_yet() -> None:
         assert present(store) == [4, 5]
 
 
-def test_writer_that_is_far_too_slow_commits_nothing() -> None:
+def test_writer_slower_than_grace_period_commits_nothing() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
         transaction = started(log_of(store), "slow")
@@ -150,7 +150,7 @@ def test_writer_that_is_far_too_slow_commits_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_swap_that_hangs_for_longer_than_any_grace_period() -> None:
+def test_swap_delayed_beyond_grace_period_loses_no_data() -> None:
     """Record and files are there and old, the writer passed its last check, and the PUT of the head comes late."""
     outcomes: set[str] = set()
     hanging: list[Hanging] = []
@@ -169,7 +169,7 @@ def test_swap_that_hangs_for_longer_than_any_grace_period() -> None:
 
 
 @pytest.mark.slow
-def test_plateau_in_the_middle_of_its_commit() -> None:
+def test_plateau_commit_during_collection_loses_no_data() -> None:
     """It read the head before ours moved on; its file is there, its head comes at any call."""
 
     def prepare() -> tuple[AgingStore, Event]:
@@ -188,7 +188,7 @@ def test_plateau_in_the_middle_of_its_commit() -> None:
 
 
 @pytest.mark.slow
-def test_plateau_builds_on_a_version_that_nobody_retains() -> None:
+def test_plateau_commit_on_expired_version_within_grace_loses_no_data() -> None:
     """Three commits later, but within the grace period: it writes what it read."""
 
     def prepare() -> tuple[AgingStore, Event]:
@@ -210,7 +210,7 @@ def test_plateau_builds_on_a_version_that_nobody_retains() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to", [1, 3])
-def test_rollback(to: int) -> None:
+def test_rollback_during_collection_succeeds_or_is_refused(to: int) -> None:
     done = set()
 
     def prepare() -> tuple[AgingStore, Event]:
@@ -234,7 +234,7 @@ def test_rollback(to: int) -> None:
 
 
 @pytest.mark.slow
-def test_rollback_that_was_decided_before_the_version_expired() -> None:
+def test_rollback_decided_before_expiry_succeeds_or_is_refused() -> None:
     done = set()
 
     def prepare() -> tuple[AgingStore, Event]:
@@ -258,7 +258,7 @@ def test_rollback_that_was_decided_before_the_version_expired() -> None:
 
 
 @pytest.mark.slow
-def test_index_build() -> None:
+def test_index_build_during_collection_loses_no_data() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         from kubothek.table.indexes import IndexKind
 
@@ -273,7 +273,7 @@ def test_index_build() -> None:
 
 
 @pytest.mark.slow
-def test_another_collector() -> None:
+def test_concurrent_collectors_lose_no_data() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
         return store, lambda: run(store)
@@ -284,7 +284,7 @@ def test_another_collector() -> None:
 
 
 @pytest.mark.slow
-def test_deletion_of_the_dataset_and_its_restore() -> None:
+def test_dataset_deletion_during_collection_can_be_restored() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
         return store, lambda: log_of(store).delete()
@@ -298,7 +298,7 @@ def test_deletion_of_the_dataset_and_its_restore() -> None:
 
 
 @pytest.mark.slow
-def test_restore_at_the_last_moment() -> None:
+def test_restore_at_end_of_grace_period_loses_no_data() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
         log_of(store).delete()
@@ -311,7 +311,7 @@ def test_restore_at_the_last_moment() -> None:
 
 
 @pytest.mark.slow
-def test_grace_period_that_becomes_longer() -> None:
+def test_grace_period_extended_during_collection_is_respected() -> None:
     """Writers count on the new one at once: nothing is deleted by the old one but the batch that is on its way."""
 
     def prepare() -> tuple[AgingStore, Event]:

@@ -23,32 +23,32 @@ def kept(*policies: Retention, stopped: list[datetime | None]) -> list[int]:
 DAILY: list[datetime | None] = [None, *(NOW - n * DAY for n in range(1, 10))]
 
 
-def test_by_number() -> None:
+def test_retention_by_number_keeps_newest_versions() -> None:
     assert kept(Retention(versions=3), stopped=DAILY) == [0, 1, 2]
     assert kept(Retention(versions=1), stopped=DAILY) == [0]
 
 
-def test_age_counts_from_when_a_version_stopped_being_current() -> None:
+def test_retention_by_age_counts_from_replacement_of_version() -> None:
     assert kept(Retention(time=2 * DAY), stopped=DAILY) == [0, 1, 2]
     assert kept(Retention(time=timedelta(0)), stopped=DAILY) == [0]
 
 
-def test_what_either_rule_of_a_policy_keeps_is_kept() -> None:
+def test_retention_keeps_versions_of_either_rule() -> None:
     assert kept(Retention(versions=2, time=4 * DAY), stopped=DAILY) == [0, 1, 2, 3, 4]
     assert kept(Retention(versions=6, time=1 * DAY), stopped=DAILY) == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_any_policy_keeps_is_kept() -> None:
+def test_retention_keeps_versions_of_any_policy() -> None:
     assert kept(Retention(versions=2), Retention(time=3 * DAY), stopped=DAILY) == [0, 1, 2, 3]
     assert kept(Retention(versions=2), Retention(), stopped=DAILY) == list(range(10))
 
 
-def test_present_version_is_kept_however_old_it_is() -> None:
+def test_retention_keeps_present_version_of_any_age() -> None:
     assert is_retained([Retention(versions=1)], newer=0, stopped=None, now=NOW)
     assert is_retained([Retention(time=timedelta(0))], newer=5, stopped=None, now=NOW)
 
 
-def test_time_is_absolute_whatever_the_zone_does_that_night() -> None:
+def test_retention_time_is_absolute_across_clock_changes() -> None:
     """Clocks in Berlin went forward two hours ago; two days are 48 hours."""
     berlin_before = datetime.fromisoformat("2026-03-27T04:00:00+01:00")
     berlin_after = datetime.fromisoformat("2026-03-29T05:00:00+02:00")
@@ -58,11 +58,11 @@ def test_time_is_absolute_whatever_the_zone_does_that_night() -> None:
 
 
 @pytest.mark.parametrize(("replaced", "readable"), [(1.5, True), (1.51, False), (0.1, True)])
-def test_version_may_be_read_for_a_grace_period_after_the_latest_possible_swap(replaced: float, readable: bool) -> None:
+def test_version_is_readable_for_grace_period_after_latest_possible_swap(replaced: float, readable: bool) -> None:
     assert may_be_read(replaced=NOW - replaced * DAY, now=NOW, grace=DAY) is readable
 
 
-def test_what_a_clock_ahead_has_written_is_not_old() -> None:
+def test_version_written_by_fast_clock_is_not_old() -> None:
     """The machine that wrote it is an hour ahead of the store."""
     later = NOW + timedelta(hours=1)
     assert may_be_read(replaced=later, now=NOW, grace=DAY)
@@ -70,6 +70,6 @@ def test_what_a_clock_ahead_has_written_is_not_old() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"versions": 0}, {"versions": -1}, {"time": timedelta(seconds=-1)}])
-def test_rules_that_make_no_sense(wrong: dict[str, object]) -> None:
+def test_retention_with_invalid_rule_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Retention(**wrong)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def listing(keys: Iterable[str]) -> Iterator[ObjectInfo]:
     return (ObjectInfo(key, 10, "e", START) for key in keys)
 
 
-def test_keys_come_out_once_and_in_the_order_of_listings(tmp_path: Path) -> None:
+def test_sorted_keys_are_unique_and_in_listing_order(tmp_path: Path) -> None:
     keys = ["b", "a", "ü", "\U0001f600", "￿", "a/b", "a-b", "b", "Z", "line\nbreak"]
     sorted_keys = SortedKeys(tmp_path, in_memory=2)
     sorted_keys.update(keys)
@@ -50,7 +50,7 @@ def test_keys_come_out_once_and_in_the_order_of_listings(tmp_path: Path) -> None
     assert list(sorted_keys) == list(sorted_keys)
 
 
-def test_many_runs_become_few(tmp_path: Path) -> None:
+def test_sorted_keys_merge_many_runs_into_few(tmp_path: Path) -> None:
     numbers = [f"{number * 7919 % 3001:05d}" for number in range(3001)]
     sorted_keys = SortedKeys(tmp_path, in_memory=5)
     sorted_keys.update(numbers)
@@ -68,12 +68,12 @@ def test_many_runs_become_few(tmp_path: Path) -> None:
         ("ad", "bc", "ad"),
     ],
 )
-def test_merge_join(listed: str, kept: str, garbage: str) -> None:
+def test_merge_join_returns_unreferenced_keys(listed: str, kept: str, garbage: str) -> None:
     assert [info.key for info in unreferenced(listing(listed), kept)] == list(garbage)
 
 
 @pytest.mark.parametrize("listed", ["ba", "aa", "acb"])
-def test_listing_that_does_not_ascend_is_refused(listed: str) -> None:
+def test_listing_out_of_order_is_refused(listed: str) -> None:
     with pytest.raises(StoreError, match="not the order of keys"):
         list(unreferenced(listing(listed), ""))
 
@@ -116,7 +116,7 @@ def peak(keys: int, directory: Path) -> tuple[int, Found]:
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_independent_of_number_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.gc.plan.PART_OBJECTS", 1000)
     monkeypatch.setattr("kubothek.gc.listing.RANGE_KEYS", 1000)
     monkeypatch.setattr("kubothek.gc.sorted_keys._BATCH", 50)
@@ -129,7 +129,7 @@ def cut(path: Path, *kept: str) -> list[tuple[int, str, str | None, int | None]]
     return [(part.area, part.after, part.until, part.group) for part in write_kept(path, kept, 1)]
 
 
-def test_ranges_meet_and_reach_to_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_ranges_are_contiguous_and_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.gc.listing.RANGE_KEYS", 2)
     assert cut(tmp_path / "a", "abcde", "", "fg") == [
         (1, "", "b", 0),
@@ -147,7 +147,7 @@ def test_ranges_meet_and_reach_to_both_ends(tmp_path: Path, monkeypatch: pytest.
     kept=st.sets(st.integers(0, 40)),
     a_range=st.integers(1, 7),
 )
-def test_ranges_find_all_that_is_not_kept_and_nothing_else(there: set[int], kept: set[int], a_range: int) -> None:
+def test_listing_ranges_return_all_unreferenced_objects_only(there: set[int], kept: set[int], a_range: int) -> None:
     store = AgingStore()
     for number in there:
         store.put(f"d/table/{number:02d}.parquet", b"x")
@@ -171,7 +171,7 @@ class Forgetful(AgingStore):
         return super().list(prefix)
 
 
-def test_store_that_lists_from_the_beginning_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_ignores_listing_start_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.gc.listing.RANGE_KEYS", 1)
     store = Forgetful()
     append(log_of(store), store, "first", [1])
@@ -182,7 +182,7 @@ def test_store_that_lists_from_the_beginning_is_refused(tmp_path: Path, monkeypa
     assert sorted(present(store)) == [1, 2]
 
 
-def test_parts_of_a_turn_go_before_any_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_parts_of_one_turn_run_before_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many parts there are, and whoever is slow."""
     monkeypatch.setattr("kubothek.gc.plan.PART_OBJECTS", 1)
     store = AgingStore()
@@ -197,7 +197,7 @@ def test_parts_of_a_turn_go_before_any_of_the_next(monkeypatch: pytest.MonkeyPat
     assert turns == sorted(turns)
 
 
-def test_first_error_of_a_thread_is_raised() -> None:
+def test_spread_raises_first_error_of_thread() -> None:
     def work(store: Store, item: int) -> int:
         if item == 2:
             raise StoreUnavailable("no answer")
@@ -210,7 +210,7 @@ def test_first_error_of_a_thread_is_raised() -> None:
 
 @pytest.mark.s3
 @pytest.mark.slow
-def test_thousands_of_objects_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_objects_on_s3_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than one page of a listing, and more than one request to delete."""
     with S3Server() as server:
         server.create_bucket("lake")

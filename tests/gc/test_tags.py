@@ -62,7 +62,7 @@ def assert_kept(store: AgingStore) -> None:
     assert not dangling(store)
 
 
-def test_tagged_version_stays_and_its_neighbours_go(store: AgingStore) -> None:
+def test_tagged_version_stays_and_adjacent_versions_expire(store: AgingStore) -> None:
     assert sweep(store) == {Kind.DATA: 2, Kind.RECORDS: 2}
     assert_kept(store)
     for version in (1, 3):
@@ -71,7 +71,7 @@ def test_tagged_version_stays_and_its_neighbours_go(store: AgingStore) -> None:
     assert sorted(contents(store)) == [4, 5, 6]
 
 
-def test_it_still_stays_when_it_is_collected_again(store: AgingStore) -> None:
+def test_tagged_version_stays_after_repeated_collections(store: AgingStore) -> None:
     for n in range(3):
         sweep(store)
         overwrite(store, f"more-{n}", [4])
@@ -80,7 +80,7 @@ def test_it_still_stays_when_it_is_collected_again(store: AgingStore) -> None:
     assert_kept(store)
 
 
-def test_it_can_be_rolled_back_to_below_the_horizon(store: AgingStore) -> None:
+def test_rollback_to_tagged_version_below_horizon_succeeds(store: AgingStore) -> None:
     sweep(store)
     transaction = started(log_of(store), "back")
     transaction.commit(rollback(store, log_of(store), transaction.snapshot, "audit"))
@@ -92,7 +92,7 @@ def test_it_can_be_rolled_back_to_below_the_horizon(store: AgingStore) -> None:
     assert not dangling(store)
 
 
-def test_rollback_that_was_decided_before_the_tag_went_is_refused(store: AgingStore) -> None:
+def test_rollback_decided_before_untagging_is_refused(store: AgingStore) -> None:
     sweep(store)
     transaction = started(log_of(store), "back")
     change = rollback(store, log_of(store), transaction.snapshot, 2)
@@ -102,7 +102,7 @@ def test_rollback_that_was_decided_before_the_tag_went_is_refused(store: AgingSt
     assert present(store) == [4]
 
 
-def test_without_its_tag_it_goes_but_not_at_once(store: AgingStore) -> None:
+def test_untagged_version_expires_after_grace_period(store: AgingStore) -> None:
     """Somebody may be reading it, as any version that was there within the grace period."""
     sweep(store)
     snapshot = log_of(store).snapshot("audit")
@@ -119,7 +119,7 @@ def test_without_its_tag_it_goes_but_not_at_once(store: AgingStore) -> None:
     assert [key for key in keys_below(store, keys.checkpoints(UUID)) if keys.checkpoint_version(key) == 2] == []
 
 
-def test_of_several_tags_each_that_went_lately_counts(store: AgingStore) -> None:
+def test_recently_removed_tags_each_delay_expiry(store: AgingStore) -> None:
     log = log_of(store)
     log.set_tags({"audit": 2, "first": 1})
     store.pass_by(3 * GRACE)
@@ -133,7 +133,7 @@ def test_of_several_tags_each_that_went_lately_counts(store: AgingStore) -> None
     assert_kept(store)
 
 
-def test_collector_with_a_longer_grace_period_finds_an_untagged_version_gone(store: AgingStore) -> None:
+def test_collection_with_longer_grace_accepts_deleted_untagged_version(store: AgingStore) -> None:
     sweep(store)
     log_of(store).untag("audit")
     store.pass_by(2 * GRACE)
@@ -145,7 +145,7 @@ def test_collector_with_a_longer_grace_period_finds_an_untagged_version_gone(sto
     assert not dangling(store)
 
 
-def test_tagging_makes_no_version_of_its_own(store: AgingStore) -> None:
+def test_tagging_creates_no_version(store: AgingStore) -> None:
     log = log_of(store)
     for n in range(5):
         log.tag(f"t{n}", 4)
@@ -155,7 +155,7 @@ def test_tagging_makes_no_version_of_its_own(store: AgingStore) -> None:
     assert read(store, 3) == [3]
 
 
-def test_tagged_version_that_was_compressed_into_a_checkpoint_needs_it(store: AgingStore) -> None:
+def test_tagged_version_without_checkpoint_is_incomplete(store: AgingStore) -> None:
     """Its record and checkpoint are all that is left of its time: nobody takes it for whole without them."""
     sweep(store)
     store.delete([keys.checkpoint(UUID, 2)])
@@ -172,7 +172,7 @@ def test_tagged_version_that_was_compressed_into_a_checkpoint_needs_it(store: Ag
     assert sweep(store)[Kind.DATA] == 2
 
 
-def test_indices_of_a_tagged_version_stay_with_it() -> None:
+def test_indices_of_tagged_version_stay() -> None:
     """Kartothek's file, and the manifests and sorted files of a native one."""
     for kind in IndexKind:
         store = expired()
@@ -191,7 +191,7 @@ def test_indices_of_a_tagged_version_stay_with_it() -> None:
         assert not dangling(store)
 
 
-def test_tags_of_a_deleted_dataset_stay_as_long_as_it_can_be_restored(store: AgingStore) -> None:
+def test_tags_of_deleted_dataset_stay_while_restorable(store: AgingStore) -> None:
     sweep(store)
     log = log_of(store)
     log.delete()
@@ -221,7 +221,7 @@ def _plain() -> AgingStore:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2])
-def test_tagging_at_any_call_of_a_collection(version: int) -> None:
+def test_tagging_at_any_call_of_collection_succeeds_or_is_refused(version: int) -> None:
     """Either the tag was first, and the version stays; or the expiry was, and the tag is refused."""
     ends = set()
 
@@ -260,7 +260,7 @@ def _readable(store: Store) -> set[int]:
 
 
 @pytest.mark.slow
-def test_collection_at_any_call_of_tagging() -> None:
+def test_collection_at_any_call_of_tagging_loses_no_data() -> None:
     """The other way round: the tagger stands still while a whole collection runs."""
     ends = set()
     for nth in range(1, 100):
@@ -288,7 +288,7 @@ def test_collection_at_any_call_of_tagging() -> None:
 
 
 @pytest.mark.slow
-def test_collection_that_dies_at_any_call_beside_a_tagged_version() -> None:
+def test_collection_crash_at_any_call_keeps_tagged_version() -> None:
     """Dead before a call is dead after the one before."""
     counting = FaultStore(tagged().copy())
     sweep(counting)
@@ -303,7 +303,7 @@ def test_collection_that_dies_at_any_call_beside_a_tagged_version() -> None:
         assert Kind.DATA not in sweep(store)
 
 
-def test_store_that_fails_at_any_call_of_a_collection() -> None:
+def test_store_failure_at_any_call_of_collection_keeps_tagged_version() -> None:
     counting = FaultStore(tagged().copy())
     sweep(counting)
     for nth in range(1, len(counting.calls) + 1, 2):
@@ -315,7 +315,7 @@ def test_store_that_fails_at_any_call_of_a_collection() -> None:
 
 
 @pytest.mark.slow
-def test_untagging_at_any_call_of_a_collection() -> None:
+def test_untagging_at_any_call_of_collection_loses_no_data() -> None:
     def prepare() -> tuple[AgingStore, Callable[[], object]]:
         store = tagged().copy()
         return store, lambda: log_of(store).untag("audit")
@@ -327,7 +327,7 @@ def test_untagging_at_any_call_of_a_collection() -> None:
 
 
 @pytest.mark.slow
-def test_foreign_writer_that_overwrites_the_tag_at_any_call_of_a_collection() -> None:
+def test_foreign_overwrite_of_tag_at_any_call_of_collection_keeps_version() -> None:
     """Its head was read before the tag: it knows of none. The tag is merged again, and was never in danger."""
 
     def prepare() -> tuple[AgingStore, Callable[[], object]]:
@@ -367,7 +367,7 @@ STEPS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(steps=STEPS)
-def test_whatever_is_tagged_can_be_read_as_it_was(steps: list[tuple[Any, ...]]) -> None:
+def test_tagged_version_stays_unchanged_in_any_history(steps: list[tuple[Any, ...]]) -> None:
     store = AgingStore()
     append(log_of(store), store, "first", [0])
     log, there = log_of(store), {1: [0]}
@@ -435,7 +435,7 @@ def _forgets_the_checkpoint(*found: Any) -> Head:
 
 
 def _stays(store: AgingStore) -> None:
-    test_tagged_version_stays_and_its_neighbours_go(store)
+    test_tagged_version_stays_and_adjacent_versions_expire(store)
 
 
 @pytest.mark.slow
@@ -447,21 +447,21 @@ def _stays(store: AgingStore) -> None:
             TaggedVersions,
             "lost_lately",
             lambda *_: [],
-            lambda store: test_without_its_tag_it_goes_but_not_at_once(store),
+            lambda store: test_untagged_version_expires_after_grace_period(store),
             id="a version goes with its tag",
         ),
         pytest.param(
             draft,
             "require_untagged",
             lambda *_: None,
-            lambda _: test_tagging_at_any_call_of_a_collection(1),
+            lambda _: test_tagging_at_any_call_of_collection_succeeds_or_is_refused(1),
             id="an expiry does not look for new tags",
         ),
         pytest.param(
             mark,
             "_mark_complete",
             _forgets_the_checkpoint,
-            lambda store: test_it_still_stays_when_it_is_collected_again(store),
+            lambda store: test_tagged_version_stays_after_repeated_collections(store),
             id="the checkpoint is not marked",
         ),
         pytest.param(
@@ -475,12 +475,12 @@ def _stays(store: AgingStore) -> None:
             mark,
             "_NO_VERSIONS",
             (Operation.EXPIRE,),
-            lambda store: test_tagging_makes_no_version_of_its_own(store),
+            lambda store: test_tagging_creates_no_version(store),
             id="a tag counts as a version",
         ),
     ],
 )
-def test_rule_that_is_left_out_is_missed(
+def test_planted_tag_bug_is_detected_by_tests(
     monkeypatch: pytest.MonkeyPatch, target: object, name: str, value: object, notices: Callable[[AgingStore], None]
 ) -> None:
     store = tagged().copy()

@@ -60,13 +60,13 @@ def resident() -> int:
     return psutil.Process().memory_info().rss
 
 
-def test_there_are_enough_statements() -> None:
+def test_greedy_corpus_has_at_least_70_distinct_statements() -> None:
     assert len(STATEMENTS) >= 70
     assert len({each["name"] for each in STATEMENTS}) == len(STATEMENTS)
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=[each["name"] for each in CHOSEN])
-def test_statement_ends_within_its_limits(site: Site, resident: int, case: dict[str, Any]) -> None:
+def test_greedy_statement_ends_within_limits(site: Site, resident: int, case: dict[str, Any]) -> None:
     started = time.monotonic()
     memory = memory_bytes(LIMITS.memory)
     work = limited.run(

@@ -24,20 +24,20 @@ def limits(case: dict[str, Any]) -> dict[str, Any]:
     return {"time_limit_seconds": 0.5} if "longer than" in case["refusal"] else {}
 
 
-def test_there_are_enough_of_them() -> None:
+def test_hostile_corpus_has_at_least_50_distinct_statements() -> None:
     assert sum(map(len, CORPUS.values())) >= 50
     assert all(len({case["name"] for case in cases}) == len(cases) for cases in CORPUS.values())
 
 
 @cases("statements")
-def test_a_query_refuses_it_by_name(site: Site, case: dict[str, Any]) -> None:
+def test_hostile_statement_as_query_is_refused_by_name(site: Site, case: dict[str, Any]) -> None:
     result = site.query(text(case, site), **limits(case))
     assert result.reason == "QueryInvalid", result
     assert re.search(case["refusal"], result.message), result.message
 
 
 @cases("statements", every=9)
-def test_a_query_into_a_dataset_refuses_it_and_leaves_the_dataset(site: Site, case: dict[str, Any]) -> None:
+def test_hostile_query_into_dataset_is_refused_and_dataset_is_unchanged(site: Site, case: dict[str, Any]) -> None:
     dataset = {"uuid": "flights", "claim": {"owner": "cluster/default/flights", "incarnation": "uid-1"}}
     dataset |= {"table": {"partition_on": ["month"]}}
     becomes = {"store": site.store, "dataset": dataset, "commit_id": "query:ns/q"}
@@ -45,33 +45,33 @@ def test_a_query_into_a_dataset_refuses_it_and_leaves_the_dataset(site: Site, ca
 
 
 @cases("statements")
-def test_a_commit_takes_it_for_no_filter(site: Site, case: dict[str, Any]) -> None:
+def test_hostile_statement_as_commit_filter_is_refused(site: Site, case: dict[str, Any]) -> None:
     result = site.commit(operation="Delete", where=text(case, site), row_level=True)
     assert result.reason == "FilterInvalid", result
 
 
 @cases("statements", every=9)
-def test_a_commit_takes_no_part_of_it_for_a_filter(site: Site, case: dict[str, Any]) -> None:
+def test_hostile_statement_injected_into_commit_filter_is_refused(site: Site, case: dict[str, Any]) -> None:
     """Behind a condition that is one, as SQL is injected."""
     where = f"month = 1) OR 1 = 1; {text(case, site)}"
     assert site.commit(operation="Delete", where=where, row_level=True).reason == "FilterInvalid"
 
 
 @cases("statements", every=9)
-def test_a_commit_takes_it_for_no_value(site: Site, case: dict[str, Any]) -> None:
+def test_hostile_statement_as_update_value_is_refused(site: Site, case: dict[str, Any]) -> None:
     update = {"operation": "Update", "where": "month = 1", "row_level": True}
     assert site.commit(**update, new_values={"carrier": text(case, site)}).reason == "FilterInvalid"
 
 
 @cases("urls")
-def test_a_query_takes_no_url_for_a_table(site: Site, case: dict[str, Any]) -> None:
+def test_url_as_table_in_query_is_refused(site: Site, case: dict[str, Any]) -> None:
     url = str(case.get("url") or case["redirect"]).replace("'", "''")
     result = site.query(f"SELECT * FROM '{url}'")
     assert result.reason == "QueryInvalid"
     assert "no dataset" in result.message
 
 
-def test_a_statement_that_is_too_long_is_no_query() -> None:
+def test_query_above_length_limit_is_refused() -> None:
     manifest = {
         "apiVersion": "kubothek.io/v1alpha1",
         "kind": "Query",

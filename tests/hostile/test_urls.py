@@ -77,7 +77,7 @@ def commit_manifest(**source: Any) -> dict[str, Any]:
 
 
 @cases("urls")
-def test_a_job_refuses_it_by_name_and_connects_to_no_inner_address(
+def test_hostile_url_in_job_is_refused_without_connection_to_inner_address(
     site: Site, case: dict[str, Any], internet: dict[str, Any], redirecting: dict[str, Any]
 ) -> None:
     internet["resolves"] = case.get("resolves", ["198.41.0.4"])
@@ -89,7 +89,7 @@ def test_a_job_refuses_it_by_name_and_connects_to_no_inner_address(
 
 
 @cases("urls")
-def test_a_cluster_refuses_what_it_can_tell_without_a_job(case: dict[str, Any]) -> None:
+def test_hostile_url_is_refused_by_cluster_when_detectable(case: dict[str, Any]) -> None:
     manifest = commit_manifest(urls=[case.get("url", "http://data.example/start")])
     if "cluster" not in case:
         assert parse(manifest).kind == "Commit"
@@ -99,14 +99,14 @@ def test_a_cluster_refuses_what_it_can_tell_without_a_job(case: dict[str, Any]) 
 
 
 @cases("paths")
-def test_a_source_stays_in_its_store(site: Site, case: dict[str, Any]) -> None:
+def test_source_path_outside_store_is_refused_by_job(site: Site, case: dict[str, Any]) -> None:
     result = site.commit(operation="Append", source={"format": "CSV", "paths": [case["path"]]})
     assert result.reason in ("InvalidKey", "SourceNotFound"), result
     assert re.search(case["job"], result.message), result.message
 
 
 @cases("paths")
-def test_a_cluster_refuses_a_source_outside_of_its_store(case: dict[str, Any]) -> None:
+def test_source_path_outside_store_is_refused_by_cluster(case: dict[str, Any]) -> None:
     manifest = commit_manifest(paths=[case["path"]])
     if "cluster" not in case:
         assert parse(manifest).kind == "Commit"
@@ -116,7 +116,7 @@ def test_a_cluster_refuses_a_source_outside_of_its_store(case: dict[str, Any]) -
 
 
 @cases("paths")
-def test_a_result_stays_in_its_store(site: Site, case: dict[str, Any]) -> None:
+def test_result_path_outside_store_is_refused(site: Site, case: dict[str, Any]) -> None:
     """A name that is only strange is a name; anything else is no key."""
     if case["job"] != "no object key":
         return
@@ -126,7 +126,7 @@ def test_a_result_stays_in_its_store(site: Site, case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", [".kubothek/flights/commits", "flights/table", "flights"])
-def test_a_result_overwrites_nothing_of_ours(site: Site, path: str) -> None:
+def test_result_path_of_internal_object_is_refused(site: Site, path: str) -> None:
     result = site.query("SELECT 1 AS x", location={"store": site.store, "path": path, "format": "CSV"})
     assert result.reason == "InvalidInput", result
 
@@ -143,7 +143,7 @@ def test_a_result_overwrites_nothing_of_ours(site: Site, path: str) -> None:
         ("*:8443", "https://data.example:8443/x", True),
     ],
 )
-def test_ports_are_the_schemes_own_unless_the_list_has_them(rule: str, url: str, allowed: bool) -> None:
+def test_url_port_is_scheme_default_or_allow_listed(rule: str, url: str, allowed: bool) -> None:
     rules = UrlPolicy((rule,))
     if allowed:
         assert rules.check(url).hostname == "data.example"

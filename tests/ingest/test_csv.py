@@ -15,13 +15,13 @@ from tests.ingest.conftest import Files, Pack, columns
 AB = columns(a=pa.int64(), b=pa.string())
 
 
-def test_csv_is_read_plain_and_packed(files: Files, pack: Pack) -> None:
+def test_csv_source_is_read_plain_and_compressed(files: Files, pack: Pack) -> None:
     name, data = pack("x.csv", b"b,a\nu,1\nv,2\n")
     files.put(name, data)
     assert files.rows(name).to_pylist() == [{"a": 1, "b": "u"}, {"a": 2, "b": "v"}]
 
 
-def test_types_are_inferred_as_stored_types(files: Files) -> None:
+def test_csv_column_types_are_inferred_as_storage_types(files: Files) -> None:
     files.put(
         "x.csv",
         "i,f,s,d,t,z,bo,n,clock\n1,1.5,x,2013-01-02,2013-01-02 03:04:05,2013-01-02T03:04:05+02:00,true,NA,05:17\n",
@@ -45,17 +45,17 @@ def test_types_are_inferred_as_stored_types(files: Files) -> None:
     }  # fmt: skip
 
 
-def test_null_values_are_null_unless_quoted(files: Files) -> None:
+def test_csv_null_markers_are_null_unless_quoted(files: Files) -> None:
     files.put("x.csv", 'a,b\n1,NA\n,"NA"\n3,""\n4,\n')
     assert files.rows("x.csv", schema=AB).column("b").to_pylist() == [None, "NA", "", None]
 
 
-def test_quoted_numbers_and_quoted_nulls_are_read_as_numbers_and_nulls(files: Files) -> None:
+def test_csv_quoted_numbers_and_nulls_are_parsed_as_numbers_and_nulls(files: Files) -> None:
     files.put("x.csv", '"a","b"\n"1","x"\n"","y"\n"NA","z"\n" 4","w"\n')
     assert files.rows("x.csv", schema=AB).column("a").to_pylist() == [1, None, None, 4]
 
 
-def test_values_hold_delimiters_quotes_line_breaks_and_any_text(files: Files) -> None:
+def test_csv_values_keep_delimiters_quotes_line_breaks_and_unicode(files: Files) -> None:
     texts = [
         "a,b",
         'say "hi"',
@@ -72,19 +72,19 @@ def test_values_hold_delimiters_quotes_line_breaks_and_any_text(files: Files) ->
     assert files.rows("x.csv", schema=AB).column("b").to_pylist() == texts
 
 
-def test_stray_quotes_inside_of_unquoted_values_are_text(files: Files) -> None:
+def test_csv_stray_quotes_inside_unquoted_values_are_text(files: Files) -> None:
     files.put("x.csv", 'a,b\n1,5" disk\n2,"two\nlines"\n3,x\n')
     assert files.rows("x.csv", schema=AB).column("b").to_pylist() == ['5" disk', "two\nlines", "x"]
 
 
-def test_one_column_may_mix_times_with_and_without_zone(files: Files) -> None:
+def test_csv_column_accepts_times_with_and_without_zone(files: Files) -> None:
     files.put("x.csv", "t\n2013-01-01T05:00:00Z\n2013-01-01 05:00:00\n2013-01-01T05:00+02:00\nNA\n2013-01-01\n")
     table = files.rows("x.csv", schema=columns(t=pa.timestamp("us")))
     five = datetime(2013, 1, 1, 5)
     assert table.column("t").to_pylist() == [five, five, five.replace(hour=3), None, five.replace(hour=0)]
 
 
-def test_decimals_and_large_integers_are_exact(files: Files) -> None:
+def test_csv_decimals_and_large_integers_are_exact(files: Files) -> None:
     schema = columns(d=pa.decimal128(38, 2), i=pa.int64(), u=pa.uint64())
     files.put("x.csv", "d,i,u\n12345678901234567890.12,-9223372036854775808,18446744073709551615\n")
     row = files.rows("x.csv", schema=schema).to_pylist()[0]
@@ -108,7 +108,9 @@ def test_decimals_and_large_integers_are_exact(files: Files) -> None:
         (pa.null(), "x"),
     ],
 )
-def test_a_value_of_another_type_is_named_with_file_column_and_row(files: Files, to: pa.DataType, value: str) -> None:
+def test_csv_value_of_wrong_type_is_reported_with_file_column_and_row(
+    files: Files, to: pa.DataType, value: str
+) -> None:
     good = {"int64": "1", "uint64": "1", "double": "1", "bool": "1", "date32[day]": "2013-01-01"}.get(str(to), "NA")
     rows = "".join(f"{good},{i}\n" for i in range(70_000))
     files.put("bad.csv", f'v,b\n{rows}\n"{value}",x\n{rows}')
@@ -118,26 +120,26 @@ def test_a_value_of_another_type_is_named_with_file_column_and_row(files: Files,
     assert repr(value) in str(caught.value)
 
 
-def test_text_that_is_not_utf8_is_named(files: Files) -> None:
+def test_csv_text_that_is_not_utf8_is_reported(files: Files) -> None:
     files.put("x.csv", b"a,b\n1,ok\n2,gr\xfc\xdfe\n")
     with pytest.raises(DataTypeMismatch, match=r"'x.csv', column 'b', row 2: b'gr\\xfc\\xdfe'"):
         files.rows("x.csv")
 
 
 @pytest.mark.parametrize("row", ["3", "3,x,y"])
-def test_a_row_with_the_wrong_number_of_values_is_named(files: Files, row: str) -> None:
+def test_csv_row_with_wrong_value_count_is_reported(files: Files, row: str) -> None:
     files.put("x.csv", f'a,b\n1,"two\nlines"\n\n2,x\n{row}\n4,y\n')
     with pytest.raises(SchemaMismatch, match=rf"'x.csv' row 3 has {row.count(',') + 1} values, the file has 2 columns"):
         files.rows("x.csv", schema=AB)
 
 
-def test_a_quote_that_is_never_closed_is_an_error_and_not_one_long_value(files: Files) -> None:
+def test_csv_unclosed_quote_is_refused(files: Files) -> None:
     files.put("x.csv", 'a,b\n1,"x\n2,y\n3,z\n')
     with pytest.raises(SourceCorrupt, match=r"never closed"):
         files.rows("x.csv", schema=AB)
 
 
-def test_columns_are_matched_by_name_and_differences_listed(files: Files) -> None:
+def test_csv_columns_are_matched_by_name_and_differences_are_listed(files: Files) -> None:
     files.put("x.csv", "b,c\nx,1\n")
     with pytest.raises(SchemaMismatch) as caught:
         files.rows("x.csv", schema=AB)
@@ -145,13 +147,13 @@ def test_columns_are_matched_by_name_and_differences_listed(files: Files) -> Non
 
 
 @pytest.mark.parametrize(("header", "message"), [("a,a", "more than once: 'a'"), ("a,,b", "column 2 has no name")])
-def test_headers_that_do_not_name_columns_are_refused(files: Files, header: str, message: str) -> None:
+def test_csv_header_without_valid_names_is_refused(files: Files, header: str, message: str) -> None:
     files.put("x.csv", f"{header}\n1,2,3\n")
     with pytest.raises(SchemaMismatch, match=message):
         files.rows("x.csv", schema=AB)
 
 
-def test_without_header_the_source_names_the_columns(files: Files) -> None:
+def test_csv_without_header_uses_column_names_of_source(files: Files) -> None:
     files.put("x.csv", "1;u\n2;v\n")
     options = CsvOptions(delimiter=";", header=False)
     assert files.rows("x.csv", csv=options, columns=AB, schema=AB).column("a").to_pylist() == [1, 2]
@@ -159,47 +161,47 @@ def test_without_header_the_source_names_the_columns(files: Files) -> None:
         files.rows("x.csv", csv=options)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name(files: Files) -> None:
+def test_csv_byte_order_mark_is_ignored(files: Files) -> None:
     files.put("x.csv", b"\xef\xbb\xbfa,b\n1,x\n")
     assert files.rows("x.csv", schema=AB).num_rows == 1
 
 
-def test_a_header_that_is_not_utf8_is_named(files: Files) -> None:
+def test_csv_header_that_is_not_utf8_is_refused(files: Files) -> None:
     files.put("x.csv", b"a,gr\xfc\xdfe\n1,x\n")
     with pytest.raises(SourceCorrupt, match=r"the header of 'x.csv' is not UTF-8"):
         files.rows("x.csv")
 
 
-def test_utf16_is_recognised(files: Files) -> None:
+def test_csv_in_utf16_is_detected_and_refused(files: Files) -> None:
     files.put("x.csv", "a,b\n1,x\n".encode("utf-16"))
     with pytest.raises(SourceCorrupt, match=r"UTF-16"):
         files.rows("x.csv")
 
 
-def test_a_file_without_bytes_is_empty(files: Files) -> None:
+def test_csv_file_without_bytes_raises_source_empty(files: Files) -> None:
     files.put("x.csv", b"")
     with pytest.raises(SourceEmpty, match=r"'x.csv' is empty"):
         files.rows("x.csv")
 
 
-def test_a_header_alone_has_no_rows(files: Files) -> None:
+def test_csv_file_with_header_only_has_no_rows(files: Files) -> None:
     files.put("x.csv", b"a,b")
     assert files.rows("x.csv", schema=AB).num_rows == 0
 
 
-def test_a_column_type_that_csv_cannot_hold_is_refused(files: Files) -> None:
+def test_csv_column_type_that_csv_cannot_hold_is_refused(files: Files) -> None:
     files.put("x.csv", "a\n1\n")
     with pytest.raises(SchemaMismatch, match=r"CSV cannot hold"):
         files.rows("x.csv", schema=columns(a=pa.list_(pa.int64())))
 
 
-def test_a_row_larger_than_a_block_is_an_error_that_says_so(files: Files) -> None:
+def test_csv_row_larger_than_block_is_refused(files: Files) -> None:
     files.put("x.csv", b"a,b\n1,x\n2," + b"y" * (9 << 20) + b"\n3,z\n")
     with pytest.raises(SourceCorrupt, match=r"a row of more than 4 MiB"):
         files.rows("x.csv", schema=AB)
 
 
-def test_names_of_100000_columns_are_checked_in_linear_time() -> None:
+def test_csv_check_of_100000_column_names_takes_linear_time() -> None:
     names = [f"c{number}" for number in range(100_000)]
     began = time.process_time()
     check_names("x.csv", names, names)

@@ -17,7 +17,7 @@ from kubothek.ingest.readers.decoding import decoding
 @pytest.mark.parametrize(
     "error", [IndexError("x"), RecursionError(), pa.ArrowKeyError("x"), zipfile.BadZipFile("x"), OSError("x")]
 )
-def test_decoding_names_any_error_of_a_parser(error: Exception) -> None:
+def test_decoding_error_of_parser_becomes_source_corrupt(error: Exception) -> None:
     with (
         pytest.raises(SourceCorrupt, match="'f', row 7 is not a sound Zip file"),
         decoding("f", "Zip file", "", lambda: "row 7"),
@@ -25,12 +25,12 @@ def test_decoding_names_any_error_of_a_parser(error: Exception) -> None:
         raise error
 
 
-def test_decoding_lets_errors_of_the_machine_pass() -> None:
+def test_decoding_passes_operating_system_errors_unchanged() -> None:
     with pytest.raises(OSError, match="No space left"), decoding("f", "Zip file"):
         raise OSError(28, "No space left on device")
 
 
-def test_decoding_without_memory_is_refused() -> None:
+def test_decoding_out_of_memory_is_refused() -> None:
     with (
         pytest.raises(SourceRefused, match="more memory to be read as a Parquet file than it may take"),
         decoding("f", "Parquet file"),
@@ -39,7 +39,7 @@ def test_decoding_without_memory_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 1000])
-def test_parquet_texts_of_all_forms_come_back_as_written(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_strings_of_all_encodings_are_read_unchanged(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 50_000)
     texts = [None if n % 7 == 0 else "x" * (n * 37 % 500) for n in range(rows)]
     table = pa.table(
@@ -64,7 +64,7 @@ def test_parquet_texts_of_all_forms_come_back_as_written(rows: int, monkeypatch:
     assert len(batches) > 10 or rows == 1
 
 
-def test_lake_errors_pass_a_parser_unchanged() -> None:
+def test_decoding_passes_lake_errors_unchanged() -> None:
     error = LakeError("as it is")
     with pytest.raises(LakeError) as caught, decoding("f", "Zip file"):
         raise error

@@ -10,7 +10,7 @@ from kubothek.ingest.readers import nesting
 
 
 @pytest.mark.parametrize("piece", [1, 3, 7, 4 << 20])
-def test_depth_of_random_texts_is_that_of_a_simple_scan(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_depth_of_random_text_matches_naive_scan(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nesting, "_PIECE", piece)
     draw = random.Random(piece)
     for _ in range(120):

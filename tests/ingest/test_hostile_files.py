@@ -20,7 +20,7 @@ PARQUET = Format.PARQUET
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Arrow quotes the row
-def test_latin1_csv_with_a_long_row_names_file_and_place(files: Files) -> None:
+def test_latin1_csv_with_long_row_names_file_and_position(files: Files) -> None:
     files.put("x.csv", "name,x\nZürich,1\nGenève,1,2\n".encode("latin-1"))
     with pytest.raises(SourceCorrupt, match=r"'x.csv' cannot be parsed as CSV after row 0: "):
         files.rows("x.csv")

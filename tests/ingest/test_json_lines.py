@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow
 JSON = Format.JSON_LINES
 
 
-def test_json_lines_are_read_plain_and_packed(files: Files, pack: Pack) -> None:
+def test_json_lines_are_read_plain_and_compressed(files: Files, pack: Pack) -> None:
     name, data = pack("x.jsonl", b'{"a": 1, "b": "u"}\n\n{"b": "v"}')
     files.put(name, data)
     assert files.rows(name, kind=JSON).to_pylist() == [{"a": 1, "b": "u"}, {"a": None, "b": "v"}]
 
 
-def test_all_types_are_read(files: Files) -> None:
+def test_json_lines_of_all_types_are_read(files: Files) -> None:
     schema = columns(
         b=pa.bool_(),
         by=pa.binary(),
@@ -66,7 +66,7 @@ def test_all_types_are_read(files: Files) -> None:
     assert second["i"] == 7
 
 
-def test_types_are_inferred_as_stored_types(files: Files) -> None:
+def test_json_lines_types_are_inferred_as_storage_types(files: Files) -> None:
     files.put("x.jsonl", '{"i": 1, "f": 1.5, "t": "2013-01-01T05:00:00Z", "n": null, "s": "x", "b": false}\n')
     schema = files.rows("x.jsonl", kind=JSON).schema
     assert {f.name: str(f.type) for f in schema} == {
@@ -93,7 +93,7 @@ def test_types_are_inferred_as_stored_types(files: Files) -> None:
         (pa.null(), "[]", "[]"),
     ],
 )
-def test_a_value_of_another_type_is_named(files: Files, to: pa.DataType, value: str, shown: str) -> None:
+def test_json_lines_value_of_wrong_type_is_reported(files: Files, to: pa.DataType, value: str, shown: str) -> None:
     files.put("bad.jsonl", '{"v": null}\n' * 400_000 + f'\n{{"v": {value}}}\n{{}}\n')
     with pytest.raises(DataTypeMismatch) as caught:
         files.rows("bad.jsonl", kind=JSON, schema=columns(v=to))
@@ -102,14 +102,14 @@ def test_a_value_of_another_type_is_named(files: Files, to: pa.DataType, value: 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("value", ["3e2147483647", "-3e4294967295", "1e20"])
-def test_integer_of_a_huge_exponent_is_refused_at_once(files: Files, value: str) -> None:
+def test_json_integer_with_huge_exponent_is_refused_without_expansion(files: Files, value: str) -> None:
     """Python needs gigabytes and minutes to write ``3e2147483647`` out."""
     files.put("x.jsonl", f'{{"v": {value}}}\n')
     with pytest.raises(DataTypeMismatch, match=r"'x.jsonl', column 'v', row 1: "):
         files.rows("x.jsonl", kind=JSON, schema=columns(v=pa.int64()))
 
 
-def test_a_key_that_is_no_column_is_named(files: Files) -> None:
+def test_json_lines_key_that_is_no_column_is_reported(files: Files) -> None:
     files.put("x.jsonl", '{"a": 1}\n{"a": 2, "zz": 3}\n')
     with pytest.raises(SchemaMismatch, match=r"'x.jsonl', row 2: key 'zz' is not a column of the table"):
         files.rows("x.jsonl", kind=JSON, schema=columns(a=pa.int64()))
@@ -126,14 +126,14 @@ def test_a_key_that_is_no_column_is_named(files: Files) -> None:
         (b"[" * 20_000, "row 2: JSON is nested deeper than 64 levels"),
     ],
 )
-def test_a_line_that_is_no_object_is_named(files: Files, line: bytes, message: str) -> None:
+def test_json_lines_line_that_is_no_object_is_reported(files: Files, line: bytes, message: str) -> None:
     files.put("x.jsonl", b'{"a": "1"}\n' + line + b"\n")
     with pytest.raises(SourceCorrupt, match=message):
         files.rows("x.jsonl", kind=JSON, schema=columns(a=pa.string()))
 
 
 @pytest.mark.parametrize("text", ["null\n", '\ufeffnull\n{"a": 1}\n', " null, 1\n", '{"a": 1}\n\tnull\n', "nullx\n"])
-def test_row_that_is_null_is_refused_wherever_it_stands(files: Files, text: str) -> None:
+def test_json_lines_null_row_is_refused_at_any_position(files: Files, text: str) -> None:
     """Arrow's JSON reader dereferences a null pointer if a block starts with it."""
     files.put("x.jsonl", text)
     for schema in (None, columns(a=pa.int64())):
@@ -141,13 +141,13 @@ def test_row_that_is_null_is_refused_wherever_it_stands(files: Files, text: str)
             files.rows("x.jsonl", kind=JSON, schema=schema)
 
 
-def test_a_key_with_two_types_has_no_inferred_type(files: Files) -> None:
+def test_json_lines_key_with_two_types_is_refused_in_inference(files: Files) -> None:
     files.put("x.jsonl", '{"a": 1}\n{"a": null}\n{"a": "x"}\n')
     with pytest.raises(DataTypeMismatch, match=r"column 'a', row 3: 'x' is a string, row 1 has a number"):
         files.rows("x.jsonl", kind=JSON)
 
 
-def test_long_lines_are_read_and_endless_ones_refused(files: Files) -> None:
+def test_json_lines_long_line_is_read_and_unbounded_line_is_refused(files: Files) -> None:
     schema = columns(a=pa.string())
     files.put("long.jsonl", '{"a": "' + "x" * (9 << 20) + '"}\n{"a": "y"}\n')
     assert files.rows("long.jsonl", kind=JSON, schema=schema).num_rows == 2
@@ -156,14 +156,14 @@ def test_long_lines_are_read_and_endless_ones_refused(files: Files) -> None:
         files.rows("endless.jsonl", kind=JSON, schema=schema)
 
 
-def test_a_file_of_blank_lines_has_no_rows(files: Files) -> None:
+def test_json_lines_file_of_blank_lines_has_no_rows(files: Files) -> None:
     files.put("x.jsonl", "\n\n \n")
     assert files.rows("x.jsonl", kind=JSON, schema=columns(a=pa.int64())).num_rows == 0
     with pytest.raises(SourceEmpty, match=r"has no rows: 'x.jsonl'"):
         files.rows("x.jsonl", kind=JSON)
 
 
-def test_all_errors_of_a_source_are_input_errors(files: Files) -> None:
+def test_json_lines_parse_errors_are_input_errors(files: Files) -> None:
     files.put("x.jsonl", bytes(range(256)))
     with pytest.raises(InputError):
         files.rows("x.jsonl", kind=JSON)

@@ -20,7 +20,7 @@ def test_nested_json_above_limit_is_refused_in_inference(files: Files, pack: Pac
         files.rows(name, kind=Format.JSON_LINES)
 
 
-def test_nested_json_above_limit_is_refused_with_a_schema(files: Files) -> None:
+def test_nested_json_above_limit_is_refused_with_schema(files: Files) -> None:
     files.put("x.jsonl", b'{"a": []}\n' * 3 + DEEP + b"\n")
     with pytest.raises(SourceCorrupt, match=r"row 4: JSON is nested deeper than 64 levels"):
         files.rows("x.jsonl", kind=Format.JSON_LINES, schema=columns(a=pa.list_(pa.int64())))

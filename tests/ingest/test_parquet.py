@@ -15,7 +15,7 @@ from tests.ingest.conftest import Files, columns
 PARQUET = Format.PARQUET
 
 
-def test_parquet_is_read_in_stored_types(files: Files) -> None:
+def test_parquet_source_is_read_in_storage_types(files: Files) -> None:
     table = pa.table(
         {
             "b": pa.array(["x", None]).dictionary_encode(),
@@ -30,7 +30,7 @@ def test_parquet_is_read_in_stored_types(files: Files) -> None:
     ]
 
 
-def test_columns_of_other_kinds_are_refused_and_listed(files: Files) -> None:
+def test_parquet_columns_of_other_types_are_refused_and_listed(files: Files) -> None:
     files.put("x.parquet", pa.table({"a": ["1"], "b": [1]}))
     with pytest.raises(SchemaMismatch, match=r"'a' is string, the table has int64; 'b' is int64, the table has string"):
         files.rows("x.parquet", kind=PARQUET, schema=columns(a=pa.int64(), b=pa.string()))
@@ -45,7 +45,7 @@ def test_columns_of_other_kinds_are_refused_and_listed(files: Files) -> None:
         (pa.array([1, 2**60 + 1]), pa.float64()),
     ],
 )
-def test_values_are_cast_exactly_or_named(files: Files, values: pa.Array[Any], to: pa.DataType) -> None:
+def test_parquet_values_are_cast_exactly_or_reported(files: Files, values: pa.Array[Any], to: pa.DataType) -> None:
     table = pa.table({"v": pa.concat_arrays([values.slice(0, 1)] * 70_000 + [values])})
     pq.write_table(table, files.root / "x.parquet", row_group_size=30_000)
     with pytest.raises(DataTypeMismatch, match=r"'x.parquet', column 'v', row 70002: "):
@@ -53,7 +53,7 @@ def test_values_are_cast_exactly_or_named(files: Files, values: pa.Array[Any], t
 
 
 @pytest.mark.parametrize("keep", [0, 3, 100, -20])
-def test_a_file_that_is_cut_off_is_named(files: Files, keep: int) -> None:
+def test_truncated_parquet_file_is_reported(files: Files, keep: int) -> None:
     files.put("x.parquet", pa.table({"a": list(range(1000))}))
     data = (files.root / "x.parquet").read_bytes()
     files.put("cut.parquet", data[:keep] or b"no parquet")
@@ -61,7 +61,7 @@ def test_a_file_that_is_cut_off_is_named(files: Files, keep: int) -> None:
         files.rows("cut.parquet", kind=PARQUET)
 
 
-def test_damage_inside_of_a_file_is_named(files: Files) -> None:
+def test_damaged_parquet_file_is_reported(files: Files) -> None:
     files.put("x.parquet", pa.table({"a": [str(i) * 10 for i in range(5000)]}))
     data = bytearray((files.root / "x.parquet").read_bytes())
     data[200:20_000] = b"\xff" * 19_800
@@ -70,7 +70,7 @@ def test_damage_inside_of_a_file_is_named(files: Files) -> None:
         files.rows("x.parquet", kind=PARQUET)
 
 
-def test_row_groups_of_a_large_file_are_read_apart(
+def test_row_groups_of_large_parquet_file_become_separate_splits(
     files: Files, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pq.write_table(pa.table({"a": list(range(10_000))}), tmp_path / "x.parquet", row_group_size=1000)

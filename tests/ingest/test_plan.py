@@ -46,7 +46,7 @@ def read_apart(source: Source, schema: pa.Schema) -> tuple[SourcePlan, list[pa.T
 # --- finding files ----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_does_not_exist_is_named_with_near_names(files: Files) -> None:
+def test_missing_source_file_is_reported_with_similar_names(files: Files) -> None:
     files.put("in/flights-2013.csv", "a\n1\n")
     with pytest.raises(
         SourceNotFound, match=r"no 'in/flights-2014.csv' in file:.*did you mean 'in/flights-2013.csv'\?"
@@ -55,21 +55,21 @@ def test_a_file_that_does_not_exist_is_named_with_near_names(files: Files) -> No
 
 
 @pytest.mark.parametrize("paths", [(), ("x.csv", "x.csv")])
-def test_a_source_names_each_file_once(files: Files, paths: tuple[str, ...]) -> None:
+def test_source_with_duplicate_file_is_refused(files: Files, paths: tuple[str, ...]) -> None:
     files.put("x.csv", "a\n1\n")
     with pytest.raises(InputError):
         files.rows(*paths)
 
 
 @pytest.mark.parametrize("kind", Format)
-def test_a_file_without_bytes_among_others_is_an_error(files: Files, kind: Format) -> None:
+def test_empty_file_among_others_raises_source_empty(files: Files, kind: Format) -> None:
     files.put("full", "a\n1\n")
     files.put("empty", b"")
     with pytest.raises(SourceEmpty, match=r"'empty' is empty"):
         files.rows("full", "empty", kind=kind)
 
 
-def test_a_file_that_changes_after_planning_is_not_read(files: Files) -> None:
+def test_file_changed_after_planning_raises_source_changed(files: Files) -> None:
     files.put("x.csv", "a,b\n1,x\n")
     with SourceReader(files.source("x.csv")) as source:
         split = source.plan().splits[0]
@@ -78,7 +78,7 @@ def test_a_file_that_changes_after_planning_is_not_read(files: Files) -> None:
             list(source.read(split, AB))
 
 
-def test_errors_of_the_store_stay_what_they_are(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_errors_during_read_are_passed_unchanged(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             raise StoreUnavailable("503 slow down")
@@ -97,14 +97,14 @@ def test_errors_of_the_store_stay_what_they_are(files: Files, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("keep", [0, 5, 40, -1])
-def test_a_gzip_file_that_is_cut_off_is_an_error(files: Files, keep: int) -> None:
+def test_truncated_gzip_file_is_refused(files: Files, keep: int) -> None:
     rows = "".join(f"{i},{i * 7919}\n" for i in range(2000))
     files.put("x.csv.gz", gzip.compress(f"a,b\n{rows}".encode())[:keep] or b"no gzip")
     with pytest.raises(SourceCorrupt, match=r"'x.csv.gz' is not a sound Gzip file"):
         files.rows("x.csv.gz", schema=AB)
 
 
-def test_damage_inside_of_a_gzip_file_is_an_error(files: Files) -> None:
+def test_damaged_gzip_file_is_refused(files: Files) -> None:
     data = bytearray(gzip.compress("".join(f"{i},{i * 7919}\n" for i in range(2000)).encode()))
     data[-6] ^= 0xFF  # the checksum
     files.put("x.csv.gz", bytes(data))
@@ -112,12 +112,12 @@ def test_damage_inside_of_a_gzip_file_is_an_error(files: Files) -> None:
         files.rows("x.csv.gz", schema=AB)
 
 
-def test_several_gzip_members_are_one_file(files: Files) -> None:
+def test_gzip_file_with_several_members_is_read_completely(files: Files) -> None:
     files.put("x.csv.gz", gzip.compress(b"a,b\n1,x\n") + gzip.compress(b"2,y\n"))
     assert files.rows("x.csv.gz", schema=AB).num_rows == 2
 
 
-def test_compression_follows_the_name_unless_it_is_said(files: Files) -> None:
+def test_compression_follows_file_name_unless_specified(files: Files) -> None:
     files.put("x.data", gzip.compress(b"a,b\n1,x\n"))
     assert files.rows("x.data", schema=AB, compression=Compression.GZIP).num_rows == 1
     with pytest.raises(SourceCorrupt, match=r"'x.data' is compressed: set compression to Gzip"):
@@ -134,7 +134,7 @@ def archive(**members: bytes) -> bytes:
     return out.getvalue()
 
 
-def test_a_zip_file_holds_exactly_one_file(files: Files) -> None:
+def test_zip_source_needs_exactly_one_file(files: Files) -> None:
     files.put("one.zip", archive(**{"__MACOSX/x": b"", ".DS_Store": b"", "dir/": b"", "dir/x.csv": b"a,b\n1,x\n"}))
     assert files.rows("one.zip", schema=AB).num_rows == 1
     files.put("two.zip", archive(x=b"a\n", y=b"a\n"))
@@ -146,7 +146,7 @@ def test_a_zip_file_holds_exactly_one_file(files: Files) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "crc", "encrypted"])
-def test_a_damaged_zip_file_is_an_error(files: Files, damage: str) -> None:
+def test_damaged_zip_file_is_refused(files: Files, damage: str) -> None:
     data = bytearray(archive(x="".join(f"{i},{i * 7919}\n" for i in range(2000)).encode()))
     if damage == "cut":
         data = data[:-30]
@@ -164,7 +164,7 @@ def test_a_damaged_zip_file_is_an_error(files: Files, damage: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Format.CSV, Format.JSON_LINES])
-def test_ranges_of_a_file_are_the_file(files: Files, small_splits: int, kind: Format) -> None:
+def test_file_splits_together_contain_every_row(files: Files, small_splits: int, kind: Format) -> None:
     lines = [f"{i},{'x' * (i % 50)}" if kind is Format.CSV else f'{{"a": {i}, "b": "{i}"}}' for i in range(500)]
     files.put("x", "\n".join((["a,b"] if kind is Format.CSV else []) + lines))
     plan, parts = read_apart(files.source("x", kind=kind), AB)
@@ -174,7 +174,7 @@ def test_ranges_of_a_file_are_the_file(files: Files, small_splits: int, kind: Fo
 
 
 @given(st.text("ab\n", max_size=60).map(str.encode), st.data())
-def test_line_ranges_put_together_are_the_file_whatever_the_cuts(content: bytes, data: st.DataObject) -> None:
+def test_line_ranges_together_equal_file_for_any_cuts(content: bytes, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(content)))))
     edges = [0, *cuts, len(content)]
     parts = [LineRange(io.BytesIO(content), a, b).read() for a, b in itertools.pairwise(edges)]
@@ -182,9 +182,7 @@ def test_line_ranges_put_together_are_the_file_whatever_the_cuts(content: bytes,
     assert all(part.endswith(b"\n") for part in parts[:-1] if part and not content.endswith(part))
 
 
-def test_a_cut_inside_of_quotes_is_noticed_and_diagnosed_as_no_fault_of_the_file(
-    files: Files, small_splits: int
-) -> None:
+def test_split_inside_quotes_is_detected_and_read_as_complete_file(files: Files, small_splits: int) -> None:
     text = "line\n" * 30
     files.put("x.csv", "a,b\n" + "".join(f'{i},"{text}"\n' for i in range(40)))
     with SourceReader(files.source("x.csv")) as source:
@@ -203,7 +201,7 @@ def test_a_cut_inside_of_quotes_is_noticed_and_diagnosed_as_no_fault_of_the_file
         assert sum(b.num_rows for b in source.read(whole.splits[0], AB)) == 40
 
 
-def test_diagnosis_names_the_true_row_of_an_error_in_a_range(files: Files, small_splits: int) -> None:
+def test_diagnosis_of_error_in_split_names_true_row(files: Files, small_splits: int) -> None:
     files.put("x.csv", "a,b\n" + "".join(f"{i if i != 432 else 'oops'},x\n" for i in range(500)))
     with SourceReader(files.source("x.csv")) as source:
         plan = source.plan()
@@ -212,7 +210,7 @@ def test_diagnosis_names_the_true_row_of_an_error_in_a_range(files: Files, small
     assert "'x.csv', column 'a', row 433: 'oops' is no int64" in str(error)
 
 
-def test_bundles_keep_all_splits_in_order_below_the_size() -> None:
+def test_bundles_keep_all_splits_in_order_below_size() -> None:
     splits = tuple(
         Split(SourceFile(str(i), size, "", Compression.NONE), size) for i, size in enumerate([5, 5, 5, 20, 1, 1])
     )
@@ -221,7 +219,7 @@ def test_bundles_keep_all_splits_in_order_below_the_size() -> None:
     assert [[s.size for s in bundle] for bundle in bundles] == [[5, 5], [5], [20], [1, 1]]
 
 
-def test_sources_and_plans_travel(files: Files) -> None:
+def test_sources_and_plans_can_be_pickled(files: Files) -> None:
     files.put("x.csv", "a,b\n1,x\n")
     source = files.source("x.csv", columns=AB)
     with SourceReader(source) as opened:
@@ -232,7 +230,7 @@ def test_sources_and_plans_travel(files: Files) -> None:
 # --- schema -----------------------------------------------------------------------------------------------------------
 
 
-def test_one_schema_holds_all_files(files: Files) -> None:
+def test_inferred_schema_covers_all_files(files: Files) -> None:
     files.put("1.csv", "i,n,d,m,z\n1,NA,2013-01-01,1,\n")
     files.put("2.csv", "z,m,d,n,i\n,x,2013-01-01 10:00:00,2,1.5\n")
     schema = files.rows("1.csv", "2.csv").schema
@@ -241,7 +239,7 @@ def test_one_schema_holds_all_files(files: Files) -> None:
     }  # fmt: skip
 
 
-def test_files_with_other_columns_are_named(files: Files) -> None:
+def test_files_with_different_columns_are_reported(files: Files) -> None:
     files.put("1.csv", "a,b\n1,2\n")
     files.put("2.csv", "a,c\n1,2\n")
     with pytest.raises(
@@ -250,14 +248,14 @@ def test_files_with_other_columns_are_named(files: Files) -> None:
         files.rows("1.csv", "2.csv")
 
 
-def test_parquet_files_of_other_types_are_named(files: Files) -> None:
+def test_parquet_files_with_different_types_are_reported(files: Files) -> None:
     files.put("1", pa.table({"a": [1]}))
     files.put("2", pa.table({"a": ["x"]}))
     with pytest.raises(SchemaMismatch, match=r"column 'a' is int64 in '1' and string in '2'"):
         files.rows("1", "2", kind=Format.PARQUET)
 
 
-def test_json_files_may_have_keys_of_their_own(files: Files) -> None:
+def test_json_files_may_have_different_keys(files: Files) -> None:
     files.put("1", '{"a": 1}\n')
     files.put("2", '{"b": "x"}\n')
     rows = files.rows("1", "2", kind=Format.JSON_LINES).to_pylist()
@@ -268,7 +266,7 @@ def test_json_files_may_have_keys_of_their_own(files: Files) -> None:
 
 
 @pytest.mark.parametrize("kind", Format)
-def test_a_null_in_a_partition_column_is_named(files: Files, kind: Format) -> None:
+def test_null_in_partition_column_is_reported(files: Files, kind: Format) -> None:
     data: dict[Format, str | pa.Table] = {
         Format.CSV: "a,b\n1,x\n2,NA\n",
         Format.JSON_LINES: '{"a": 1, "b": "x"}\n{"a": 2}\n',
@@ -284,7 +282,7 @@ def test_a_null_in_a_partition_column_is_named(files: Files, kind: Format) -> No
             list(source.read(split, required))
 
 
-def test_nan_is_no_value_for_a_partition(files: Files) -> None:
+def test_nan_in_partition_column_is_refused(files: Files) -> None:
     files.put("x.csv", "a,f\n1,1.5\n2,nan\n")
     schema = columns(a=pa.int64(), f=pa.float64())
     with SourceReader(files.source("x.csv")) as source:

@@ -40,9 +40,7 @@ def content(found: Download | None) -> bytes:
     [('"1"', True, ["", "bytes=500000-", "bytes=700000-"]), ('"1"', False, ["", "bytes=500000-", "bytes=200000-"]),
      ('W/"1"', True, ["", "", ""]), (None, True, ["", "", ""])],
 )  # fmt: skip
-def test_an_answer_that_breaks_off_is_gone_on_with_where_that_is_safe(
-    web: Web, etag: str | None, ranges: bool, asked: list[str]
-) -> None:
+def test_broken_download_resumes_with_range_if_safe(web: Web, etag: str | None, ranges: bool, asked: list[str]) -> None:
     given = {"Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"} | ({} if etag is None else {"ETag": etag})
     web.answers["/x"] = Answer(DATA, headers=given)
     web.ranges = ranges
@@ -55,14 +53,14 @@ def test_an_answer_that_breaks_off_is_gone_on_with_where_that_is_safe(
     assert [headers.get("range", "") for _, headers in web.asked] == asked
 
 
-def test_a_connection_that_is_reset_is_made_again(web: Web) -> None:
+def test_download_after_connection_reset_is_retried(web: Web) -> None:
     for given in ({"ETag": '"1"'}, {}):
         web.answers["/x"] = Answer(DATA, headers=given)
         web.faults["/x"] = [Fault(after=900_000, resets=True), Fault(after=0, resets=True)]
         assert content(download(web.url("/x"), LOCAL)) == DATA
 
 
-def test_a_file_that_changes_meanwhile_is_not_put_together_from_two(web: Web) -> None:
+def test_download_of_file_changed_during_transfer_restarts(web: Web) -> None:
     url = web.put("/x", DATA, ETag='"1"')
     web.faults["/x"] = [BROKEN]
     before = web.answers["/x"]
@@ -79,7 +77,7 @@ def test_a_file_that_changes_meanwhile_is_not_put_together_from_two(web: Web) ->
     assert content(found) == DATA[::-1]
 
 
-def test_a_server_that_puts_one_off_is_asked_when_it_says(web: Web, pauses: list[float]) -> None:
+def test_download_waits_for_retry_after_of_server(web: Web, pauses: list[float]) -> None:
     url = web.put("/x", DATA)
     web.faults["/x"] = [Fault(503, {"Retry-After": "7"}), Fault(429), Fault(500, {"Retry-After": "soon"})]
     assert content(download(url, LOCAL)) == DATA
@@ -93,7 +91,7 @@ def test_a_server_that_puts_one_off_is_asked_when_it_says(web: Web, pauses: list
     assert content(download(url, LOCAL)) == DATA, "a time that has passed"
 
 
-def test_a_body_that_stalls_is_asked_for_again(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_download_is_resumed(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_TIMEOUT", 0.2)
     url = web.put("/x", DATA, ETag='"1"')
     web.faults["/x"] = [Fault(after=1000, stalls=1.0)]
@@ -101,7 +99,7 @@ def test_a_body_that_stalls_is_asked_for_again(web: Web, monkeypatch: pytest.Mon
     assert web.asked[1][1]["range"] == "bytes=1000-"
 
 
-def test_a_body_that_drips_is_given_up(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_below_minimum_rate_fails(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_SLOW_FOR", 0.05)
     url = web.put("/x", DATA[:50])
     web.answers["/x"].slowly = 0.02
@@ -109,7 +107,7 @@ def test_a_body_that_drips_is_given_up(web: Web, monkeypatch: pytest.MonkeyPatch
         download(url, LOCAL)
 
 
-def test_tries_are_few_and_only_where_they_can_help(web: Web, pauses: list[float]) -> None:
+def test_download_retries_are_bounded_and_only_for_transient_errors(web: Web, pauses: list[float]) -> None:
     trying_again = len(retries.PAUSES)
     url = web.put("/x", DATA, ETag='"1"')
     web.faults["/x"] = [Fault(after=number) for number in range(9)]
@@ -128,7 +126,7 @@ def test_tries_are_few_and_only_where_they_can_help(web: Web, pauses: list[float
         download(url, UrlPolicy(("*",), allow_local=True, max_bytes=600_000))
 
 
-def test_the_rest_that_is_another_part_is_not_taken(web: Web) -> None:
+def test_download_with_wrong_range_response_restarts(web: Web) -> None:
     url = web.put("/x", DATA, ETag='"1"')
     for second in (Fault(206, {"Content-Range": "bytes 0-9/10"}), Fault(416), Fault(206)):
         web.asked.clear()
@@ -137,7 +135,9 @@ def test_the_rest_that_is_another_part_is_not_taken(web: Web) -> None:
         assert [headers.get("range", "") for _, headers in web.asked] == ["", "bytes=500000-", ""]
 
 
-def test_what_breaks_off_for_good_leaves_nothing(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_download_leaves_no_files_or_connections(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     url = web.put("/x", DATA)
     opened = len(list(Path("/proc/self/fd").iterdir()))
@@ -149,7 +149,7 @@ def test_what_breaks_off_for_good_leaves_nothing(web: Web, tmp_path: Path, monke
     assert len(list(Path("/proc/self/fd").iterdir())) <= opened + 1, "the server's own connection"
 
 
-def test_pauses_grow_and_end(pauses: list[float]) -> None:
+def test_retry_pauses_grow_and_are_bounded(pauses: list[float]) -> None:
     assert list(retries.PAUSES) == sorted(retries.PAUSES)
     assert sum(retries.PAUSES) < retries.LONGEST_PAUSE
     tries: list[int] = []

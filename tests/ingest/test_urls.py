@@ -25,12 +25,12 @@ def rows(url: str, policy: UrlPolicy = LOCAL, **options: Any) -> list[dict[str, 
         return [row for split in reader.plan().splits for b in reader.read(split, SCHEMA) for row in b.to_pylist()]
 
 
-def test_a_url_is_read(web: Web) -> None:
+def test_url_source_is_read(web: Web) -> None:
     assert rows(web.put("/x.csv?token=1", b"a\n1\n2\n")) == [{"a": 1}, {"a": 2}]
     assert web.visited == [f"127.0.0.1:{web.port}/x.csv?token=1"]
 
 
-def test_redirects_are_followed_and_judged_one_by_one(web: Web) -> None:
+def test_url_redirects_are_followed_and_checked_individually(web: Web) -> None:
     web.put("/x.csv", b"a\n1\n")
     web.put("/1", b"", 302, Location="/2")
     web.put("/2", b"", 307, Location=web.url("/x.csv", "localhost"))
@@ -50,29 +50,29 @@ def test_redirects_are_followed_and_judged_one_by_one(web: Web) -> None:
     ("status", "error"),
     [(404, SourceNotFound), (403, SourceNotFound), (429, SourceUnavailable), (503, SourceUnavailable)],
 )
-def test_an_answer_without_the_file_is_named(web: Web, status: int, error: type[Exception]) -> None:
+def test_url_error_status_is_reported(web: Web, status: int, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"/x.csv'.*answers {status}"):
         rows(web.put("/x.csv", b"a\n", status))
 
 
-def test_an_answer_that_breaks_off_is_not_taken_for_the_file(web: Web) -> None:
+def test_truncated_url_response_is_refused(web: Web) -> None:
     with pytest.raises(SourceUnavailable, match=r"broke off after 4 bytes"):
         rows(web.put("/x.csv", b"a\n1\n", promised=100))
 
 
-def test_a_server_that_is_not_there_is_unavailable() -> None:
+def test_unreachable_server_of_url_source_raises_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(SourceUnavailable, match=r"cannot be reached"):
         rows(f"http://127.0.0.1:{port}/x.csv")
 
 
-def test_a_download_has_a_limit(web: Web) -> None:
+def test_download_above_size_limit_is_refused(web: Web) -> None:
     with pytest.raises(SourceRefused, match=r"larger than 10 bytes"):
         rows(web.put("/x.csv", b"a\n" * 100), UrlPolicy(("*",), allow_local=True, max_bytes=10))
 
 
-def test_a_url_that_changes_between_driver_and_executor_is_noticed(web: Web) -> None:
+def test_url_changed_between_driver_and_executor_raises_source_changed(web: Web) -> None:
     url = web.put("/x.csv", b"a\n1\n", ETag='"1"')
     source = Source(Format.CSV, urls=(url,), policy=LOCAL)
     with SourceReader(source) as reader:
@@ -82,16 +82,14 @@ def test_a_url_that_changes_between_driver_and_executor_is_noticed(web: Web) -> 
         list(reader.read(split, SCHEMA))
 
 
-def test_downloads_have_no_name_that_a_killed_job_could_leave_behind(
-    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloads_use_unnamed_temporary_files(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with SourceReader(Source(Format.CSV, urls=(web.put("/x.csv", b"a\n1\n"),), policy=LOCAL)) as reader:
         reader.plan()
         assert list(tmp_path.iterdir()) == []
 
 
-def test_file_urls_are_read_outside_of_a_cluster_only(tmp_path: Path) -> None:
+def test_file_urls_are_readable_outside_cluster_only(tmp_path: Path) -> None:
     (tmp_path / "x y.csv").write_text("a\n1\n")
     url = (tmp_path / "x y.csv").as_uri()
     assert rows(url) == [{"a": 1}]
@@ -115,13 +113,13 @@ def test_file_urls_are_read_outside_of_a_cluster_only(tmp_path: Path) -> None:
         "http://evildata.example/x",
     ],
 )
-def test_urls_that_are_not_listed_http_are_refused(url: str) -> None:
+def test_url_outside_allow_list_is_refused(url: str) -> None:
     with pytest.raises(SourceRefused) as caught:
         rows(url, UrlPolicy(("data.example", "*.data.example")))
     assert "secret" not in str(caught.value)
 
 
-def test_hosts_are_matched_as_whole_names() -> None:
+def test_allowed_host_patterns_match_complete_names() -> None:
     rules = UrlPolicy(("Data.Example", "*.open.example"))
     assert rules.allows_host("data.example")
     assert rules.allows_host("DATA.EXAMPLE.")
@@ -141,17 +139,17 @@ def test_hosts_are_matched_as_whole_names() -> None:
         "::ffff:7f00:1", "4000::1", "5f00::1", "3fff::1", "192.88.99.1", "2002:c058:6301::", "64:ff9b::c058:6301",
     ],
 )  # fmt: skip
-def test_addresses_inside_of_a_cluster_are_not_public(address: str) -> None:
+def test_cluster_internal_address_is_not_public(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "::ffff:808:808"])
-def test_addresses_of_the_internet_are_public(address: str) -> None:
+def test_internet_address_is_public(address: str) -> None:
     assert is_public(address)
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "169.254.169.254"])
-def test_a_listed_name_that_resolves_into_the_cluster_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_allowed_host_that_resolves_into_cluster_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     def resolve(*_: Any, **__: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 80)) for ip in ("1.1.1.1", address)]
 
@@ -160,7 +158,7 @@ def test_a_listed_name_that_resolves_into_the_cluster_is_refused(monkeypatch: py
         rows("http://data.example/x.csv", UrlPolicy(("data.example",)))
 
 
-def test_the_connection_goes_to_the_address_that_was_checked(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_uses_address_that_was_checked(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["127.0.0.1", "10.0.0.7"])  # a DNS that changes its mind
     real = socket.getaddrinfo
 
@@ -177,13 +175,13 @@ def test_the_connection_goes_to_the_address_that_was_checked(web: Web, monkeypat
     assert web.visited == [f"data.example:{web.port}/x.csv"]
 
 
-def test_a_download_whose_first_address_is_dead_uses_the_next(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_with_unreachable_first_address_uses_next(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     resolving_to(monkeypatch, "::1", "127.0.0.1")
     web.put("/x.csv", b"a\n1\n")
     assert rows(web.url("/x.csv", "data.example"), UrlPolicy(("data.example",), allow_local=True)) == [{"a": 1}]
 
 
-def test_a_name_without_a_live_address_is_unavailable(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_without_reachable_address_raises_unavailable(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     resolving_to(monkeypatch, "::1", "127.0.0.1")
     with pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1 refuses the connection"):
         rows("http://data.example:1/x.csv", UrlPolicy(("data.example",), allow_local=True))
@@ -200,6 +198,6 @@ def resolving_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
-def test_a_name_that_does_not_resolve_is_unavailable() -> None:
+def test_host_that_does_not_resolve_raises_unavailable() -> None:
     with pytest.raises(SourceUnavailable, match=r"does not resolve"):
         rows("http://nowhere.invalid/x.csv", UrlPolicy(("nowhere.invalid",)))

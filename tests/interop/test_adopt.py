@@ -47,7 +47,7 @@ def plateau_rows(uuid: str, url: str, sort_by: str = "id") -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("act", [lambda log: log.begin("a", "d"), DatasetLog.settle, DatasetLog.delete])
-def test_what_another_library_made_is_neither_claimed_nor_touched(golden_copy: Copy, act: Any) -> None:
+def test_foreign_dataset_without_adopt_is_refused_and_unchanged(golden_copy: Copy, act: Any) -> None:
     store = golden_copy("k53-table").store
     log = DatasetLog(store, "sales", claim=STRANGER)
     before = keys(store)
@@ -57,7 +57,7 @@ def test_what_another_library_made_is_neither_claimed_nor_touched(golden_copy: C
     assert keys(store) == before
 
 
-def test_adoption_is_one_external_commit_that_takes_all_there_is(golden_copy: Copy) -> None:
+def test_adoption_commits_all_foreign_content_as_one_external_commit(golden_copy: Copy) -> None:
     lake = golden_copy("p46-table")
     expected = golden.expected("p46-table")["sales"]
     log = DatasetLog(lake.store, "sales", claim=ADOPTER)
@@ -74,19 +74,19 @@ def test_adoption_is_one_external_commit_that_takes_all_there_is(golden_copy: Co
     assert {k: v for k, v in head.metadata.items() if not k.startswith("kubothek_")} == expected["metadata"]
 
 
-def test_whoever_owns_it_needs_no_second_leave(golden_copy: Copy) -> None:
+def test_adopted_dataset_needs_no_second_permission(golden_copy: Copy) -> None:
     store = golden_copy("k53-table").store
     DatasetLog(store, "sales", claim=ADOPTER).settle()
     assert DatasetLog(store, "sales", claim=STRANGER).settle().version == 1
 
 
-def test_what_kubothek_made_and_nobody_owns_is_claimed_without_leave(lake: Lake, url: str) -> None:
+def test_unowned_own_dataset_is_claimed_without_permission(lake: Lake, url: str) -> None:
     lake.create_dataset("ours", schema={"id": "int64"})
     assert DatasetLog(lake.store, "ours", claim=STRANGER).settle().version == 1
     assert owner_of(lake.store, "ours") == STRANGER.owner
 
 
-def test_a_plateau_that_starts_our_dataset_over_makes_no_stranger_of_it(lake: Lake, url: str) -> None:
+def test_own_dataset_overwritten_by_plateau_is_not_foreign(lake: Lake, url: str) -> None:
     """``overwrite=True`` forgets our metadata; our history is still there."""
     lake.create_dataset("ours", schema={"id": "int64"})
     store_dataframes_as_dataset(url, "ours", [pa.table({"id": [7]}).to_pandas()], overwrite=True)
@@ -96,7 +96,7 @@ def test_a_plateau_that_starts_our_dataset_over_makes_no_stranger_of_it(lake: La
 
 
 @pytest.mark.parametrize("uuid", ["packed", "both"])
-def test_a_packed_head_becomes_a_json_head_that_plateau_prefers(golden_copy: Copy, url: str, uuid: str) -> None:
+def test_msgpack_head_becomes_json_head_that_plateau_prefers(golden_copy: Copy, url: str, uuid: str) -> None:
     lake = golden_copy("k53-msgpack")
     expected = golden.expected("k53-msgpack")[uuid]["tables"]["table"]
     dataset = lake.dataset(uuid)
@@ -111,7 +111,7 @@ def test_a_packed_head_becomes_a_json_head_that_plateau_prefers(golden_copy: Cop
 
 
 @pytest.mark.parametrize(("name", "uuid"), [("k53-implicit", "implicit"), ("k53-multi-table", "multi")])
-def test_what_must_be_converted_is_not_written_by_anybody(golden_copy: Copy, name: str, uuid: str) -> None:
+def test_dataset_that_needs_conversion_refuses_writes(golden_copy: Copy, name: str, uuid: str) -> None:
     lake = golden_copy(name)
     before = keys(lake.store)
     with pytest.raises(NeedsConversion, match=f"kubothek adopt --convert {uuid}"):
@@ -121,7 +121,7 @@ def test_what_must_be_converted_is_not_written_by_anybody(golden_copy: Copy, nam
         DatasetLog(lake.store, uuid, claim=ADOPTER).settle()
 
 
-def test_files_that_are_dropped_into_an_implicit_dataset_are_seen_until_it_is_converted(golden_copy: Copy) -> None:
+def test_files_added_to_implicit_dataset_are_visible_until_conversion(golden_copy: Copy) -> None:
     lake = golden_copy("k53-implicit")
     dataset = lake.dataset("implicit-flat")
     store = lake.store
@@ -135,7 +135,7 @@ def test_files_that_are_dropped_into_an_implicit_dataset_are_seen_until_it_is_co
     assert dataset.rows == rows
 
 
-def test_a_header_without_files_is_written_as_it_is(lake: Lake, url: str) -> None:
+def test_header_without_files_is_writable_without_conversion(lake: Lake, url: str) -> None:
     create_empty_dataset_header(url, "new", schema=pa.Table.from_pandas(pd.DataFrame({"id": [0]})).schema)
     lake.dataset("new").append(pa.table({"id": [1]}))
     assert plateau_rows("new", url) == [[1]]
@@ -144,7 +144,7 @@ def test_a_header_without_files_is_written_as_it_is(lake: Lake, url: str) -> Non
 # --- conversion ---------------------------------------------------------------------------------------------
 
 
-def test_an_implicit_dataset_is_converted_by_one_commit_and_then_written(golden_copy: Copy, url: str) -> None:
+def test_implicit_dataset_is_converted_by_one_commit(golden_copy: Copy, url: str) -> None:
     lake = golden_copy("k53-implicit")
     expected = golden.expected("k53-implicit")["implicit"]
     before = {k: v for k, v in keys(lake.store).items() if not k.startswith("implicit.by-")}
@@ -180,7 +180,7 @@ def check_split(lake: Lake, url: str) -> None:
     assert list(lake.dataset("multi-helper").snapshot().head.indices) == []
 
 
-def test_each_table_becomes_a_dataset_that_plateau_can_read_too(golden_copy: Copy, url: str) -> None:
+def test_each_converted_table_becomes_dataset_readable_by_plateau(golden_copy: Copy, url: str) -> None:
     lake = golden_copy("k53-multi-table")
     data = {k: v for k, v in keys(lake.store).items() if k.endswith(".parquet")}
     converted(lake)
@@ -192,7 +192,7 @@ def test_each_table_becomes_a_dataset_that_plateau_can_read_too(golden_copy: Cop
     assert len(plateau_rows("multi", url)) == 10
 
 
-def test_conversion_asks_which_of_several_tables_stays(golden_copy: Copy) -> None:
+def test_conversion_without_table_name_is_refused(golden_copy: Copy) -> None:
     lake = golden_copy("k53-multi-table")
     before = keys(lake.store)
     with pytest.raises(InputError, match="has the tables 'core', 'helper'; name one"):
@@ -202,7 +202,7 @@ def test_conversion_asks_which_of_several_tables_stays(golden_copy: Copy) -> Non
     assert keys(lake.store) == before
 
 
-def test_conversion_does_not_write_over_a_dataset_of_the_name_it_needs(golden_copy: Copy) -> None:
+def test_conversion_onto_existing_dataset_is_refused(golden_copy: Copy) -> None:
     lake = golden_copy("k53-multi-table")
     lake.create_dataset("multi-helper", schema={"a": "int64"})
     with pytest.raises(DatasetExists, match="multi-helper"):
@@ -210,7 +210,7 @@ def test_conversion_does_not_write_over_a_dataset_of_the_name_it_needs(golden_co
     assert lake.dataset("multi", table="helper").rows == 5
 
 
-def test_a_conversion_that_lost_against_kartothek_takes_the_newer_state(golden_copy: Copy, url: str) -> None:
+def test_conversion_after_lost_race_with_kartothek_uses_newer_state(golden_copy: Copy, url: str) -> None:
     """Killed after the split, and kartothek has changed the tables before it runs again."""
     lake = golden_copy("k53-multi-table")
     head = lake.store.get("multi.by-dataset-metadata.json")
@@ -228,7 +228,7 @@ def test_a_conversion_that_lost_against_kartothek_takes_the_newer_state(golden_c
 
 
 @pytest.mark.slow
-def test_a_conversion_killed_at_any_write_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_conversion_after_crash_at_any_write_is_completed_by_next_run(tmp_path: Path) -> None:
     """And until then both tables can be read, each whole."""
     counting = FaultStore(multi_in(tmp_path / "counting").store)
     DatasetLog(counting, "multi").convert("core")
@@ -254,7 +254,9 @@ def multi_in(root: Path) -> Lake:
 # --- on the command line and as a resource ------------------------------------------------------------------
 
 
-def test_the_command_line_converts(golden_copy: Copy, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_adopt_command_converts_multi_table_dataset(
+    golden_copy: Copy, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     golden_copy("k53-multi-table")
     store = ("--store", root.as_uri())
     assert run("describe", "multi", *store) == 1
@@ -280,9 +282,7 @@ def run(*arguments: str) -> int | str | None:
     return exit_.value.code
 
 
-def test_a_job_writes_an_adopted_table_whose_manifest_does_not_repeat_how_it_is_partitioned(
-    golden_copy: Copy, root: Path, url: str
-) -> None:
+def test_job_for_adopted_table_may_omit_partitioning(golden_copy: Copy, root: Path, url: str) -> None:
     lake = golden_copy("p46-table")
     rows = lake.dataset("sales-2").rows
     columns = lake.dataset("sales-2").schema
@@ -310,9 +310,7 @@ def perform_job(job: dict[str, Any], root: Path) -> str:
 # --- legacy indices -----------------------------------------------------------------------------------------
 
 
-def test_an_index_inside_of_the_metadata_is_looked_up_and_becomes_a_file_by_adoption(
-    golden_copy: Copy, url: str
-) -> None:
+def test_index_embedded_in_metadata_is_used_and_becomes_file_on_adoption(golden_copy: Copy, url: str) -> None:
     """Very old heads hold value → labels as JSON, in which every value is text (Kartothek specification,
     "Attributes")."""
     lake = golden_copy("p46-table")

@@ -29,7 +29,7 @@ def ids(table: pa.Table) -> list[Any]:
 
 
 @each_table
-def test_every_row_is_read(case: Case) -> None:
+def test_golden_dataset_rows_are_read_completely(case: Case) -> None:
     columns = case.content["columns"]
     expected = case.content["rows"]
     found = case.dataset().scan(columns=columns).read_all()
@@ -39,13 +39,13 @@ def test_every_row_is_read(case: Case) -> None:
 
 
 @each_table
-def test_the_columns_have_their_logical_types(case: Case) -> None:
+def test_golden_dataset_columns_have_logical_types(case: Case) -> None:
     expected = [(c["name"], c["logical"].replace("timestamp", "timestamp[us]")) for c in case.content["schema"]]
     assert [(f.name, logical(f.type)) for f in case.dataset().schema] == expected
 
 
 @each_table
-def test_the_partitions_come_in_the_order_of_the_head(case: Case) -> None:
+def test_golden_dataset_partitions_keep_order_of_head(case: Case) -> None:
     head = case.dataset().snapshot().head
     expected = {p["label"]: p["files"][case.table] for p in case.expected["partitions"] if case.table in p["files"]}
     assert list(head.files().items()) == list(expected.items())
@@ -54,7 +54,7 @@ def test_the_partitions_come_in_the_order_of_the_head(case: Case) -> None:
 
 
 @each_query
-def test_every_query_finds_its_rows(case: Case, query: dict[str, Any]) -> None:
+def test_golden_query_returns_expected_rows(case: Case, query: dict[str, Any]) -> None:
     dataset = case.dataset()
     text = where(query["predicates"], dataset.schema)
     row_id = case.content["sort_by"]
@@ -68,7 +68,7 @@ def test_every_query_finds_its_rows(case: Case, query: dict[str, Any]) -> None:
     [(case, query) for case, query in QUERIES if "rows" in query],
     ids=[f"{case}:{query['name']}" for case, query in QUERIES if "rows" in query],
 )
-def test_a_query_gives_the_columns_asked_for_in_their_order(case: Case, query: dict[str, Any]) -> None:
+def test_golden_query_returns_requested_columns_in_order(case: Case, query: dict[str, Any]) -> None:
     dataset = case.dataset()
     found = dataset.scan(columns=query["columns"], where=where(query["predicates"], dataset.schema)).read_all()
     assert found.column_names == query["columns"]
@@ -76,7 +76,7 @@ def test_a_query_gives_the_columns_asked_for_in_their_order(case: Case, query: d
 
 
 @each_query
-def test_planning_keeps_what_has_rows_and_no_more_than_the_libraries_keep(case: Case, query: dict[str, Any]) -> None:
+def test_golden_query_plan_keeps_matching_partitions_only(case: Case, query: dict[str, Any]) -> None:
     """The libraries look at partition keys and secondary indices; quirks keep too few, and are not compared."""
     dataset = case.dataset()
     predicate = parse(where(query["predicates"], dataset.schema)).bind(dataset.schema)
@@ -87,7 +87,7 @@ def test_planning_keeps_what_has_rows_and_no_more_than_the_libraries_keep(case: 
         assert kept <= set(query["planned_labels"])
 
 
-def test_one_of_several_tables_must_be_named() -> None:
+def test_golden_multi_table_dataset_needs_table_name() -> None:
     case = next(case for case in CASES if case.several)
     with pytest.raises(InputError, match=r"multi/core.*table=\"core\""):
         case.lake.dataset("multi")
@@ -119,7 +119,7 @@ SCOPES = [
 
 
 @pytest.mark.parametrize(("case", "scope"), SCOPES, ids=[f"{case}:{scope['scope']}" for case, scope in SCOPES])
-def test_our_delete_takes_the_files_that_kartotheks_takes(
+def test_delete_removes_same_files_as_kartothek(
     golden_copy: Callable[[str], Lake], case: Case, scope: dict[str, Any]
 ) -> None:
     dataset = golden_copy(case.store).dataset(case.uuid)
@@ -132,7 +132,7 @@ def test_our_delete_takes_the_files_that_kartotheks_takes(
 
 
 @pytest.mark.parametrize("name", ["k53-table", "p46-table"])
-def test_what_kartothek_deletes_by_accident_is_refused(golden_copy: Callable[[str], Lake], name: str) -> None:
+def test_delete_on_unindexed_or_unknown_column_is_refused(golden_copy: Callable[[str], Lake], name: str) -> None:
     """A column without index and a column that is not there both mean everything to both libraries."""
     dataset = golden_copy(name).dataset("sales")
     with pytest.raises(RowLevelNeeded):

@@ -31,7 +31,7 @@ def plateau(tmp_path: Path) -> Any:
     return lambda: minimalkv.get_store_from_url(f"hfs://{tmp_path}")
 
 
-def test_user_metadata_is_what_plateau_shows(lake: Lake, plateau: Any) -> None:
+def test_user_metadata_is_equal_in_plateau(lake: Lake, plateau: Any) -> None:
     table = lake.create_dataset("t", metadata={"source": "register", "rows": {"from": 1}})
     table.append(ROWS, metadata={"source": "again", "by": ["me"]})
     expected = {"source": "again", "rows": {"from": 1}, "by": ["me"]}
@@ -44,7 +44,7 @@ def test_user_metadata_is_what_plateau_shows(lake: Lake, plateau: Any) -> None:
         table.append(ROWS, metadata={"kubothek_tags": {}})
 
 
-def test_table_has_the_name_that_is_asked_for(lake: Lake) -> None:
+def test_table_uses_requested_name(lake: Lake) -> None:
     table = lake.create_dataset("t", ["n"], table="core")
     table.append(ROWS.slice(0, 1))
     assert all(key.startswith("t/core/n=1/") for key in table.snapshot().head.files().values())
@@ -59,7 +59,7 @@ def test_table_has_the_name_that_is_asked_for(lake: Lake) -> None:
             lake.create_dataset("u", table=name)
 
 
-def test_frame_is_the_one_that_plateau_reads(lake: Lake, plateau: Any) -> None:
+def test_pandas_frame_equals_frame_of_plateau(lake: Lake, plateau: Any) -> None:
     table = lake.create_dataset("t")
     table.append(ROWS)
     ours = table.read_pandas()

@@ -35,7 +35,7 @@ def footers(lake: Lake, table: Dataset) -> list[pq.FileMetaData]:
     return [pq.read_metadata(pa.BufferReader(lake.store.get(key))) for key in keys]
 
 
-def test_plateau_builds_indices_of_an_unpartitioned_table(lake: Lake, plateau: Any) -> None:
+def test_plateau_builds_indices_of_unpartitioned_table(lake: Lake, plateau: Any) -> None:
     table = lake.create_dataset("t")
     table.append(pa.table({"n": [90, None, LARGE], "b": [True, None, False], "s": ["x", None, "y"]}))
     table.append(pa.table({"n": [7], "b": [True], "s": ["z"]}))
@@ -57,14 +57,14 @@ def test_plateau_reads_large_integers_beside_nulls_exactly(lake: Lake, plateau: 
     assert sorted(v for v in table.scan().read_all()["n"].to_pylist() if v) == [90, 90, LARGE, LARGE]
 
 
-def test_columns_without_nulls_have_the_types_of_numpy(lake: Lake, plateau: Any) -> None:
+def test_plateau_reads_columns_without_nulls_as_numpy_types(lake: Lake, plateau: Any) -> None:
     table = lake.create_dataset("t")
     table.append(pa.table({"n": [1, 2], "b": [True, None], "f": [0.5, None]}))
     frame = read_table("t", store=plateau)
     assert [str(kind) for kind in frame[["n", "b", "f"]].dtypes] == ["int64", "object", "float64"]
 
 
-def test_every_way_of_writing_describes_the_columns(lake: Lake) -> None:
+def test_every_write_operation_adds_pandas_metadata(lake: Lake) -> None:
     table = lake.create_dataset("t", sort_by=["n"])
     for n in range(3):
         table.append(pa.table({"n": [n, None], "m": [n, n]}))
@@ -82,7 +82,7 @@ def test_every_way_of_writing_describes_the_columns(lake: Lake) -> None:
         assert (footer.schema.to_arrow_schema().metadata or {})[b"pandas"] == footer.metadata[b"pandas"]
 
 
-def test_footer_keeps_the_types_that_only_arrow_knows(lake: Lake) -> None:
+def test_parquet_footer_keeps_arrow_only_types(lake: Lake) -> None:
     data = pa.table({"d": pa.array([5], pa.duration("us")), "l": [[1]], "s": [{"x": 1}], "z": pa.nulls(1)})
     table = lake.create_dataset("t")
     table.append(data)

@@ -60,7 +60,7 @@ def matching(scope: dict[str, Any], row: dict[str, Any]) -> bool:
 
 
 @each_kind
-def test_both_take_turns(lake: Lake, url: str, kind: Kind) -> None:
+def test_alternating_writes_of_plateau_and_kubothek_keep_every_row(lake: Lake, url: str, kind: Kind) -> None:
     dataset = kind.make(lake)
     ground, mine, yours, after = data(kind, 0), data(kind, 24), data_of_plateau(kind, 48), data(kind, 72)
     dataset.append(ground)

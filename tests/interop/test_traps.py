@@ -72,7 +72,7 @@ def index_type(dataset: Dataset, column: str) -> pa.DataType:
 
 
 @pytest.mark.parametrize("partition_on", [(), pytest.param(("year", "day"), marks=pytest.mark.slow)])
-def test_in_plateaus_dialect_plateau_keeps_string_indices_and_we_go_on(
+def test_plateau_dialect_index_on_strings_survives_plateau_update(
     lake: Lake, url: str, partition_on: tuple[str, ...]
 ) -> None:
     dataset = indexed(lake, ALL, Dialect.PLATEAU, *partition_on)
@@ -101,9 +101,7 @@ def test_in_plateaus_dialect_plateau_keeps_string_indices_and_we_go_on(
     ]
 
 
-def test_in_kartotheks_dialect_plateau_reads_by_string_index_but_its_update_fails_and_harms_nothing(
-    lake: Lake, url: str
-) -> None:
+def test_kartothek_dialect_string_index_fails_plateau_update_without_loss(lake: Lake, url: str) -> None:
     """It fails after it has overwritten ``_common_metadata``: with types that lock kartothek 5.3 out."""
     dataset = indexed(lake, ALL, Dialect.KARTOTHEK)
     assert index_type(dataset, "carrier") == pa.string()
@@ -118,7 +116,7 @@ def test_in_kartotheks_dialect_plateau_reads_by_string_index_but_its_update_fail
     check(dataset, url, model(rows(0, 52)))
 
 
-def test_in_kartotheks_dialect_plateau_keeps_indices_on_other_types(lake: Lake, url: str) -> None:
+def test_kartothek_dialect_index_on_other_types_survives_plateau_update(lake: Lake, url: str) -> None:
     dataset = indexed(lake, NUMBERS, Dialect.KARTOTHEK)
     expected = model(rows(0, 48), append_theirs(url))
     check(dataset, url, expected)
@@ -126,7 +124,7 @@ def test_in_kartotheks_dialect_plateau_keeps_indices_on_other_types(lake: Lake, 
     check(dataset, url, model(rows(0, 56)))
 
 
-def test_the_indices_of_a_table_that_plateau_made_are_kept_and_plateau_goes_on_with_them(lake: Lake, url: str) -> None:
+def test_plateau_table_indices_are_kept_and_usable_by_plateau(lake: Lake, url: str) -> None:
     """Its dialect is plateau's own as long as nobody asks for the other one."""
     store_dataframes_as_dataset(url, "sales", [rows(0, 4).to_pandas()], secondary_indices=["carrier", "sku"])
     dataset = lake.dataset("sales")
@@ -139,7 +137,7 @@ def test_the_indices_of_a_table_that_plateau_made_are_kept_and_plateau_goes_on_w
     check(dataset, url, model(rows(0, 52)))
 
 
-def test_a_delete_scope_on_a_native_index_deletes_all_and_a_rollback_brings_it_back(lake: Lake, url: str) -> None:
+def test_plateau_delete_on_native_index_is_undone_by_rollback(lake: Lake, url: str) -> None:
     """Plateau knows no index on ``name``, and ignores what it does not know."""
     dataset = indexed(lake, ALL, Dialect.PLATEAU)
     version = dataset.version
@@ -149,7 +147,7 @@ def test_a_delete_scope_on_a_native_index_deletes_all_and_a_rollback_brings_it_b
     check(dataset, url, model(rows(0, 48)))
 
 
-def test_null_lookups_find_files_that_are_all_null_in_an_indexed_column(lake: Lake, url: str) -> None:
+def test_null_lookup_finds_files_with_only_nulls_in_indexed_column(lake: Lake, url: str) -> None:
     """Plateau's index has no nulls, so it finds none of these rows."""
     dataset = indexed(lake, ALL, Dialect.PLATEAU, "year")
     nulls = rows(48, 24).filter(rows(48, 24)["carrier"].is_null())
@@ -167,7 +165,7 @@ def common_metadata(dataset: Dataset) -> pa.Schema:
     return pq.read_schema(pa.BufferReader(dataset._store.get("sales/table/_common_metadata")))
 
 
-def test_plateaus_types_are_turned_back_into_those_that_kartothek_can_read(lake: Lake, url: str) -> None:
+def test_plateau_types_are_converted_to_types_readable_by_kartothek(lake: Lake, url: str) -> None:
     dataset = Kind("").make(lake)
     dataset.append(rows(0, 4))
     append_theirs(url)
@@ -178,7 +176,7 @@ def test_plateaus_types_are_turned_back_into_those_that_kartothek_can_read(lake:
     assert str(found.field("tags").type) == "list<item: string>"
 
 
-def test_narrow_and_categorical_columns_of_plateau_are_read_as_the_schema_says(lake: Lake, url: str) -> None:
+def test_plateau_narrow_and_categorical_columns_are_read_by_schema(lake: Lake, url: str) -> None:
     dataset = Kind("").make(lake)
     dataset.append(rows(0, 4))
     frame = rows(4, 4).to_pandas().astype({"region": "category", "id": "int32", "amount": "float32"})
@@ -189,7 +187,7 @@ def test_narrow_and_categorical_columns_of_plateau_are_read_as_the_schema_says(l
     assert by_name(ours(dataset, where="region = 'Zürich'")) == by_name([model(rows(0, 12))[1]])
 
 
-def test_a_column_with_time_zone_is_read_as_plateau_stored_it(lake: Lake, url: str) -> None:
+def test_plateau_column_with_time_zone_is_read_as_stored(lake: Lake, url: str) -> None:
     """Neither library can ever update such a table (seen with kartothek 5.3 and plateau 4.6)."""
     moment = pd.Timestamp("2024-02-29 12:00", tz="UTC")
     store_dataframes_as_dataset(url, "zoned", [pd.DataFrame({"id": [1], "at": [moment]})])
@@ -201,7 +199,7 @@ def test_a_column_with_time_zone_is_read_as_plateau_stored_it(lake: Lake, url: s
     assert dataset.scan().read_all().to_pylist() == expected
 
 
-def test_truth_values_that_partition_a_table_of_plateau_are_not_all_true(lake: Lake, url: str) -> None:
+def test_plateau_boolean_partition_values_are_read_correctly(lake: Lake, url: str) -> None:
     """Plateau reads each as True; ours are refused."""
     frame = pd.DataFrame({"ok": [True, False], "id": [1, 2]})
     store_dataframes_as_dataset(url, "truth", [frame], partition_on=["ok"])
@@ -213,7 +211,7 @@ def test_truth_values_that_partition_a_table_of_plateau_are_not_all_true(lake: L
         lake.create_dataset("mine", ["ok"], {"ok": "bool", "id": "int64"})
 
 
-def test_a_table_of_another_name_keeps_it(lake: Lake, url: str) -> None:
+def test_plateau_table_name_is_kept(lake: Lake, url: str) -> None:
     store_dataframes_as_dataset(url, "named", [rows(0, 4).to_pandas()], table_name="core", partition_on=["year"])
     dataset = lake.dataset("named")
     dataset.append(rows(4, 4))
@@ -224,7 +222,7 @@ def test_a_table_of_another_name_keeps_it(lake: Lake, url: str) -> None:
     assert {key.split("/")[1] for key in dataset.snapshot().head.files().values()} == {"core"}
 
 
-def test_a_table_that_plateau_started_over_is_another_one_and_the_old_one_is_history(lake: Lake, url: str) -> None:
+def test_plateau_overwrite_becomes_new_version_and_history_stays_readable(lake: Lake, url: str) -> None:
     dataset = indexed(lake, NUMBERS, Dialect.PLATEAU, "year")
     version = dataset.version
     store_dataframes_as_dataset(url, "sales", [pd.DataFrame({"other": ["x"]})], overwrite=True)
@@ -237,7 +235,7 @@ def test_a_table_that_plateau_started_over_is_another_one_and_the_old_one_is_his
 # --- collection ---------------------------------------------------------------------------------------------
 
 
-def test_after_plateaus_collection_the_present_is_whole_and_the_past_says_what_is_gone(lake: Lake, url: str) -> None:
+def test_plateau_gc_keeps_current_version_and_past_version_reports_missing(lake: Lake, url: str) -> None:
     dataset = indexed(lake, ALL, Dialect.PLATEAU, "region")
     version = dataset.version
     dataset.delete("region = 'Zürich'")

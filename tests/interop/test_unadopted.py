@@ -59,7 +59,7 @@ WRONG: list[Callable[[Dataset], object]] = [
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_refused_write_leaves_foreign_store_as_it_is(lake: Lake, wrong: Callable[[Dataset], object]) -> None:
+def test_refused_write_leaves_foreign_store_unchanged(lake: Lake, wrong: Callable[[Dataset], object]) -> None:
     before = objects(lake)
     with pytest.raises(LakeError):
         wrong(lake.dataset("d"))
@@ -68,7 +68,7 @@ def test_refused_write_leaves_foreign_store_as_it_is(lake: Lake, wrong: Callable
     assert not [key for key in left.keys() - before.keys() if not key.endswith(".parquet")]
 
 
-def test_dry_runs_leave_foreign_store_as_it_is(lake: Lake) -> None:
+def test_dry_runs_leave_foreign_store_unchanged(lake: Lake) -> None:
     before = objects(lake)
     dataset = lake.dataset("d")
     assert not dataset.collect(keep_versions=1).found
@@ -77,7 +77,7 @@ def test_dry_runs_leave_foreign_store_as_it_is(lake: Lake) -> None:
     assert objects(lake) == before
 
 
-def test_dry_run_over_foreign_commit_tells_what_enforcing_deletes(lake: Lake, url: str) -> None:
+def test_dry_run_over_foreign_commit_lists_what_enforcement_deletes(lake: Lake, url: str) -> None:
     dataset = lake.dataset("d")
     dataset.append(pa.table({"p": [3], "x": [30]}))
     update_dataset_from_dataframes([pd.DataFrame({"p": [4], "x": [40]})], store=url, dataset_uuid="d")
@@ -100,7 +100,7 @@ def test_valid_write_adopts_foreign_commit_first(lake: Lake, url: str) -> None:
     assert dataset.scan(where="x = 41").read_all().num_rows == 1
 
 
-def test_schema_that_plateau_overwrote_is_that_of_writers(lake: Lake, url: str) -> None:
+def test_schema_overwritten_by_plateau_is_used_for_writes(lake: Lake, url: str) -> None:
     dataset = lake.dataset("d")
     dataset.append(pa.table({"p": [3], "x": [30]}))
     store_dataframes_as_dataset(
@@ -117,7 +117,7 @@ def geo(tmp_path: Path) -> Lake:
     return kubothek.open((tmp_path / "cube").as_uri())
 
 
-def test_cube_cleanup_dry_run_leaves_kartothek_cube_as_it_is(geo: Lake) -> None:
+def test_cube_cleanup_dry_run_leaves_kartothek_cube_unchanged(geo: Lake) -> None:
     before = objects(geo)
     assert not any(done.found for done in geo.cube("geo").cleanup(dry_run=True).values())
     assert objects(geo) == before
@@ -141,7 +141,7 @@ WRONG_FOR_CUBES: list[Callable[[Cube], object]] = [
 
 
 @pytest.mark.parametrize("wrong", WRONG_FOR_CUBES)
-def test_refused_write_leaves_kartothek_cube_as_it_is(geo: Lake, wrong: Callable[[Cube], object]) -> None:
+def test_refused_write_leaves_kartothek_cube_unchanged(geo: Lake, wrong: Callable[[Cube], object]) -> None:
     before = objects(geo)
     with pytest.raises(LakeError):
         wrong(geo.cube("geo"))
@@ -149,7 +149,7 @@ def test_refused_write_leaves_kartothek_cube_as_it_is(geo: Lake, wrong: Callable
 
 
 @pytest.mark.parametrize("wrong", WRONG_FOR_CUBES[::6])
-def test_refused_write_leaves_foreign_change_of_cube_as_it_is(geo: Lake, wrong: Callable[[Cube], object]) -> None:
+def test_refused_write_leaves_foreign_cube_change_unchanged(geo: Lake, wrong: Callable[[Cube], object]) -> None:
     geo.cube("geo").append({"holidays": pa.table(HOLIDAY)})
     head = json.loads(geo.store.get(key := "geo++holidays.by-dataset-metadata.json"))
     head["partitions"].popitem()

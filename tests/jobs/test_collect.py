@@ -84,7 +84,7 @@ def versions(here: Here, name: str) -> list[int]:
     return [record.version for record in DatasetLog(here.store, name).history()]
 
 
-def test_what_no_policy_keeps_goes_from_every_target(either: Here) -> None:
+def test_collect_job_deletes_unretained_files_of_every_target(either: Here) -> None:
     filled(either, "a", "b")
     result, done = run(either, "a", "b")
     assert (done.after, done.datasets, done.failed, done.problems) == ("b", 2, 0, ())
@@ -97,7 +97,7 @@ def test_what_no_policy_keeps_goes_from_every_target(either: Here) -> None:
     assert either.sessions == (1 if either.from_bytes == 0 else 0)
 
 
-def test_running_it_again_finds_nothing_and_changes_nothing(here: Here) -> None:
+def test_second_collect_job_finds_nothing_and_keeps_head(here: Here) -> None:
     filled(here, "a")
     run(here, "a")
     head = here.store.get(keys.head("a"))
@@ -106,7 +106,7 @@ def test_running_it_again_finds_nothing_and_changes_nothing(here: Here) -> None:
     assert here.store.get(keys.head("a")) == head
 
 
-def test_what_any_policy_keeps_stays(here: Here) -> None:
+def test_collect_job_keeps_versions_retained_by_any_policy(here: Here) -> None:
     filled(here, "a")
     _, done = run(here, "a", policies=[{"versions": 1}, {"versions": 3}, {"seconds": 60.0}])
     assert objects(done)["data"] == 1
@@ -114,7 +114,7 @@ def test_what_any_policy_keeps_stays(here: Here) -> None:
     assert "data" not in objects(done)
 
 
-def test_a_dry_run_says_what_would_go_and_deletes_nothing(here: Here) -> None:
+def test_collect_dry_run_reports_garbage_and_deletes_nothing(here: Here) -> None:
     filled(here, "a")
     head = here.store.get(keys.head("a"))
     result, done = run(here, "a", enforce=False)
@@ -126,7 +126,7 @@ def test_a_dry_run_says_what_would_go_and_deletes_nothing(here: Here) -> None:
     assert json.loads(here.store.get(plans[0]))["found"]["data"]["objects"] == 2
 
 
-def test_more_than_may_go_at_once_stays_and_is_told(here: Here) -> None:
+def test_collect_job_beyond_max_deletes_keeps_files_and_reports_problem(here: Here) -> None:
     filled(here, "a", "b", versions=4)
     filled(here, "c", versions=2)
     result, done = run(here, "a", "b", "c", max_deletes=3)
@@ -136,7 +136,7 @@ def test_more_than_may_go_at_once_stays_and_is_told(here: Here) -> None:
     assert "2 datasets could not be collected" in result.message
 
 
-def test_a_damaged_dataset_does_not_keep_others_from_being_collected(here: Here) -> None:
+def test_collect_job_skips_damaged_dataset_and_collects_others(here: Here) -> None:
     filled(here, "a", "b", "c")
     (here.root / keys.head("b")).write_text("no json")
     _, done = run(here, "a", "b", "c")
@@ -145,7 +145,7 @@ def test_a_damaged_dataset_does_not_keep_others_from_being_collected(here: Here)
     assert [data_files(here, name) for name in "abc"] == [2, 4, 2]
 
 
-def test_another_owners_dataset_is_not_touched(here: Here) -> None:
+def test_collect_job_leaves_dataset_of_other_owner_unchanged(here: Here) -> None:
     filled(here, "a")
     stranger = {**dataset("a"), "claim": {"owner": "cluster/other/a", "incarnation": "x"}}
     target = {"name": "a", "dataset": stranger, "policies": TWO}
@@ -155,14 +155,14 @@ def test_another_owners_dataset_is_not_touched(here: Here) -> None:
     assert {info.key for info in here.store.list("")} == before
 
 
-def test_a_dataset_that_was_never_written_is_through_and_not_claimed(here: Here) -> None:
+def test_collect_job_counts_unwritten_dataset_as_done_without_claim(here: Here) -> None:
     filled(here, "b")
     _, done = run(here, "a", "b")
     assert (done.after, done.datasets, done.failed) == ("b", 2, 0)
     assert not (here.root / ".kubothek" / "a").exists()
 
 
-def test_a_deleted_dataset_goes_after_the_grace_period(here: Here) -> None:
+def test_collect_job_deletes_files_of_deleted_dataset_after_grace_period(here: Here) -> None:
     filled(here, "a")
     assert here.run({**here.job("delete"), "dataset": dataset("a")})[1] == ExitCode.DONE
     _, done = run(here, "a")
@@ -172,7 +172,7 @@ def test_a_deleted_dataset_goes_after_the_grace_period(here: Here) -> None:
     assert (done.failed, data_files(here, "a")) == (0, 0)
 
 
-def test_without_a_policy_nothing_is_collected(here: Here) -> None:
+def test_collect_job_without_policy_collects_nothing(here: Here) -> None:
     filled(here, "a")
     _, done = run(here, "a", policies=[])
     assert done.problems[0].startswith("a: InvalidInput: no policy")
@@ -180,19 +180,19 @@ def test_without_a_policy_nothing_is_collected(here: Here) -> None:
 
 
 @pytest.mark.parametrize("policy", [{"versions": 0}, {"seconds": -1.0}])
-def test_a_policy_that_makes_no_sense_is_told(here: Here, policy: dict[str, Any]) -> None:
+def test_collect_job_with_invalid_policy_reports_problem(here: Here, policy: dict[str, Any]) -> None:
     filled(here, "a")
     _, done = run(here, "a", policies=[policy])
     assert done.problems[0].startswith("a: InvalidInput: ")
     assert data_files(here, "a") == 4
 
 
-def test_a_job_without_targets_is_none(here: Here) -> None:
+def test_collect_job_without_targets_is_refused(here: Here) -> None:
     result, code = here.run(job(here))
     assert (result.reason, code) == ("InvalidInput", ExitCode.INVALID)
 
 
-def test_a_store_that_fails_ends_the_job_with_what_is_through(here: Here) -> None:
+def test_collect_job_with_failing_store_returns_completed_part(here: Here) -> None:
     filled(here, "a", "b", "c")
     broken = FaultStore(here.store, Fault(("list",), key="b/", error=StoreUnavailable("503")))
     done = run_on(broken, here, "a", "b", "c")
@@ -203,14 +203,14 @@ def test_a_store_that_fails_ends_the_job_with_what_is_through(here: Here) -> Non
     assert run_on(here.store, here, "b", "c").failed == 0
 
 
-def test_what_only_one_dataset_forbids_is_a_problem_of_its_own(here: Here) -> None:
+def test_collect_job_reports_access_denied_per_dataset(here: Here) -> None:
     filled(here, "a", "b")
     broken = FaultStore(here.store, Fault(("list",), key="a/", error=AccessDenied("a/ is not yours")))
     done = run_on(broken, here, "a", "b")
     assert (done.after, done.failed, done.problems) == ("b", 1, ("a: AccessDenied: a/ is not yours",))
 
 
-def test_a_job_leaves_to_the_next_one_what_it_has_no_time_for(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collect_job_out_of_time_leaves_rest_to_next_job(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(here, "a", "b")
     monkeypatch.setattr(collect, "ENOUGH_SECONDS", -1.0)
     result, done = run(here, "a", "b")
@@ -218,7 +218,7 @@ def test_a_job_leaves_to_the_next_one_what_it_has_no_time_for(here: Here, monkey
     assert "stopped after a: time is up" in result.message
 
 
-def test_a_full_result_fits(here: Here) -> None:
+def test_collect_result_with_all_problems_fits_termination_message(here: Here) -> None:
     names = [f"{'d' * 190}-{number:03}" for number in range(collect.MOST_PROBLEMS + 1)]
     for name in names:
         take_claim(here.store, name, Claim(f"cluster/other/{'o' * 200}", "i"))
@@ -228,7 +228,7 @@ def test_a_full_result_fits(here: Here) -> None:
     assert told.collect == result.collect
 
 
-def test_where_the_present_version_has_lost_a_file_nothing_goes_and_word_is_left(here: Here) -> None:
+def test_collect_job_with_lost_file_in_head_keeps_files_and_leaves_note(here: Here) -> None:
     filled(here, "a", "b")
     (lost,) = DatasetLog(here.store, "a").snapshot().head.files().values()
     (here.root / lost).unlink()
@@ -241,7 +241,7 @@ def test_where_the_present_version_has_lost_a_file_nothing_goes_and_word_is_left
     assert data_files(here, "a") == 3
 
 
-def test_where_only_an_old_version_has_lost_a_file_the_collection_goes_on(here: Here) -> None:
+def test_collect_job_with_lost_file_in_old_version_continues(here: Here) -> None:
     """Another program's garbage collection deletes what the present version does not need."""
     filled(here, "a")
     (lost,) = DatasetLog(here.store, "a").snapshot(3).head.files().values()
@@ -257,7 +257,7 @@ def grace(here: Here) -> float:
     return read_settings(here.store).grace.total_seconds()
 
 
-def test_the_grace_period_of_the_policies_is_put_into_the_store_and_obeyed(here: Here) -> None:
+def test_collect_job_stores_and_applies_grace_period_of_policies(here: Here) -> None:
     filled(here, "a")
     _, done = run(here, "a", grace_seconds=7 * 86400.0)
     assert grace(here) == 7 * 86400.0
@@ -267,7 +267,7 @@ def test_the_grace_period_of_the_policies_is_put_into_the_store_and_obeyed(here:
     assert objects(done)["data"] == 2
 
 
-def test_a_dry_run_lengthens_the_grace_period_but_does_not_shorten_it(here: Here) -> None:
+def test_collect_dry_run_lengthens_but_never_shortens_grace_period(here: Here) -> None:
     filled(here, "a")
     run(here, "a", enforce=False, grace_seconds=60.0)
     assert grace(here) == 86400.0
@@ -275,7 +275,7 @@ def test_a_dry_run_lengthens_the_grace_period_but_does_not_shorten_it(here: Here
     assert grace(here) == 2 * 86400.0
 
 
-def test_of_several_who_ask_the_longest_grace_period_holds(here: Here) -> None:
+def test_grace_period_of_several_requesters_is_longest_request(here: Here) -> None:
     filled(here, "a")
 
     def ask(store: str, seconds: float) -> float:
@@ -291,7 +291,7 @@ def test_of_several_who_ask_the_longest_grace_period_holds(here: Here) -> None:
     assert ask("theirs", 1800.0) == 3600.0
 
 
-def test_what_a_person_wrote_is_not_shortened(here: Here) -> None:
+def test_grace_period_set_by_hand_is_not_shortened(here: Here) -> None:
     filled(here, "a")
     here.store.put(keys.SETTINGS, b'{"grace_seconds": 864000}')
     run(here, "a", grace_seconds=60.0)
@@ -300,7 +300,7 @@ def test_what_a_person_wrote_is_not_shortened(here: Here) -> None:
     assert grace(here) == 950400
 
 
-def test_a_store_without_conditional_writes_is_asked_for_none(here: Here) -> None:
+def test_collect_job_sends_no_conditional_write_where_unsupported(here: Here) -> None:
     filled(here, "a")
     store = FaultStore(here.store)
     ref = {"name": "lake", "url": here.root.as_uri(), "conditional_writes": False}
@@ -311,7 +311,7 @@ def test_a_store_without_conditional_writes_is_asked_for_none(here: Here) -> Non
     assert not [call for call in store.calls if call.name.startswith("put_if")]
 
 
-def test_a_grace_period_that_is_too_short_is_refused(here: Here) -> None:
+def test_collect_job_with_too_short_grace_period_is_refused(here: Here) -> None:
     filled(here, "a")
     result, code = here.run(job(here, "a", grace_seconds=59.0))
     assert (result.reason, code) == ("InvalidInput", ExitCode.INVALID)
@@ -319,7 +319,7 @@ def test_a_grace_period_that_is_too_short_is_refused(here: Here) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"grace_seconds": "a day"}'])
-def test_settings_that_cannot_be_read_stop_the_job(here: Here, content: bytes) -> None:
+def test_collect_job_with_unreadable_store_settings_is_refused(here: Here, content: bytes) -> None:
     filled(here, "a")
     here.store.put(keys.SETTINGS, content)
     result, code = here.run(job(here, "a"))
@@ -328,7 +328,7 @@ def test_settings_that_cannot_be_read_stop_the_job(here: Here, content: bytes) -
 
 
 @pytest.mark.parametrize("winner", ["other", "lake"])
-def test_two_who_ask_at_once_agree_on_the_longest(here: Here, winner: str) -> None:
+def test_concurrent_grace_period_requests_agree_on_longest(here: Here, winner: str) -> None:
     """Somebody else asks just ahead of this one's write; or this one did so itself, and the answer was lost."""
     filled(here, "a")
     store = FaultStore(here.store)
@@ -366,7 +366,7 @@ def left(here: Here, name: str) -> set[str]:
 OURS: dict[str, Any] = {"leftovers": "cluster/default/"}
 
 
-def test_what_deleted_datasets_left_goes_with_those_that_are_there(here: Here) -> None:
+def test_collect_job_deletes_leftovers_of_deleted_datasets(here: Here) -> None:
     filled(here, "a", "gone", "kept")
     deleted(here, "gone")
     take_claim(here.store, "kept", Claim("cluster/elsewhere/kept", "uid"))
@@ -380,7 +380,7 @@ def test_what_deleted_datasets_left_goes_with_those_that_are_there(here: Here) -
     assert {name: data_files(here, name) for name in ("a", "kept", "other")} == {"a": 2, "kept": 4, "other": 4}
 
 
-def test_without_targets_the_round_is_past_all_names(here: Here) -> None:
+def test_collect_job_without_targets_collects_leftovers_and_ends_round(here: Here) -> None:
     filled(here, "gone")
     deleted(here, "gone")
     _, done = run(here, **OURS)
@@ -392,7 +392,7 @@ def test_without_targets_the_round_is_past_all_names(here: Here) -> None:
     assert {info.key for info in here.store.list("")} - before <= {".kubothek/store.json"}
 
 
-def test_a_deletion_that_can_be_taken_back_leaves_everything(here: Here) -> None:
+def test_collect_job_keeps_leftovers_of_restorable_deletion(here: Here) -> None:
     filled(here, "gone")
     result, _ = here.run({**here.job("delete"), "dataset": dataset("gone")})
     assert result.outcome == "Succeeded"
@@ -402,21 +402,21 @@ def test_a_deletion_that_can_be_taken_back_leaves_everything(here: Here) -> None
     assert len(DatasetLog(here.store, "gone").snapshot().head.partitions) == 1
 
 
-def test_a_dry_run_says_what_deleted_datasets_left(here: Here) -> None:
+def test_collect_dry_run_reports_leftovers_of_deleted_datasets(here: Here) -> None:
     filled(here, "gone")
     deleted(here, "gone")
     _, done = run(here, **OURS, enforce=False)
     assert (objects(done)["data"], data_files(here, "gone")) == (4, 4)
 
 
-def test_a_dataset_that_is_there_is_no_leftover_whoever_has_forgotten_it(here: Here) -> None:
+def test_retained_dataset_without_resource_is_not_leftover(here: Here) -> None:
     """Data that a Dataset left on purpose (`deletionPolicy: Retain`) has a head that is no tombstone."""
     filled(here, "retained")
     _, done = run(here, **OURS)
     assert (data_files(here, "retained"), done.collected) == (4, ())
 
 
-def test_what_is_wrong_with_one_leftover_keeps_no_other_from_being_collected(here: Here) -> None:
+def test_collect_job_skips_damaged_leftover_and_collects_others(here: Here) -> None:
     filled(here, "a", "b")
     deleted(here, "a", "b")
     for info in here.store.list(keys.markers("a")):
@@ -429,7 +429,7 @@ def test_what_is_wrong_with_one_leftover_keeps_no_other_from_being_collected(her
 
 
 @pytest.mark.slow
-def test_a_dataset_that_begins_anew_at_any_call_loses_nothing(here: Here) -> None:
+def test_dataset_recreated_during_leftover_collection_loses_no_file(here: Here) -> None:
     """Its first commit comes while what the one before left is swept."""
     filled(here, "gone")
     deleted(here, "gone")

@@ -55,7 +55,7 @@ def flight_rows(rows: list[str] = FLIGHTS) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("known", [True, False, None])
-def test_a_store_is_probed_only_if_no_inspection_told(
+def test_commit_job_probes_store_only_if_capabilities_are_unknown(
     here: Here, monkeypatch: pytest.MonkeyPatch, known: bool | None
 ) -> None:
     probe = Mock(wraps=here.store.probe)
@@ -67,7 +67,7 @@ def test_a_store_is_probed_only_if_no_inspection_told(
     assert probe.call_count == (known is None)
 
 
-def test_a_csv_file_becomes_partitions(either: Here) -> None:
+def test_commit_job_of_csv_file_writes_partitions(either: Here) -> None:
     either.put("in/flights.csv.gz", gzip.compress(flights_csv().encode()))
     result = either.commit("in/flights.csv.gz", table={"partition_on": ["month"]})
     assert either.sessions == (0 if either.from_bytes else 1)
@@ -81,7 +81,7 @@ def test_a_csv_file_becomes_partitions(either: Here) -> None:
     assert either.rows() == flight_rows()
 
 
-def test_json_lines_and_parquet_bring_the_same_rows(either: Here) -> None:
+def test_commit_jobs_of_json_lines_and_parquet_write_same_rows(either: Here) -> None:
     rows = [{"k": i % 3, "v": f"text {i}", "n": None if i % 2 else i / 2} for i in range(500)]
     either.put("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     either.put("b.parquet", pa.Table.from_pylist(rows))
@@ -93,7 +93,7 @@ def test_json_lines_and_parquet_bring_the_same_rows(either: Here) -> None:
     assert either.rows("k", "v") == sorted(expected, key=lambda row: (repr(row["k"]), repr(row["v"])))
 
 
-def test_many_files_and_partitions_of_several_columns_come_out_whole(either: Here) -> None:
+def test_commit_job_of_many_files_and_partition_columns_keeps_all_rows(either: Here) -> None:
     names = [either.put(f"in/{part}.csv", flights_csv(FLIGHTS[part::10])) for part in range(10)]
     result = either.commit(*names, table={"partition_on": ["carrier", "month"]})
     assert result.commit is not None
@@ -104,14 +104,14 @@ def test_many_files_and_partitions_of_several_columns_come_out_whole(either: Her
     assert either.rows() == flight_rows()
 
 
-def test_a_table_without_partitions_is_one_file(either: Here) -> None:
+def test_commit_job_without_partitions_writes_one_file(either: Here) -> None:
     either.put("x.csv", flights_csv())
     result = either.commit("x.csv")
     assert result.commit is not None
     assert result.commit.files == 1
 
 
-def test_files_are_cut_at_the_target_size(either: Here) -> None:
+def test_commit_job_cuts_files_at_target_size(either: Here) -> None:
     noise = "".join(f"{i},{i * 7919 % 104729}{i * 104729 % 7919}\n" for i in range(30_000))
     either.put("x.csv", "a,b\n" + noise)
     result = either.commit("x.csv", table={"target_file_bytes": 50_000})
@@ -120,7 +120,7 @@ def test_files_are_cut_at_the_target_size(either: Here) -> None:
     assert result.commit.rows == 30_000
 
 
-def test_hostile_values_come_back_as_they_were(either: Here) -> None:
+def test_commit_job_keeps_hostile_partition_values(either: Here) -> None:
     values = ["a/b", "100%", "p=q", "Grüße 💾", " ", "..", "'; DROP TABLE x", 'say "hi"\nthere', "x" * 60, "%2F", "NA"]
     body = "".join('"' + value.replace('"', '""') + f'",{i}\n' for i, value in enumerate(values))
     either.put("x.csv", f"p,i\n{body}")
@@ -130,7 +130,7 @@ def test_hostile_values_come_back_as_they_were(either: Here) -> None:
     assert list(frame["p"]) == values
 
 
-def test_plateau_reads_what_the_job_wrote(either: Here) -> None:
+def test_plateau_reads_rows_of_commit_job(either: Here) -> None:
     either.put("x.csv", flights_csv())
     either.commit("x.csv", table={"partition_on": ["month"]})
     store = minimalkv.get_store_from_url(f"hfs://{either.root}")
@@ -140,7 +140,9 @@ def test_plateau_reads_what_the_job_wrote(either: Here) -> None:
     assert set(frame["month"]) == {1, 2, 3}
 
 
-def test_large_files_are_cut_and_quoted_line_breaks_survive(either: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_job_splits_large_files_and_keeps_quoted_line_breaks(
+    either: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader, "SPLIT_BYTES", 1500)
     either.put("plain.csv", "a,b\n" + "".join(f"{i},x{i}\n" for i in range(1000)))
     either.put("quoted.csv", "a,b\n" + "".join(f'{i},"x\nx\nx\nx\nx\n{i}"\n' for i in range(1000, 1500)))
@@ -150,7 +152,7 @@ def test_large_files_are_cut_and_quoted_line_breaks_survive(either: Here, monkey
     assert {row["b"] for row in rows if row["a"] == 1499} == {"x\nx\nx\nx\nx\n1499"}
 
 
-def test_progress_names_its_stages_in_order(either: Here) -> None:
+def test_commit_job_reports_progress_stages_in_order(either: Here) -> None:
     either.put("x.csv", flights_csv())
     either.commit("x.csv")
     stages = [progress["stage"] for progress in either.progress()]
@@ -159,7 +161,7 @@ def test_progress_names_its_stages_in_order(either: Here) -> None:
     assert either.progress()[-1] == {"stage": "Committing", "tasks_done": 0, "tasks_total": 0, "rows": 1000}
 
 
-def test_columns_without_values_take_their_type_from_a_later_commit(either: Here) -> None:
+def test_commit_job_gives_type_to_column_without_values(either: Here) -> None:
     either.put("1.csv", "a,b\n1,NA\n")
     either.put("2.csv", "a,b\n2,text\n")
     either.commit("1.csv", commit_id="1")
@@ -167,7 +169,7 @@ def test_columns_without_values_take_their_type_from_a_later_commit(either: Here
     assert either.rows("a") == [{"a": 1, "b": None}, {"a": 2, "b": "text"}]
 
 
-def test_a_second_commit_reads_in_the_types_of_the_table(either: Here) -> None:
+def test_second_commit_job_reads_source_in_types_of_table(either: Here) -> None:
     either.put("1.csv", "zip,v\n01234x,1.5\n")
     either.put("2.csv", "v,zip\n2,01234\n")
     either.commit("1.csv", commit_id="1")
@@ -236,7 +238,7 @@ BAD: dict[str, tuple[dict[str, bytes | str | pa.Table], dict[str, Any], str, str
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_ends_in_its_reason_and_leaves_the_dataset_as_it_was(either: Here, case: str) -> None:
+def test_commit_job_with_bad_input_fails_and_leaves_dataset_unchanged(either: Here, case: str) -> None:
     files, options, reason, message = BAD[case]
     table = {"partition_on": ["month"]}
     either.put("good.csv", "month,v\n1,1\n")
@@ -256,7 +258,7 @@ def test_bad_input_ends_in_its_reason_and_leaves_the_dataset_as_it_was(either: H
     assert again.message == result.message
 
 
-def test_the_first_commit_needs_its_partition_columns(either: Here) -> None:
+def test_first_commit_job_without_partition_columns_in_source_is_refused(either: Here) -> None:
     either.put("x.csv", "a\n1\n")
     result, code = either.run(either.commit_job("x.csv", table={"partition_on": ["month", "a"]}))
     assert (result.reason, code) == ("PartitionInvalid", ExitCode.INVALID)
@@ -264,7 +266,7 @@ def test_the_first_commit_needs_its_partition_columns(either: Here) -> None:
     assert either.head() is None
 
 
-def test_partitions_of_a_table_cannot_be_changed(either: Here) -> None:
+def test_commit_job_with_changed_partition_columns_is_refused(either: Here) -> None:
     either.put("x.csv", "a,b\n1,2\n")
     either.commit("x.csv", commit_id="1", table={"partition_on": ["a"]})
     head = either.head()
@@ -273,7 +275,7 @@ def test_partitions_of_a_table_cannot_be_changed(either: Here) -> None:
     assert either.head() == head
 
 
-def test_the_promised_schema_binds_every_commit(either: Here) -> None:
+def test_commit_job_that_violates_declared_schema_is_refused(either: Here) -> None:
     table = {"columns": [{"name": "a", "type": "int32", "nullable": False}, {"name": "b", "type": "string"}]}
     either.put("good.csv", "a,b\n1,x\n")
     either.put("null.csv", "a,b\n1,x\nNA,y\n")
@@ -293,7 +295,7 @@ def test_the_promised_schema_binds_every_commit(either: Here) -> None:
 
 
 @pytest.mark.spark
-def test_both_ways_end_in_the_same_words(
+def test_commit_job_error_is_equal_in_process_and_with_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """An error in the middle of a file that Spark reads in ranges has the row that a person can look up."""

@@ -59,7 +59,7 @@ def run_on(store: Store, here: Here, **more: Any) -> CompactOutcome:
     return done
 
 
-def test_small_files_become_large_ones_and_no_row_changes(either: Here) -> None:
+def test_compact_job_merges_small_files_and_keeps_rows(either: Here) -> None:
     filled(either)
     before = either.rows()
     result, done = run(either)
@@ -78,7 +78,7 @@ def test_small_files_become_large_ones_and_no_row_changes(either: Here) -> None:
     assert either.sessions == (1 if either.from_bytes == 0 else 0)
 
 
-def test_the_order_is_that_of_the_dataset_unless_the_run_has_one(here: Here) -> None:
+def test_compact_job_uses_clustering_of_dataset_unless_run_sets_one(here: Here) -> None:
     filled(here)
     given = job(here)
     given["dataset"]["clustering"] = {"by": ["w", "v"], "curve": True}
@@ -108,7 +108,7 @@ def test_the_order_is_that_of_the_dataset_unless_the_run_has_one(here: Here) -> 
         assert values == sorted(values)
 
 
-def test_an_order_by_a_column_that_is_not_there_is_refused(here: Here) -> None:
+def test_compact_job_with_unknown_sort_column_is_refused(here: Here) -> None:
     filled(here, 2)
     head = here.head()
     result, code = here.run(job(here, clustering={"by": ["nope"]}))
@@ -117,7 +117,7 @@ def test_an_order_by_a_column_that_is_not_there_is_refused(here: Here) -> None:
     assert here.head() == head
 
 
-def test_running_it_again_tells_what_it_did(here: Here) -> None:
+def test_compact_job_rerun_returns_first_result(here: Here) -> None:
     filled(here)
     _, first = run(here)
     head = here.head()
@@ -127,7 +127,7 @@ def test_running_it_again_tells_what_it_did(here: Here) -> None:
     assert here.head() == head
 
 
-def test_it_is_found_done_whatever_came_after_it_and_however_little_is_kept(here: Here) -> None:
+def test_compact_job_rerun_after_later_commits_returns_already_applied(here: Here) -> None:
     filled(here)
     _, first = run(here)
     here.put("more.csv", "p,v,w\n1,1,y\n")
@@ -140,7 +140,7 @@ def test_it_is_found_done_whatever_came_after_it_and_however_little_is_kept(here
     assert (again.version, again.already_applied, again.files_before, again.files_after) == (5, True, 0, 2)
 
 
-def test_where_nothing_is_to_be_done_nothing_is(here: Here) -> None:
+def test_compact_job_without_small_files_commits_nothing(here: Here) -> None:
     filled(here)
     run(here)
     head = here.head()
@@ -150,7 +150,7 @@ def test_where_nothing_is_to_be_done_nothing_is(here: Here) -> None:
     assert here.head() == head
 
 
-def test_a_dry_run_says_what_there_is_to_do(here: Here) -> None:
+def test_compact_dry_run_reports_files_to_rewrite(here: Here) -> None:
     filled(here)
     before = {info.key for info in here.store.list("")}
     result, done = run(here, dry_run=True)
@@ -171,12 +171,12 @@ def test_a_dry_run_says_what_there_is_to_do(here: Here) -> None:
         ({"target_file_bytes": 64}, 0),
     ],
 )
-def test_it_takes_what_was_asked_for(here: Here, wish: dict[str, Any], rewritten: int) -> None:
+def test_compact_job_applies_requested_filter_and_thresholds(here: Here, wish: dict[str, Any], rewritten: int) -> None:
     filled(here)
     assert run(here, **wish)[1].files_before == rewritten
 
 
-def test_new_files_are_laid_out_as_the_dataset_says_now(here: Here) -> None:
+def test_compact_job_writes_files_in_requested_layout(here: Here) -> None:
     filled(here)
     run(here, sort_by=["w"])
     for key in here.snapshot().head.files().values():
@@ -185,7 +185,7 @@ def test_new_files_are_laid_out_as_the_dataset_says_now(here: Here) -> None:
         assert len(values) == 20
 
 
-def test_indices_are_carried_along(here: Here) -> None:
+def test_compact_job_keeps_indices_ready(here: Here) -> None:
     filled(here, indices=[{"column": "v", "kind": "Native"}, {"column": "w", "kind": "Kartothek"}])
     result, _ = run(here)
     assert result.dataset is not None
@@ -209,14 +209,14 @@ def beaten(here: Here, where: str) -> CompactOutcome:
     return done
 
 
-def test_a_commit_that_takes_its_files_meanwhile_wins(here: Here) -> None:
+def test_compact_job_skips_partitions_changed_by_concurrent_commit(here: Here) -> None:
     filled(here)
     done = beaten(here, "p = 1")
     assert (done.version, done.partitions, done.files_before, done.given_way) == (6, 1, 4, 1)
     assert {row["p"] for row in here.rows()} == {"0"}
 
 
-def test_where_everything_was_taken_meanwhile_nothing_is_committed(here: Here) -> None:
+def test_compact_job_with_all_partitions_changed_commits_nothing(here: Here) -> None:
     filled(here)
     done = beaten(here, "TRUE")
     assert (done.version, done.given_way, done.files_before) == (None, 2, 0)
@@ -237,7 +237,9 @@ def test_where_everything_was_taken_meanwhile_nothing_is_committed(here: Here) -
         ({"commit_id": "kubothek:own"}, "InvalidInput"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_written(here: Here, more: dict[str, Any], reason: str) -> None:
+def test_compact_job_with_invalid_request_is_refused_before_writing(
+    here: Here, more: dict[str, Any], reason: str
+) -> None:
     filled(here)
     before = {info.key: info.etag for info in here.store.list("")}
     for dry_run in (False, *([] if "commit_id" in more else [True])):
@@ -247,13 +249,13 @@ def test_what_cannot_be_is_refused_before_anything_is_written(here: Here, more: 
     assert after == {key: etag for key, etag in before.items() if "/jobs/" not in key}
 
 
-def test_a_table_that_is_not_there_cannot_be_compacted_and_is_not_claimed(here: Here) -> None:
+def test_compact_job_of_missing_table_is_refused_without_claim(here: Here) -> None:
     result, code = here.run(job(here))
     assert (result.reason, code) == ("DatasetNotFound", ExitCode.INVALID)
     assert not (here.root / ".kubothek/flights/owner.json").exists()
 
 
-def test_a_deleted_table_is_not_compacted(here: Here) -> None:
+def test_compact_job_of_deleted_table_is_refused(here: Here) -> None:
     filled(here)
     here.run(here.job("delete"))
     result, _ = here.run(job(here))
@@ -261,14 +263,14 @@ def test_a_deleted_table_is_not_compacted(here: Here) -> None:
     assert "deleted" in result.message
 
 
-def test_another_owners_table_is_not_compacted(here: Here) -> None:
+def test_compact_job_of_table_with_other_owner_is_refused(here: Here) -> None:
     filled(here)
     stranger = {"uuid": "flights", "claim": {"owner": "cluster/other/x", "incarnation": "i"}, "table": TABLE}
     result, code = here.run({**job(here), "dataset": stranger})
     assert (result.reason, code) == ("OwnedByAnother", ExitCode.FENCED)
 
 
-def test_a_lost_file_is_named_with_all_that_is_lost_and_noted_for_inspections(either: Here) -> None:
+def test_compact_job_with_lost_files_names_files_and_leaves_note(either: Here) -> None:
     filled(either)
     lost = sorted(either.snapshot().head.files().values())[:2]
     for key in lost:
@@ -284,7 +286,7 @@ def test_a_lost_file_is_named_with_all_that_is_lost_and_noted_for_inspections(ei
     assert either.store.get(keys.lost("flights"))
 
 
-def test_a_partition_that_is_whole_can_be_compacted_beside_a_lost_file(here: Here) -> None:
+def test_compact_job_of_complete_partition_ignores_lost_file_elsewhere(here: Here) -> None:
     filled(here)
     (lost,) = [key for key in here.snapshot().head.files().values() if "/p=1/" in key][:1]
     (here.root / lost).unlink()

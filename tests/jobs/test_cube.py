@@ -77,7 +77,7 @@ def built(here: Here) -> Here:
     return here
 
 
-def test_a_build_tells_of_the_cube_and_of_each_dataset(here: Here) -> None:
+def test_cube_build_job_reports_cube_and_each_dataset(here: Here) -> None:
     result = done(here, cube_job(here, "Build", sources(here)))
     assert result.commit is not None
     assert (result.commit.version, result.commit.rows, result.commit.already_applied) == (1, 7, False)
@@ -96,7 +96,7 @@ def test_a_build_tells_of_the_cube_and_of_each_dataset(here: Here) -> None:
     assert [row["name"] for row in cells(here)] == ["one", "one", "two"]
 
 
-def test_zone_of_a_source_is_the_column_s(here: Here) -> None:
+def test_cube_source_with_time_zone_sets_zone_of_column(here: Here) -> None:
     given = sources(here) | {"names": here.put("in/names.csv", "x,name\n1,2025-01-01T12:00:00+01:00\n")}
     done(here, cube_job(here, "Build", given))
     assert {str(row["name"]) for row in cells(here)} == {"None", "2025-01-01 11:00:00+00:00"}
@@ -106,7 +106,7 @@ def test_zone_of_a_source_is_the_column_s(here: Here) -> None:
     assert result.message.startswith("'in/more.csv', column 'name', row 1: ")
 
 
-def test_it_happens_once(built: Here) -> None:
+def test_cube_build_job_rerun_is_applied_once(built: Here) -> None:
     again = done(built, cube_job(built, "Build", {name: f"in/{name}.csv" for name in MEMBERS}))
     assert again.commit is not None
     assert (again.commit.version, again.commit.already_applied) == (1, True)
@@ -114,7 +114,9 @@ def test_it_happens_once(built: Here) -> None:
 
 
 @pytest.mark.spark
-def test_large_sources_go_through_spark(here: Here, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cube_job_with_large_sources_runs_on_spark(
+    here: Here, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_spark(here, spark, monkeypatch)
     done(here, cube_job(here, "Build", sources(here)))
     assert here.sessions == 3
@@ -128,7 +130,7 @@ def test_large_sources_go_through_spark(here: Here, spark: SparkSession, monkeyp
     assert len(cells(here)) == 3
 
 
-def test_each_verb_is_a_job(built: Here) -> None:
+def test_cube_job_applies_each_verb(built: Here) -> None:
     built.put("in/more.csv", "p,x,y,v\n1,1,1,11\n")
     done(built, cube_job(built, "Append", {"seed": "in/more.csv"}))
     assert [row["v"] for row in cells(built, conditions="p = 1 AND x = 1")] == [11]
@@ -162,7 +164,7 @@ def test_each_verb_is_a_job(built: Here) -> None:
         ({"operation": "Delete", "cube": cube_ref() | {"dimension_columns": ["x"]}}, "CubeInvalid"),
     ],
 )
-def test_bad_input_is_told_and_changes_nothing(built: Here, job: dict[str, Any], reason: str) -> None:
+def test_cube_job_with_bad_input_is_refused_and_changes_nothing(built: Here, job: dict[str, Any], reason: str) -> None:
     built.put("in/null.csv", "p,x,y,v\n1,,1,11\n")
     before = Cube.open(built.store, "geo").snapshot().version
     result, code = built.run(cube_job(built, **job) | {"commit_id": "team/bad"})
@@ -170,7 +172,7 @@ def test_bad_input_is_told_and_changes_nothing(built: Here, job: dict[str, Any],
     assert Cube.open(built.store, "geo").snapshot().version == before
 
 
-def test_what_another_owns_is_not_written(built: Here) -> None:
+def test_cube_job_on_members_of_other_owner_is_refused(built: Here) -> None:
     ref = cube_ref()
     for member in ref["members"]:
         member["dataset"]["claim"]["owner"] = f"elsewhere/team/geo-{member['name']}"
@@ -187,17 +189,17 @@ def inspect(here: Here, **changes: Any) -> JobResult:
     return done(here, job | {"cubes": [cube_ref(**changes)], "datasets": []})
 
 
-def test_an_inspection_tells_of_cubes(built: Here) -> None:
+def test_inspect_job_reports_cube_state(built: Here) -> None:
     (state,) = inspect(built).cubes
     assert (state.version, state.seed, state.partition_columns, state.problem) == (1, "seed", ("p",), None)
     assert state.index_columns == ("w",)
 
 
-def test_of_a_cube_that_is_not_there_nothing_is_known(here: Here) -> None:
+def test_inspect_job_of_missing_cube_reports_prefix_only(here: Here) -> None:
     assert inspect(here).cubes == (CubeState(prefix="geo"),)
 
 
-def test_a_manifest_that_says_otherwise_is_told(built: Here) -> None:
+def test_inspect_job_reports_cube_that_contradicts_manifest(built: Here) -> None:
     job = built.inspect_job() | {"cubes": [cube_ref() | {"partition_columns": ["q"]}], "datasets": []}
     (state,) = done(built, job).cubes
     assert state.problem == (
@@ -205,7 +207,7 @@ def test_a_manifest_that_says_otherwise_is_told(built: Here) -> None:
     )
 
 
-def test_what_a_crash_left_half_done_is_settled(built: Here) -> None:
+def test_cube_commit_that_crashes_is_settled_by_next_inspection(built: Here) -> None:
     """A driver dies between the heads of two datasets: readers see none of it or all, and the next look settles."""
     built.put("in/s.csv", "p,x,y,v\n5,1,1,1\n")
     built.put("in/e.csv", "p,x,y,w\n5,1,1,1\n")
@@ -274,7 +276,7 @@ def into_dataset(here: Here) -> dict[str, Any]:
     }
 
 
-def test_the_cells_become_a_file(built: Here) -> None:
+def test_cube_query_job_writes_cells_to_file(built: Here) -> None:
     result, found = ask(built, conditions="w >= 5", payload_columns=["w", "name"])
     assert found == [{"name": "one", "p": 1, "w": 5, "x": 1, "y": 1}, {"name": "one", "p": 2, "w": 6, "x": 1, "y": 1}]
     assert result.query is not None
@@ -285,7 +287,7 @@ def test_the_cells_become_a_file(built: Here) -> None:
     }
 
 
-def test_files_of_datasets_are_described_and_queries_open_fewer(either: Here) -> None:
+def test_cube_query_job_with_skipping_metadata_opens_fewer_files(either: Here) -> None:
     here = either
     shape = cube_ref()
     seed = next(member for member in shape["members"] if member["name"] == "seed")
@@ -302,7 +304,7 @@ def test_files_of_datasets_are_described_and_queries_open_fewer(either: Here) ->
     assert reads["geo++names"] == (1, 0, ("name:Equal",))
 
 
-def test_the_newest_rows_alone_are_another_question(built: Here) -> None:
+def test_cube_query_with_newest_only_is_different_query(built: Here) -> None:
     built.put("in/more.csv", "p,x,y,v\n1,1,1,11\n")
     done(built, cube_job(built, "Append", {"seed": "in/more.csv"}))
     asked: dict[str, Any] = {"conditions": "v = 10", "payload_columns": ["v"]}
@@ -314,24 +316,24 @@ def test_the_newest_rows_alone_are_another_question(built: Here) -> None:
     assert (code, result.reason) == (ExitCode.INVALID, "IdReused")
 
 
-def test_groups_come_one_after_the_other(built: Here) -> None:
+def test_cube_query_job_orders_rows_by_groups(built: Here) -> None:
     _, found = ask(built, partition_by=["x"])
     assert [row["x"] for row in found] == [1, 1, 2]
 
 
-def test_the_plan_can_be_the_result(built: Here) -> None:
+def test_cube_query_job_with_explain_returns_plan(built: Here) -> None:
     _, found = ask(built, conditions="p = 1", explain=True)
     assert {(row["dataset"], row["join"]) for row in found} == {("seed", "seed"), ("extra", "left"), ("names", "left")}
     assert min(row["files_left"] for row in found if row["dataset"] == "seed") == 1
 
 
-def test_an_old_version_is_read_whole(built: Here) -> None:
+def test_cube_query_job_as_of_reads_complete_old_version(built: Here) -> None:
     done(built, cube_job(built, "RemovePartitions", where="TRUE"))
     assert ask(built)[1] == []
     assert len(ask(built, as_of=1)[1]) == 3
 
 
-def test_the_cells_become_a_dataset(built: Here) -> None:
+def test_cube_query_job_writes_cells_to_dataset(built: Here) -> None:
     result = done(built, into_dataset(built))
     assert result.query is not None
     assert (result.query.version, result.query.rows) == (1, 3)
@@ -340,7 +342,7 @@ def test_the_cells_become_a_dataset(built: Here) -> None:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_result_has_room_for_what_matters() -> None:
+def test_cube_result_keeps_cube_and_version_within_size_limit() -> None:
     members = tuple(
         MemberOutcome(name=f"dataset-{n}", version=n, rows=10**9, files=10**6, bytes=10**15) for n in range(32)
     )
@@ -360,7 +362,7 @@ def test_a_result_has_room_for_what_matters() -> None:
     assert kept.commit.version == 7
 
 
-def test_an_inspection_that_is_full_tells_of_cubes_first() -> None:
+def test_full_inspection_result_keeps_cubes_before_datasets() -> None:
     cubes = tuple(CubeState(prefix=f"cube-{n:03}", version=1, members=("seed",)) for n in range(200))
     states = tuple(DatasetState(uuid=f"d{n}", version=1) for n in range(200))
     full = JobResult(outcome="Succeeded", reason="Succeeded", message="", cubes=cubes, datasets=states)
@@ -381,7 +383,7 @@ def member_job(here: Here, verb: str, **changes: Any) -> dict[str, Any]:
     return {"verb": verb, "job": f"{verb}-1", "uid": f"u-{verb}", "store": store, "dataset": dataset} | changes
 
 
-def test_what_lands_for_a_member_is_a_version_of_the_cube(built: Here) -> None:
+def test_intake_into_member_commits_version_of_cube(built: Here) -> None:
     built.put("landing/1.csv", "p,x,y,v\n7,1,1,70\n")
     source = {"format": "CSV", "store": {"name": "lake", "url": built.root.as_uri()}}
     terms = {"name": "landing", "prefix": "landing/", "max_files": 9, "max_bytes": 1 << 20, "reading": "r"}
@@ -392,7 +394,7 @@ def test_what_lands_for_a_member_is_a_version_of_the_cube(built: Here) -> None:
     assert [row["v"] for row in cells(built, conditions="p = 7")] == [70]
 
 
-def test_a_compaction_of_a_member_is_a_version_of_the_cube_and_changes_no_cell(built: Here) -> None:
+def test_compaction_of_member_commits_cube_version_and_keeps_cells(built: Here) -> None:
     for number in range(3):
         built.put("in/more.csv", f"p,x,y,v\n1,{number},9,{number}\n")
         done(built, cube_job(built, "Append", {"seed": "in/more.csv"}, commit_id=f"more-{number}"))

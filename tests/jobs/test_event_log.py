@@ -37,21 +37,21 @@ def kept(store: Store) -> list[str]:
 
 
 @pytest.mark.parametrize(("sizes", "numbers"), [((40, 60), (1, 2)), ((40, 61), (1,)), ((10,) * 11, range(1, 11))])
-def test_the_beginning_is_kept_as_far_as_there_is_room(
+def test_event_log_beyond_limit_keeps_first_files(
     here: Here, tmp_path: Path, sizes: tuple[int, ...], numbers: tuple[int, ...]
 ) -> None:
     outcome.keep_event_log(here.store, logged(tmp_path / "spark", *sizes))
     assert kept(here.store) == sorted(["appstatus_january-1", *(f"events_{n}_january-1.zstd" for n in numbers)])
 
 
-def test_a_job_that_keeps_none_looks_for_none(here: Here, tmp_path: Path) -> None:
+def test_event_log_without_limit_setting_is_not_uploaded(here: Here, tmp_path: Path) -> None:
     conf = logged(tmp_path / "spark", 10)
     del conf["spark.kubothek.eventLogLimit"]
     outcome.keep_event_log(here.store, conf)
     assert kept(here.store) == []
 
 
-def test_a_store_that_takes_none_fails_no_job(
+def test_event_log_upload_failure_does_not_fail_job(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def upload(*_: object) -> str:
@@ -64,7 +64,7 @@ def test_a_store_that_takes_none_fails_no_job(
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_sparks_history_server_shows_the_job(here: Here, tmp_path: Path, spark: SparkSession) -> None:
+def test_event_log_of_job_is_shown_by_spark_history_server(here: Here, tmp_path: Path, spark: SparkSession) -> None:
     """A whole job with a JVM of its own, and the history server's own reader over what it left in the store."""
     here.from_bytes = 0
     here.put("x.csv", "p,v\n" + "".join(f"{i % 5},{i}\n" for i in range(2_000)))

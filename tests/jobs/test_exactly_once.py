@@ -32,7 +32,7 @@ def commit_job(job: dict[str, Any]) -> CommitJob:
     return parsed
 
 
-def test_running_a_job_again_changes_nothing(either: Here) -> None:
+def test_commit_job_rerun_changes_nothing(either: Here) -> None:
     either.put("x.csv", "p,v\n1,1\n2,2\n")
     first = either.commit("x.csv", table=TABLE)
     head = either.head()
@@ -43,7 +43,7 @@ def test_running_a_job_again_changes_nothing(either: Here) -> None:
     assert again.dataset == first.dataset
 
 
-def test_it_is_found_done_even_when_its_source_is_gone(here: Here) -> None:
+def test_commit_job_rerun_without_source_is_already_applied(here: Here) -> None:
     here.put("x.csv", "p,v\n1,1\n")
     here.commit("x.csv", table=TABLE)
     (here.root / "x.csv").unlink()
@@ -52,7 +52,7 @@ def test_it_is_found_done_even_when_its_source_is_gone(here: Here) -> None:
     assert result.commit.already_applied
 
 
-def test_an_id_belongs_to_one_change(here: Here) -> None:
+def test_commit_job_with_reused_id_and_other_change_is_refused(here: Here) -> None:
     here.put("x.csv", "p,v\n1,1\n")
     here.commit("x.csv", table=TABLE)
     head = here.head()
@@ -61,7 +61,7 @@ def test_an_id_belongs_to_one_change(here: Here) -> None:
     assert here.head() == head
 
 
-def test_every_crash_point_followed_by_another_attempt_commits_once(tmp_path: Path) -> None:
+def test_commit_job_that_crashes_commits_once_on_next_attempt(tmp_path: Path) -> None:
     def prepared(name: str) -> Here:
         here = Here(tmp_path / name)
         here.put("0.csv", "p,v\n1,0\n")
@@ -88,7 +88,7 @@ def test_every_crash_point_followed_by_another_attempt_commits_once(tmp_path: Pa
         assert result.dataset.problem is None
 
 
-def test_the_first_commit_survives_every_crash_too(tmp_path: Path) -> None:
+def test_first_commit_job_that_crashes_commits_once_on_next_attempt(tmp_path: Path) -> None:
     counted = Here(tmp_path / "counted")
     counted.put("x.csv", "p,v\n1,1\n")
     counting = FaultStore(counted.store)
@@ -104,7 +104,7 @@ def test_the_first_commit_survives_every_crash_too(tmp_path: Path) -> None:
         assert (here.root / "flights/table/_common_metadata").exists()
 
 
-def test_two_attempts_at_once_commit_once_and_both_succeed(here: Here) -> None:
+def test_two_concurrent_attempts_commit_once_and_both_succeed(here: Here) -> None:
     here.put("x.csv", "p,v\n1,1\n2,2\n")
     job = here.commit_job("x.csv", table=TABLE)
     barrier = threading.Barrier(2)
@@ -121,7 +121,7 @@ def test_two_attempts_at_once_commit_once_and_both_succeed(here: Here) -> None:
     assert sorted(row["v"] for row in here.rows()) == [1, 2]
 
 
-def test_commits_at_once_all_arrive(here: Here) -> None:
+def test_concurrent_commit_jobs_all_land(here: Here) -> None:
     for number in range(6):
         here.put(f"{number}.csv", f"p,v\n1,{number}\n")
     jobs = [commit_job(here.commit_job(f"{n}.csv", commit_id=f"c{n}", table=TABLE)) for n in range(6)]
@@ -136,7 +136,7 @@ def test_commits_at_once_all_arrive(here: Here) -> None:
     ("stage", "from_bytes"),
     [("Starting", ALL_IN_PROCESS), ("Committing", ALL_IN_PROCESS), pytest.param("Writing", 0, marks=pytest.mark.spark)],
 )
-def test_a_killed_job_commits_once_when_it_is_run_again(here: Here, stage: str, from_bytes: int) -> None:
+def test_killed_commit_job_commits_once_on_next_attempt(here: Here, stage: str, from_bytes: int) -> None:
     """SIGKILL for the process, and its JVM if it has one, as soon as it tells this stage."""
     here.from_bytes = from_bytes
     here.put("x.csv", "p,v\n" + "".join(f"{i % 5},{i}\n" for i in range(20_000)))

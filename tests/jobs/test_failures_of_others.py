@@ -56,7 +56,7 @@ OPEN: dict[str, Any] = {"allowed_hosts": ["127.0.0.1"], "allow_local": True}
 TABLE = {"partition_on": ["p"]}
 
 
-def test_a_url_is_a_source(either: Here) -> None:
+def test_commit_job_reads_source_from_url(either: Here) -> None:
     with Web(BODY, down=range(0)) as web:
         either.commit(urls=[web.url], table=TABLE, **OPEN)
     assert len(either.rows()) == 1000
@@ -64,7 +64,7 @@ def test_a_url_is_a_source(either: Here) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("either", ["spark"], indirect=True)
-def test_a_task_that_met_a_passing_failure_is_tried_again_and_counts_once(either: Here) -> None:
+def test_commit_task_with_transient_failure_is_retried_and_counts_once(either: Here) -> None:
     with Web(BODY, down=range(2, 3)) as web:  # the driver's request is the first, the task's the second
         result = either.commit(urls=[web.url], table=TABLE, **OPEN)
         assert web.asked == 3
@@ -75,7 +75,7 @@ def test_a_task_that_met_a_passing_failure_is_tried_again_and_counts_once(either
 
 @pytest.mark.spark
 @pytest.mark.parametrize("either", ["spark"], indirect=True)
-def test_a_failure_that_does_not_pass_ends_in_its_own_words(either: Here) -> None:
+def test_commit_job_with_persistent_server_failure_reports_server_answer(either: Here) -> None:
     with Web(BODY, down=range(2, 99)) as web:
         result, code = either.run(either.commit_job(urls=[web.url], table=TABLE, **OPEN))
     assert (result.reason, result.retryable, code) == ("SourceUnavailable", True, ExitCode.TRANSIENT)
@@ -84,7 +84,7 @@ def test_a_failure_that_does_not_pass_ends_in_its_own_words(either: Here) -> Non
 
 
 @pytest.mark.s3
-def test_a_job_on_s3_does_all_verbs(either: Here, s3: S3Server, secret: Path, bucket: str) -> None:
+def test_commit_inspect_and_delete_jobs_on_s3_succeed(either: Here, s3: S3Server, secret: Path, bucket: str) -> None:
     config = StoreConfig(f"s3://{bucket}/lake", s3.endpoint, s3.region, str(secret))
     store = open_store(config)
     store.put("in/x.csv", BODY)

@@ -72,7 +72,8 @@ class Pod:
         return result
 
 
-def test_fe_10_a_container_of_a_cluster_goes_on_from_round_to_round(here: Here, identity: Path, tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-10")
+def test_fetch_container_resumes_from_state_of_previous_round(here: Here, identity: Path, tmp_path: Path) -> None:
     pod = Pod(here, identity, tmp_path / "pod")
     rounds = [pod.round().poll for _ in range(3)]
     assert [(done.commits, done.records, done.has_more) for done in rounds if done] == [
@@ -89,13 +90,15 @@ def test_fe_10_a_container_of_a_cluster_goes_on_from_round_to_round(here: Here, 
     sound(here)
 
 
-def test_fe_10_a_container_that_says_nothing_new_commits_nothing(here: Here, identity: Path, tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-10")
+def test_fetch_container_without_new_data_commits_nothing(here: Here, identity: Path, tmp_path: Path) -> None:
     pod = Pod(here, identity, tmp_path / "pod", script="exit 0")
     head = here.head()
     assert pod.round().message == "the source has nothing new"
     assert here.head() == head
 
 
+@pytest.mark.requirement("FE-10")
 @pytest.mark.parametrize(
     ("left", "told"),
     [
@@ -107,7 +110,7 @@ def test_fe_10_a_container_that_says_nothing_new_commits_nothing(here: Here, ide
         ('printf "\\377" > "$OUT/new-etag"', "that is no UTF-8 text"),
     ],
 )
-def test_fe_10_a_container_cannot_show_itself_what_is_not_its_own(
+def test_fetch_container_with_invalid_output_files_is_refused(
     here: Here, identity: Path, tmp_path: Path, left: str, told: str
 ) -> None:
     pod = Pod(here, identity, tmp_path / "pod", script=f"echo id,name,seats; {left}")
@@ -118,7 +121,8 @@ def test_fe_10_a_container_cannot_show_itself_what_is_not_its_own(
     assert here.head() == head
 
 
-def test_fe_03_what_a_container_says_and_how_it_ends_is_its_own(here: Here, identity: Path, tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-03")
+def test_fetch_container_keeps_its_output_and_exit_code(here: Here, identity: Path, tmp_path: Path) -> None:
     pod = Pod(here, identity, tmp_path / "pod", script="echo out; echo no such table >&2; exit 3")
     assert pod.prepare() == ExitCode.DONE
     ran = pod.fetch()
@@ -129,6 +133,7 @@ def test_fe_03_what_a_container_says_and_how_it_ends_is_its_own(here: Here, iden
     assert (ran.returncode, "/no/such/program: not found" in ran.stderr) == (127, True)
 
 
+@pytest.mark.requirement("FE-03")
 @pytest.mark.parametrize(
     ("fetch", "reason", "told"),
     [
@@ -139,7 +144,7 @@ def test_fe_03_what_a_container_says_and_how_it_ends_is_its_own(here: Here, iden
         ({"args": ["a\0b"]}, "InvalidInput", "zero byte"),
     ],
 )
-def test_fe_03_what_cannot_be_prepared_is_told_before_anything_runs(
+def test_fetch_that_cannot_be_prepared_is_refused_before_container_runs(
     here: Here,
     identity: Path,
     tmp_path: Path,
@@ -156,5 +161,6 @@ def test_fe_03_what_cannot_be_prepared_is_told_before_anything_runs(
     assert list((tmp_path / "pod" / "launcher-1").iterdir()) == []
 
 
-def test_fe_10_the_directory_of_its_files_is_the_one_that_the_pod_has() -> None:
+@pytest.mark.requirement("FE-10")
+def test_fetch_output_directory_equals_directory_of_pod() -> None:
     assert OUTPUT_DIRECTORY == OUT

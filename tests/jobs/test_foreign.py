@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 __all__ = ["lake"]
 
 
-def test_a_job_drives_the_engine_and_tells_what_it_did_wrong(lake: Lake, tmp_path: Path, here: Here) -> None:
+def test_transform_job_drives_foreign_engine_and_reports_its_errors(lake: Lake, tmp_path: Path, here: Here) -> None:
     event = transform(LARGE, "planes")
     strange = {**event, "transform": {**event["transform"], "engine": "risingwave"}}
     result, code = lake.define("far", strange, kind="Derivative", inputs=refs("planes"), foreign=True)
@@ -53,7 +53,8 @@ def test_a_job_drives_the_engine_and_tells_what_it_did_wrong(lake: Lake, tmp_pat
     assert lake.rows("far") == {1: 180, 2: 190, 3: 150}
 
 
-def test_en_11_the_digest_is_that_of_the_container_that_runs(tmp_path: Path) -> None:
+@pytest.mark.requirement("EN-11")
+def test_engine_digest_is_image_digest_of_running_container(tmp_path: Path) -> None:
     digest = "sha256:" + "5" * 64
     pods: list[Any] = [
         {"status": {}},
@@ -94,7 +95,7 @@ def test_en_11_the_digest_is_that_of_the_container_that_runs(tmp_path: Path) -> 
     assert set(asked) == {"Bearer secret"}
 
 
-def test_engines_that_run_on_this_machine_are_named_in_the_environment() -> None:
+def test_local_engines_are_parsed_from_environment_variable() -> None:
     assert running_engines("") == {}
     assert running_engines("Flink=127.0.0.1:5544/tmp/x, spark=[::1]:1/y") == {
         "flink": ("127.0.0.1:5544", "/tmp/x"),

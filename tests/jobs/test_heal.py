@@ -36,7 +36,7 @@ def index_file(here: Here) -> str:
     return str(here.snapshot().head.indices["a"])
 
 
-def test_a_table_that_is_well_stays_as_it_is(here: Here) -> None:
+def test_heal_job_of_healthy_table_changes_nothing(here: Here) -> None:
     filled(here)
     before = {info.key: info.etag for info in here.store.list("")}
     result = run(here)
@@ -47,7 +47,7 @@ def test_a_table_that_is_well_stays_as_it_is(here: Here) -> None:
     assert {key: after.get(key) for key in before} == before
 
 
-def test_what_can_be_made_anew_is_and_once(here: Here) -> None:
+def test_heal_job_recreates_derived_objects_once(here: Here) -> None:
     filled(here)
     for key in (index_file(here), keys.marker("flights", "c1"), keys.common_metadata("flights", "table")):
         (here.root / key).unlink()
@@ -60,7 +60,7 @@ def test_what_can_be_made_anew_is_and_once(here: Here) -> None:
     assert run(here).heal == HealOutcome()
 
 
-def test_lost_data_is_told_and_is_no_failure(here: Here) -> None:
+def test_heal_job_reports_lost_data_and_succeeds(here: Here) -> None:
     filled(here)
     lost = here.log.snapshot().head.files()
     key = list(lost.values())[-1]
@@ -79,12 +79,12 @@ def test_lost_data_is_told_and_is_no_failure(here: Here) -> None:
     assert healed.dataset.corrupt is None
 
 
-def test_a_table_that_is_not_there_cannot_be_healed(here: Here) -> None:
+def test_heal_job_of_missing_table_is_refused(here: Here) -> None:
     result, code = here.run(here.job("heal"))
     assert (result.reason, code) == ("DatasetNotFound", ExitCode.INVALID)
 
 
-def test_another_owners_table_is_not_touched(here: Here) -> None:
+def test_heal_job_of_table_with_other_owner_is_refused(here: Here) -> None:
     filled(here)
     (here.root / index_file(here)).unlink()
     before = {info.key: info.etag for info in here.store.list("")}
@@ -95,7 +95,7 @@ def test_another_owners_table_is_not_touched(here: Here) -> None:
 
 
 @pytest.mark.slow
-def test_whenever_an_attempt_died_or_the_store_failed_the_next_one_heals(here: Here, tmp_path: Path) -> None:
+def test_heal_job_after_crash_or_store_failure_completes_on_rerun(here: Here, tmp_path: Path) -> None:
     filled(here)
     job = JOB.validate_python(here.job("heal", **TABLE))
     assert isinstance(job, HealJob)
@@ -120,7 +120,7 @@ def test_whenever_an_attempt_died_or_the_store_failed_the_next_one_heals(here: H
         assert [row["a"] for row in twin.rows()] == [0, 1, 2]
 
 
-def test_the_result_fits_however_much_was_repaired(here: Here) -> None:
+def test_heal_result_with_many_repairs_fits_termination_message(here: Here) -> None:
     for number in range(2):
         here.commit(here.put(f"{number}.csv", f"a\n{number}\n"), commit_id=f"c{number}")
     result = run(here)

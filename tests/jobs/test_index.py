@@ -48,7 +48,7 @@ def indices(result: JobResult) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("table", [NATIVE, KARTOTHEK], ids=["Native", "Kartothek"])
-def test_commits_make_and_keep_the_indices_of_the_manifest(either: Here, table: dict[str, Any]) -> None:
+def test_commit_jobs_build_and_maintain_indices_of_manifest(either: Here, table: dict[str, Any]) -> None:
     kind = table["indices"][0]["kind"]
     either.put("in/1.csv", csv(0, 300))
     assert indices(either.commit("in/1.csv", table=table)) == [("id", kind, "Ready")]
@@ -59,7 +59,7 @@ def test_commits_make_and_keep_the_indices_of_the_manifest(either: Here, table: 
     assert len(labels_of(either, "id", 250)) == 2
 
 
-def test_entries_are_gathered_where_the_files_are_written(either: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_job_collects_index_entries_while_writing(either: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit does not read what it wrote, nor does Spark's driver."""
 
     def must_be_nothing(_store: object, _uuid: str, columns: object, files: dict[str, str]) -> object:
@@ -74,7 +74,7 @@ def test_entries_are_gathered_where_the_files_are_written(either: Here, monkeypa
     assert (manifest.rows, manifest.uncovered) == (300, frozenset())
 
 
-def test_index_job_adds_converts_and_drops(here: Here) -> None:
+def test_index_job_adds_converts_and_drops_indices(here: Here) -> None:
     here.put("in/1.csv", csv(0, 50))
     here.commit("in/1.csv", table={"partition_on": ["part"]})
     for wanted in (
@@ -94,7 +94,7 @@ def test_index_job_adds_converts_and_drops(here: Here) -> None:
     assert "up to date" in again.message
 
 
-def test_dialect_alone_is_a_change(here: Here) -> None:
+def test_index_job_with_only_changed_dialect_rewrites_index(here: Here) -> None:
     here.put("in/1.csv", csv(0, 5))
     wanted = [{"column": "name", "kind": "Kartothek"}]
     here.commit("in/1.csv", table={"partition_on": ["part"], "indices": wanted})
@@ -108,9 +108,7 @@ def test_dialect_alone_is_a_change(here: Here) -> None:
 @pytest.mark.parametrize(
     ("column", "problem"), [("part", "partition column"), ("nope", "no such column"), ("list", "cannot be indexed")]
 )
-def test_column_that_cannot_be_indexed_is_refused_before_anything_is_written(
-    here: Here, column: str, problem: str
-) -> None:
+def test_index_job_on_unsupported_column_is_refused_before_writing(here: Here, column: str, problem: str) -> None:
     rows: dict[str, Any] = {"part": [1], "id": [2], "list": [[1, 2]]}
     here.put("in/1.parquet", pa.table(rows))
     bad = {"partition_on": ["part"], "indices": [{"column": column}]}
@@ -125,7 +123,7 @@ def test_column_that_cannot_be_indexed_is_refused_before_anything_is_written(
     assert (code, result.reason) == (ExitCode.INVALID, "IndexInvalid")
 
 
-def test_inspection_tells_which_index_needs_work(here: Here) -> None:
+def test_inspect_job_reports_stale_index(here: Here) -> None:
     here.put("in/1.csv", csv(0, 5))
     here.commit("in/1.csv", table=NATIVE)
     assert here.snapshot().head.index_state.kinds() == {"id": IndexKind.NATIVE}

@@ -37,7 +37,7 @@ def inspected(here: Here) -> DatasetState:
     return result.datasets[0]
 
 
-def test_a_commit_tells_how_the_files_are_after_it(filled: Here) -> None:
+def test_commit_job_reports_file_health_after_commit(filled: Here) -> None:
     filled.put("more.csv", "n\n7\n")
     state = filled.commit("more.csv", commit_id="c3", table=TABLE).dataset
     assert state is not None
@@ -58,7 +58,7 @@ def test_a_commit_tells_how_the_files_are_after_it(filled: Here) -> None:
     assert inspected(filled) == state
 
 
-def test_a_commit_looks_at_what_it_changed_only(filled: Here) -> None:
+def test_commit_job_reads_only_its_own_record_for_health(filled: Here) -> None:
     filled.put("more.csv", "n\n7\n")
     job = JOB.validate_python(filled.commit_job("more.csv", commit_id="c3", table=TABLE))
     assert isinstance(job, CommitJob)
@@ -72,9 +72,7 @@ def test_a_commit_looks_at_what_it_changed_only(filled: Here) -> None:
     assert not [call for call in counting.calls if call.name == "list" and call.key.startswith(f"{filled.log.uuid}/")]
 
 
-def test_a_commit_whose_health_cannot_be_told_has_happened_all_the_same(
-    filled: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_job_with_unavailable_health_still_succeeds(filled: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     filled.put("more.csv", "n\n7\n")
     failing = FaultStore(filled.store, Fault(("get",), key="inventory", error=StoreUnavailable("503")))
     monkeypatch.setattr("kubothek.jobs.main.open_store", lambda _config: failing)
@@ -83,7 +81,7 @@ def test_a_commit_whose_health_cannot_be_told_has_happened_all_the_same(
     assert (state.version, state.health) == (4, None)
 
 
-def test_an_inspection_tells_what_is_missing_and_a_healing_makes_it_anew(filled: Here) -> None:
+def test_inspect_job_reports_missing_index_and_heal_job_restores_index(filled: Here) -> None:
     index = str(filled.snapshot().head.indices["n"])
     filled.store.delete([index])
     assert inspected(filled).ailments == ("the index on 'n'",)
@@ -95,7 +93,7 @@ def test_an_inspection_tells_what_is_missing_and_a_healing_makes_it_anew(filled:
     assert (result.dataset.ailments, result.dataset.corrupt, inspected(filled).ailments) == ((), None, ())
 
 
-def test_an_inspection_tells_which_data_is_lost_until_it_is_back(filled: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspect_job_reports_lost_data_until_restored(filled: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     key = list(filled.snapshot().head.files().values())[-1]
     data = filled.store.get(key)
     filled.store.delete([key])
@@ -108,9 +106,7 @@ def test_an_inspection_tells_which_data_is_lost_until_it_is_back(filled: Here, m
     assert inspected(filled).corrupt is None
 
 
-def test_a_job_that_met_a_missing_file_leaves_word_for_inspections(
-    filled: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_file_found_by_job_is_reported_by_inspections(filled: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "sample", lambda _files, _size: [])
     filled.store.delete(list(filled.snapshot().head.files().values())[-1:])
     assert inspected(filled).corrupt is None
@@ -120,7 +116,7 @@ def test_a_job_that_met_a_missing_file_leaves_word_for_inspections(
     assert inspected(filled).corrupt is not None
 
 
-def test_an_inspection_makes_the_schema_anew(filled: Here) -> None:
+def test_inspect_job_restores_schema_object(filled: Here) -> None:
     schema_hash = filled.snapshot().head.schema_hash
     assert schema_hash is not None
     key = keys.schema("flights", schema_hash)
@@ -130,7 +126,7 @@ def test_an_inspection_makes_the_schema_anew(filled: Here) -> None:
     assert filled.store.get(key) == data
 
 
-def test_a_schema_that_is_lost_for_good_is_a_problem(filled: Here) -> None:
+def test_inspect_job_reports_unrecoverable_schema_as_problem(filled: Here) -> None:
     schema_hash = filled.snapshot().head.schema_hash
     assert schema_hash is not None
     filled.store.delete([keys.schema("flights", schema_hash), keys.common_metadata("flights", "table")])
@@ -140,13 +136,13 @@ def test_a_schema_that_is_lost_for_good_is_a_problem(filled: Here) -> None:
     assert problem.endswith("restore either from a backup")
 
 
-def test_an_inspection_tells_by_what_the_table_is_partitioned(here: Here) -> None:
+def test_inspect_job_reports_partition_columns(here: Here) -> None:
     here.put("a.csv", "k,n\n1,2\n")
     here.commit("a.csv", commit_id="a", table={"partition_on": ["k"]})
     assert inspected(here).partition_on == ("k",)
 
 
-def test_the_worst_that_can_be_told_of_a_table_leaves_room_for_others(filled: Here) -> None:
+def test_worst_case_table_state_leaves_room_for_others_in_result(filled: Here) -> None:
     files = list(filled.snapshot().head.files().values())
     filled.store.delete(files)
     state = inspected(filled)
@@ -155,7 +151,7 @@ def test_the_worst_that_can_be_told_of_a_table_leaves_room_for_others(filled: He
     assert len(JobResult.model_validate_json(outcome.render(told)).datasets) == 2
 
 
-def test_what_the_operator_knows_is_not_told_again(filled: Here) -> None:
+def test_inspect_job_omits_unchanged_known_state(filled: Here) -> None:
     first = inspected(filled)
     job = filled.inspect_job() | {"known": {first.uuid: first.digest}}
     result, code = filled.run(job)
@@ -166,7 +162,7 @@ def test_what_the_operator_knows_is_not_told_again(filled: Here) -> None:
     assert [state.version for state in result.datasets] == [4]
 
 
-def test_many_tables_that_are_alike_fit_into_one_result(filled: Here) -> None:
+def test_inspect_result_packs_many_similar_tables(filled: Here) -> None:
     """However they are told, the operator reads the same; and what a pod says is not believed to be small."""
     state = inspected(filled)
     random_ = random.Random(1)

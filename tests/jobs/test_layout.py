@@ -40,7 +40,7 @@ def files_of(here: Here) -> dict[str, pq.ParquetFile]:
     return {label: pq.ParquetFile(io.BytesIO(here.store.get(key))) for label, key in head.files().items()}
 
 
-def test_files_are_sorted_and_of_one_bucket_and_as_few_as_can_be(either: Here) -> None:
+def test_commit_job_writes_sorted_bucketed_files_in_minimal_number(either: Here) -> None:
     names = [either.put(f"in/{part}.csv", csv_of(range(part, ROWS, 2))) for part in range(2)]
     result = either.commit(*names, table={**LAYOUT, "row_group_rows": 1000, "dictionary_columns": ["s"]})
     assert result.commit is not None
@@ -61,7 +61,7 @@ def test_files_are_sorted_and_of_one_bucket_and_as_few_as_can_be(either: Here) -
     assert set(read_table("flights", store=lambda: store)["x"]) == set(range(ROWS))
 
 
-def test_an_edit_of_the_layout_holds_from_the_next_write_on(here: Here) -> None:
+def test_layout_edit_applies_from_next_write(here: Here) -> None:
     here.put("x.csv", csv_of(range(100)))
     here.commit("x.csv", commit_id="1", table=LAYOUT)
     assert Layout.of(here.snapshot().head) == Layout(
@@ -86,7 +86,7 @@ def test_an_edit_of_the_layout_holds_from_the_next_write_on(here: Here) -> None:
         ({"partition_on": ["k"], "sort_by": ["k"]}, "sortBy names partition column 'k'"),
     ],
 )
-def test_a_layout_that_cannot_be_is_refused_before_a_byte_is_written(either: Here, table: Json, says: str) -> None:
+def test_commit_job_with_invalid_layout_is_refused_before_writing(either: Here, table: Json, says: str) -> None:
     either.put("x.csv", csv_of(range(10)))
     result, code = either.run(either.commit_job("x.csv", table=table))
     assert (result.reason, code) == ("LayoutInvalid", ExitCode.INVALID)
@@ -98,7 +98,7 @@ def test_a_layout_that_cannot_be_is_refused_before_a_byte_is_written(either: Her
 # --- schema evolution ---------------------------------------------------------------------------------------
 
 
-def test_a_table_evolves_if_the_dataset_says_so(either: Here) -> None:
+def test_commit_job_evolves_table_only_with_compatible_setting(either: Here) -> None:
     strict, compatible = {"partition_on": ["k"]}, {"partition_on": ["k"], "schema_evolution": "Compatible"}
     either.put("old.csv", "k,x\na,1\n")
     either.put("new.csv", "k,n,x\na,7.5,2\n")
@@ -118,7 +118,7 @@ def test_a_table_evolves_if_the_dataset_says_so(either: Here) -> None:
     assert frame["n"].isna().tolist() == [True, True, False]
 
 
-def test_known_columns_keep_their_type_while_others_come(here: Here) -> None:
+def test_evolution_keeps_type_of_known_columns(here: Here) -> None:
     """What looks like a number is text where the table has text."""
     table = {"schema_evolution": "Compatible"}
     here.put("1.csv", "t\nabc\n")
@@ -128,7 +128,7 @@ def test_known_columns_keep_their_type_while_others_come(here: Here) -> None:
     assert columns_of(here) == {"n": "int64", "t": "string"}
 
 
-def test_a_contract_says_which_columns_may_come(here: Here) -> None:
+def test_evolution_adds_only_columns_of_declared_schema(here: Here) -> None:
     promised: list[dict[str, Any]] = [
         {"name": "a", "type": "int64", "nullable": False},
         {"name": "b", "type": "float64"},
@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[pa.Table, list[str], str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_table_can_hold_is_refused_before_a_byte_is_written(either: Here, case: str) -> None:
+def test_commit_job_with_unsupported_data_is_refused_before_writing(either: Here, case: str) -> None:
     table, partition_on, reason, says = REFUSED[case]
     either.put("bad.parquet", table)
     result, code = either.run(either.commit_job("bad.parquet", format="Parquet", table={"partition_on": partition_on}))
@@ -192,7 +192,7 @@ def test_what_no_table_can_hold_is_refused_before_a_byte_is_written(either: Here
     assert not list(either.root.glob("flights*")), "not even a directory"
 
 
-def test_a_partition_column_with_time_zone_is_utc_if_it_is_declared_so(here: Here) -> None:
+def test_declared_zoneless_partition_column_is_stored_in_utc(here: Here) -> None:
     """A library that is told of a zone can write such a table, and never read it (Kartothek specification,
     "Filenames")."""
     here.put("x.csv", "k,x\n1970-01-01T09:00:00+09:00,1\n")
@@ -206,7 +206,7 @@ def test_a_partition_column_with_time_zone_is_utc_if_it_is_declared_so(here: Her
 
 
 @pytest.mark.spark
-def test_the_bucket_is_what_spark_computes(spark: SparkSession) -> None:
+def test_bucket_hash_equals_spark_hash(spark: SparkSession) -> None:
     """docs/layout.md: ``pmod(hash(…), numBuckets)``, for the types that Spark has."""
     rows = 500
     table = pa.table(

@@ -86,7 +86,7 @@ def sound(here: Here) -> None:
     assert verdict.sound, verdict.first
 
 
-def test_a_chain_is_created_once_as_whoever_holds_the_key(here: Here, identity: Path) -> None:
+def test_define_job_creates_chain_once_with_key_of_owner(here: Here, identity: Path) -> None:
     made = defined(here, PUSHED, INFO, identity=identity)
     assert (made.id, made.blocks, made.records) == (str(OwnerKey(SEED).dataset_id), 3, 0)
     assert defined(here, PUSHED, INFO, identity=identity) == made, "again changes nothing"
@@ -97,7 +97,7 @@ def test_a_chain_is_created_once_as_whoever_holds_the_key(here: Here, identity: 
 @pytest.mark.parametrize(
     "written", [SEED.hex().encode(), base64.b64encode(SEED), base64.b64encode(SEED) + b"\n"], ids=["hex", "b64", "line"]
 )
-def test_the_key_may_be_text(here: Here, identity: Path, written: bytes) -> None:
+def test_owner_key_is_accepted_as_text(here: Here, identity: Path, written: bytes) -> None:
     (identity / "ed25519").write_bytes(written)
     assert defined(here, identity=identity).id == str(OwnerKey(SEED).dataset_id)
 
@@ -105,7 +105,7 @@ def test_the_key_may_be_text(here: Here, identity: Path, written: bytes) -> None
 @pytest.mark.parametrize(
     ("written", "told"), [(None, "has no key 'ed25519'"), (b"secret", "is no ed25519 private key")]
 )
-def test_a_key_that_is_none_is_refused_before_anything_is_there(
+def test_invalid_owner_key_is_refused_before_creation(
     here: Here, identity: Path, written: bytes | None, told: str
 ) -> None:
     (identity / "ed25519").unlink()
@@ -117,7 +117,7 @@ def test_a_key_that_is_none_is_refused_before_anything_is_there(
     assert SEED.hex() not in result.message
 
 
-def test_an_edit_appends_what_is_new_and_disables_what_is_gone(here: Here, identity: Path, inbox: Path) -> None:
+def test_define_job_after_edit_appends_new_and_disables_removed_source(here: Here, identity: Path, inbox: Path) -> None:
     defined(here, polled(inbox / "planes.csv"), INFO, identity=identity)
     edited = defined(here, PUSHED, INFO)
     assert edited.blocks == 5, "the old source is disabled, the new one is added, nothing else"
@@ -140,7 +140,7 @@ def test_spec_version_decides_the_form_of_later_blocks(here: Here, identity: Pat
     assert "set spec.ledger.specVersion to 0.37 or later" in result.message
 
 
-def test_an_event_that_may_not_follow_leaves_the_chain_as_it_was(here: Here, identity: Path) -> None:
+def test_define_job_with_invalid_event_leaves_chain_unchanged(here: Here, identity: Path) -> None:
     made = defined(here, PUSHED, identity=identity)
     wrong = {**PUSHED, "merge": {"kind": "Snapshot", "primaryKey": []}}
     result, code = define(here, INFO, wrong)
@@ -148,14 +148,12 @@ def test_an_event_that_may_not_follow_leaves_the_chain_as_it_was(here: Here, ide
     assert defined(here, PUSHED) == made, "nor is SetInfo there"
 
 
-def test_without_a_chain_an_edit_says_so(here: Here) -> None:
+def test_define_job_without_chain_is_refused(here: Here) -> None:
     result, code = define(here, INFO)
     assert (code, "no longer has a chain" in result.message) == (ExitCode.INVALID, True)
 
 
-def test_each_change_of_the_source_is_a_commit_and_corrections_reach_the_table(
-    here: Here, identity: Path, inbox: Path
-) -> None:
+def test_poll_job_commits_each_source_change_and_corrects_table(here: Here, identity: Path, inbox: Path) -> None:
     file = inbox / "planes.csv"
     defined(here, polled(file), identity=identity)
     file.write_text(planes((1, "Airbus", 100), (2, "Boeing", 200), (3, "Cessna", 4)))
@@ -183,7 +181,7 @@ def test_each_change_of_the_source_is_a_commit_and_corrections_reach_the_table(
     sound(here)
 
 
-def test_a_poll_takes_files_until_there_are_no_more(here: Here, identity: Path, inbox: Path) -> None:
+def test_poll_job_reads_files_until_none_are_left(here: Here, identity: Path, inbox: Path) -> None:
     defined(here, {**globbed(inbox / "*.csv"), "merge": {"kind": "Append"}}, identity=identity)
     for number in range(3):
         (inbox / f"{number}.csv").write_text(planes((number, "x", 1)))
@@ -205,7 +203,7 @@ def test_a_poll_takes_files_until_there_are_no_more(here: Here, identity: Path, 
 
 
 @pytest.mark.parametrize("glob", [True, False], ids=["glob", "url"])
-def test_of_two_polls_at_once_one_takes_a_file(
+def test_concurrent_poll_jobs_ingest_each_file_once(
     here: Here, identity: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch, glob: bool
 ) -> None:
     source = globbed(inbox / "*.csv") if glob else polled(inbox / "0.csv")
@@ -233,7 +231,7 @@ def test_of_two_polls_at_once_one_takes_a_file(
     sound(here)
 
 
-def test_a_source_that_is_away_is_worth_another_try_and_one_that_is_refused_is_not(
+def test_unavailable_source_is_retryable_and_refused_source_is_not(
     here: Here, identity: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "PAUSES", ())
@@ -244,7 +242,7 @@ def test_a_source_that_is_away_is_worth_another_try_and_one_that_is_refused_is_n
     assert (code, refused.reason, refused.retryable) == (ExitCode.INVALID, "SourceRefused", False)
 
 
-def test_urls_name_variables_of_a_secret_and_of_nothing_else(
+def test_source_url_expands_only_variables_of_secret(
     here: Here, identity: Path, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FOLDER", "elsewhere")
@@ -261,7 +259,7 @@ def test_urls_name_variables_of_a_secret_and_of_nothing_else(
     assert names(here) == {1: "x"}
 
 
-def test_a_push_is_read_as_its_source_says_and_happens_once(here: Here, identity: Path) -> None:
+def test_push_job_reads_files_as_source_declares_and_is_applied_once(here: Here, identity: Path) -> None:
     defined(here, {**PUSHED, "merge": {"kind": "Ledger", "primaryKey": ["id"]}}, identity=identity)
     here.put("in/a.csv", planes((1, "Airbus", 100), (2, "Boeing", 200)))
     here.put("in/b.json", '{"id": 3, "name": "Cessna", "seats": 4}\n{"id": 1, "name": "again", "seats": 0}\n')
@@ -281,7 +279,7 @@ def test_a_push_is_read_as_its_source_says_and_happens_once(here: Here, identity
     sound(here)
 
 
-def test_bad_input_names_file_row_and_column_and_changes_nothing(here: Here, identity: Path) -> None:
+def test_push_job_with_bad_row_names_file_and_column_and_changes_nothing(here: Here, identity: Path) -> None:
     defined(here, PUSHED, identity=identity)
     here.put("in/a.csv", planes((1, "Airbus", 100)) + "2,Boeing,many\n")
     head = here.head()
@@ -294,7 +292,7 @@ def test_bad_input_names_file_row_and_column_and_changes_nothing(here: Here, ide
     assert here.head() == head
 
 
-def test_rows_of_a_ledger_change_in_no_other_way(here: Here, identity: Path) -> None:
+def test_commit_job_on_ledger_is_refused(here: Here, identity: Path) -> None:
     defined(here, PUSHED, identity=identity)
     here.put("in/a.csv", planes((1, "Airbus", 100)))
     assert push(here, "in/a.csv", commit_id="c0")[1] == ExitCode.DONE
@@ -304,7 +302,7 @@ def test_rows_of_a_ledger_change_in_no_other_way(here: Here, identity: Path) -> 
     assert here.head() == head
 
 
-def test_a_chain_without_a_table_and_with_the_specifications_types(here: Here, identity: Path) -> None:
+def test_ledger_without_view_uses_types_of_specification(here: Here, identity: Path) -> None:
     defined(here, PUSHED, identity=identity, view=False, types="Spec")
     here.put("in/a.csv", planes((1, "Airbus", 100)))
     assert push(here, "in/a.csv")[1] == ExitCode.DONE
@@ -315,7 +313,7 @@ def test_a_chain_without_a_table_and_with_the_specifications_types(here: Here, i
     sound(here)
 
 
-def test_the_table_lies_as_the_manifest_says_from_the_next_write_on(here: Here, identity: Path) -> None:
+def test_ledger_table_follows_layout_of_manifest_from_next_write(here: Here, identity: Path) -> None:
     table = {"partition_on": ["seats"], "indices": [{"column": "name", "kind": "Native"}]}
     defined(here, PUSHED, identity=identity, table=table)
     here.put("in/a.csv", planes((1, "Airbus", 100), (2, "Boeing", 200)))
@@ -328,7 +326,7 @@ def test_the_table_lies_as_the_manifest_says_from_the_next_write_on(here: Here, 
     assert TableLayout.of(here.snapshot().head).sort_by == ("name",)
 
 
-def test_a_query_is_asked_for_what_had_happened(here: Here, identity: Path) -> None:
+def test_query_with_as_at_returns_records_up_to_event_time(here: Here, identity: Path) -> None:
     read = {**READ, "schema": ["event_time TIMESTAMP", *READ["schema"]]}
     defined(here, {**PUSHED, "read": read, "merge": {"kind": "Append"}}, identity=identity)
     days = "".join(f"2026-11-{day}T00:00:00Z,{day},x,1\n" for day in (22, 20, 21))
@@ -346,14 +344,14 @@ def test_a_query_is_asked_for_what_had_happened(here: Here, identity: Path) -> N
         assert [int(line) for line in found] == ids
 
 
-def test_an_inspection_tells_of_the_chain(here: Here, identity: Path) -> None:
+def test_inspect_job_reports_ledger_chain(here: Here, identity: Path) -> None:
     made = defined(here, PUSHED, identity=identity)
     result, code = here.run(here.inspect_job())
     assert code == ExitCode.DONE
     assert result.datasets[0].ledger == made
 
 
-def test_what_is_pushed_is_the_same_with_spark(either: Here, identity: Path) -> None:
+def test_push_job_with_spark_writes_same_chain_as_in_process(either: Here, identity: Path) -> None:
     """A Snapshot stays in the pod's process, whatever its size."""
     defined(either, {**PUSHED, "merge": {"kind": "Ledger", "primaryKey": ["id"]}}, identity=identity)
     either.put("in/a.csv", planes(*((n, f"plane {n}", n) for n in range(100))))

@@ -38,7 +38,7 @@ def run(arguments: list[str], tmp_path: Path) -> tuple[JobResult, subprocess.Com
     return JobResult.model_validate_json(message.read_bytes()), done
 
 
-def test_a_job_ends_with_its_result_and_tells_its_progress(here: Here, tmp_path: Path) -> None:
+def test_job_program_returns_result_and_reports_progress(here: Here, tmp_path: Path) -> None:
     here.put("x.csv", "a\n1\n")
     result, done = run([here.write(here.commit_job("x.csv"))], tmp_path)
     assert done.returncode == ExitCode.DONE, done.stderr
@@ -49,7 +49,7 @@ def test_a_job_ends_with_its_result_and_tells_its_progress(here: Here, tmp_path:
     assert stages[-1] == "Committing"
 
 
-def test_no_job_below_the_limit_loads_spark_or_starts_a_jvm(here: Here) -> None:
+def test_job_below_spark_limit_loads_no_spark_and_starts_no_jvm(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     path = here.write(here.commit_job("x.csv"))
     check = (
@@ -60,7 +60,9 @@ def test_no_job_below_the_limit_loads_spark_or_starts_a_jvm(here: Here) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_spark_without_java_says_what_to_install(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_without_java_fails_and_names_required_version(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     here.put("x.csv", "a\n1\n")
     here.from_bytes = 0
@@ -79,7 +81,7 @@ def test_spark_without_java_says_what_to_install(here: Here, tmp_path: Path, mon
         ('{"verb": "explode"}', "is no job"),
     ],
 )
-def test_what_is_no_job_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+def test_job_program_with_invalid_job_file_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "job.json"
     if content is not None:
         path.write_text(content)
@@ -88,7 +90,7 @@ def test_what_is_no_job_is_refused(tmp_path: Path, content: str | None, message:
     assert message in result.message
 
 
-def test_a_terminated_job_says_so_and_may_be_tried_again(here: Here, tmp_path: Path) -> None:
+def test_terminated_job_reports_terminated_and_is_retryable(here: Here, tmp_path: Path) -> None:
     message = tmp_path / "termination-log"
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, never answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/x.csv"
@@ -109,7 +111,7 @@ def test_a_terminated_job_says_so_and_may_be_tried_again(here: Here, tmp_path: P
     assert here.head() is None
 
 
-def test_an_error_that_nobody_foresaw_is_a_result_and_a_log(
+def test_unexpected_error_is_reported_as_internal_error_and_logged(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
@@ -133,7 +135,7 @@ ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and i
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_every_error_has_an_exit_code_that_agrees_with_its_result(kind: type[errors.LakeError]) -> None:
+def test_exit_code_of_each_error_agrees_with_result(kind: type[errors.LakeError]) -> None:
     error = kind.__new__(kind, "what, where, what to do")
     result, code = outcome.failure(error)
     assert result.reason == kind.reason
@@ -142,7 +144,7 @@ def test_every_error_has_an_exit_code_that_agrees_with_its_result(kind: type[err
         assert result.retryable == (code == ExitCode.TRANSIENT) == kind.transient
 
 
-def test_conflicts_are_retried_if_the_commit_says_so() -> None:
+def test_conflict_is_retryable_only_if_commit_requests_retries() -> None:
     conflict = errors.Conflict("month=1 was removed")
     assert outcome.failure(conflict)[1] == ExitCode.CONFLICT
     assert not outcome.failure(conflict)[0].retryable
@@ -151,7 +153,7 @@ def test_conflicts_are_retried_if_the_commit_says_so() -> None:
 
 @pytest.mark.parametrize("text", ["x", "\n", '"\\', "ü", "💾", "\x00"])
 @pytest.mark.parametrize("length", [0, 1, 2000, 2048])
-def test_a_termination_message_fits_and_keeps_its_head(text: str, length: int) -> None:
+def test_termination_message_fits_limit_and_keeps_start_of_text(text: str, length: int) -> None:
     result = JobResult(
         outcome="Failed",
         reason="DataTypeMismatch",
@@ -165,13 +167,13 @@ def test_a_termination_message_fits_and_keeps_its_head(text: str, length: int) -
     assert result.message.startswith(parsed.message.removesuffix("…"))
 
 
-def test_a_message_longer_than_a_result_may_have_is_cut() -> None:
+def test_message_beyond_result_limit_is_truncated() -> None:
     result, _ = outcome.failure(errors.InputError("x" * 10_000))
     assert len(result.message) == outcome.MESSAGE_LIMIT
     assert result.message.endswith("x…")
 
 
-def test_a_dataset_that_does_not_fit_is_told_with_fewer_details() -> None:
+def test_dataset_state_beyond_limit_is_reported_with_fewer_details() -> None:
     """Its version and problem stay, and as many tags as there is room for: nobody asks for it again and again."""
     state = DatasetState(
         uuid="u" * 128,

@@ -91,7 +91,7 @@ def calls_of(here: Here, act: Callable[[Store], None]) -> FaultStore:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [None, StoreUnavailable("gone for a moment")], ids=["dies", "fails"])
-def test_a_collection_is_finished_by_the_next_wherever_it_ended(
+def test_collection_that_crashes_is_completed_by_next_run(
     garbage: Here, tmp_path: Path, error: StoreUnavailable | None
 ) -> None:
     """Before and after each call that changes the store; tests/gc does the same with all other calls."""
@@ -112,7 +112,7 @@ def test_a_collection_is_finished_by_the_next_wherever_it_ended(
 
 
 @pytest.mark.slow
-def test_a_compaction_that_died_at_any_call_is_done_once(tmp_path: Path) -> None:
+def test_compact_job_that_crashes_is_applied_once_on_rerun(tmp_path: Path) -> None:
     original = Here(tmp_path / "original")
     compacting.filled(original, 3, indices=[{"column": "v", "kind": "Native"}])
     rows = original.rows()
@@ -166,9 +166,7 @@ class Driver:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_collection_killed_at_a_random_moment_deletes_nothing_that_is_referenced(
-    garbage: Here, tmp_path: Path
-) -> None:
+def test_collection_killed_at_random_time_keeps_referenced_files(garbage: Here, tmp_path: Path) -> None:
     for number in range(400):
         garbage.store.put(f"a/table/litter-{number:04}.parquet", b"PAR1")
     collecting.age(garbage, 3 * collecting.DAY)
@@ -184,7 +182,7 @@ def test_a_collection_killed_at_a_random_moment_deletes_nothing_that_is_referenc
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_compaction_killed_at_a_random_moment_changes_no_row(tmp_path: Path) -> None:
+def test_compact_job_killed_at_random_time_keeps_rows(tmp_path: Path) -> None:
     original = Here(tmp_path / "original")
     compacting.filled(original, 20)
     rows = original.rows()
@@ -224,7 +222,7 @@ class Plateau:
         return sorted(int(value) for value in read_table("a", store=lambda: self._store)["a"])
 
 
-def test_plateau_in_the_middle_of_its_commit_loses_nothing(garbage: Here) -> None:
+def test_plateau_commit_during_collection_loses_no_rows(garbage: Here) -> None:
     """Its file is there, its head comes after a whole collection: also one that expires versions ahead of it."""
     done: list[int] = []
 
@@ -244,7 +242,7 @@ def test_plateau_in_the_middle_of_its_commit_loses_nothing(garbage: Here) -> Non
     assert plateau.values() == [3, 7]
 
 
-def test_plateau_far_slower_than_a_compaction_loses_nothing(tmp_path: Path) -> None:
+def test_plateau_commit_slower_than_compaction_loses_no_rows(tmp_path: Path) -> None:
     """It read the head before small files became large ones, and writes the old ones back: they are still there."""
     here = Here(tmp_path / "lake")
     for number in range(3):

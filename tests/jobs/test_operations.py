@@ -53,14 +53,14 @@ def values(here: Here) -> dict[str, list[int]]:
     return found
 
 
-def test_replace_puts_rows_in_the_place_of_partitions(table: Here) -> None:
+def test_replace_job_replaces_partitions_of_new_rows(table: Here) -> None:
     table.put("new.csv", "p,v,w\n1,100,a\n4,400,b\n")
     result = change(table, "Replace", "new.csv")
     assert values(table) == {"1": [100], "2": [20, 21, 22, 23], "3": [30, 31, 32, 33], "4": [400]}
     assert result.message == "version 2: 2 rows in 2 files added, 1 file removed"
 
 
-def test_replace_checks_each_row_against_its_filter_and_names_it(table: Here) -> None:
+def test_replace_job_with_row_outside_filter_is_refused_and_names_row(table: Here) -> None:
     table.put("new.csv", "p,v,w\n1,100,a\n1,101,a\n2,200,b\n")
     head = table.head()
     result, code = table.run(job(table, "Replace", "new.csv", where="p = 1"))
@@ -72,7 +72,7 @@ def test_replace_checks_each_row_against_its_filter_and_names_it(table: Here) ->
     assert values(table) == {"1": [100], "2": [20, 21, 22, 23]}
 
 
-def test_overwrite_and_rollback(table: Here) -> None:
+def test_overwrite_and_rollback_jobs_replace_and_restore_rows(table: Here) -> None:
     table.put("new.csv", "p,v,w\n9,900,a\n")
     before = table.snapshot().head.files()
     change(table, "Overwrite", "new.csv")
@@ -89,7 +89,7 @@ def test_overwrite_and_rollback(table: Here) -> None:
     assert table.snapshot().head.files() == before
 
 
-def test_overwrite_with_other_columns_has_to_be_meant(table: Here) -> None:
+def test_overwrite_job_with_other_columns_requires_allow_schema_change(table: Here) -> None:
     table.put("new.csv", "p,z\n9,text\n")
     head = table.head()
     result, _ = table.run(job(table, "Overwrite", "new.csv"))
@@ -104,7 +104,7 @@ def test_overwrite_with_other_columns_has_to_be_meant(table: Here) -> None:
     assert len(table.rows()) == 12
 
 
-def test_delete_of_partitions(table: Here) -> None:
+def test_delete_job_of_partitions_removes_their_files(table: Here) -> None:
     result = change(table, "Delete", where="p >= 2 AND p < 3")
     assert values(table).keys() == {"1", "3"}
     assert result.message == "version 2: 1 file removed"
@@ -112,7 +112,7 @@ def test_delete_of_partitions(table: Here) -> None:
     assert result.dataset.totals.rows == 8
 
 
-def test_delete_of_rows(table: Here) -> None:
+def test_delete_job_of_rows_removes_matching_rows(table: Here) -> None:
     result = change(table, "Delete", where="v IN (10, 11, 12, 13) OR w IS NULL AND p = 2 OR v = 31", row_level=True)
     assert values(table) == {"2": [21, 23], "3": [30, 32, 33]}
     require_hashes(table.log)
@@ -123,7 +123,7 @@ def test_delete_of_rows(table: Here) -> None:
     assert result.dataset.totals.rows == 5
 
 
-def test_purge_leaves_no_version_with_the_rows(table: Here) -> None:
+def test_purge_job_leaves_no_version_with_deleted_rows(table: Here) -> None:
     result = change(table, "Delete", where="v = 10", row_level=True, purge=True)
     assert result.message == "version 2: 3 rows in 1 file added, 1 file removed, all versions before it have expired"
     result = change(table, "Delete", where="v = 10", row_level=True, purge=True, commit_id="again")
@@ -131,7 +131,7 @@ def test_purge_leaves_no_version_with_the_rows(table: Here) -> None:
     assert [record.version for record in table.log.history()] == [3]
 
 
-def test_purge_of_a_version_that_has_a_tag_is_refused_by_name(table: Here) -> None:
+def test_purge_job_of_tagged_version_is_refused_with_tag_name(table: Here) -> None:
     table.log.tag("audit", 1)
     head = table.head()
     result, code = table.run(job(table, "Delete", where="v = 10", row_level=True, purge=True))
@@ -140,13 +140,13 @@ def test_purge_of_a_version_that_has_a_tag_is_refused_by_name(table: Here) -> No
     assert table.head() == head
 
 
-def test_update_moves_rows_whose_partition_changes(table: Here) -> None:
+def test_update_job_moves_rows_to_changed_partition(table: Here) -> None:
     change(table, "Update", where="v >= 32", new_values={"p": "1", "w": "'moved'"}, row_level=True)
     assert values(table) == {"1": [10, 11, 12, 13, 32, 33], "2": [20, 21, 22, 23], "3": [30, 31]}
     assert {row["v"] for row in table.rows() if row["w"] == "moved"} == {32, 33}
 
 
-def test_many_files_are_rewritten_where_they_hold_matches(either: Here) -> None:
+def test_delete_job_rewrites_only_files_with_matches(either: Here) -> None:
     for number in range(12):
         either.put(f"{number}.csv", f"p,v\n1,{number}\n1,{number + 100}\n")
         either.commit(f"{number}.csv", commit_id=str(number), table=TABLE)
@@ -156,7 +156,7 @@ def test_many_files_are_rewritten_where_they_hold_matches(either: Here) -> None:
     assert len(before & set(either.snapshot().head.files())) == 7
 
 
-def test_rewritten_files_keep_the_dataset_s_compression(table: Here) -> None:
+def test_update_job_keeps_compression_of_dataset(table: Here) -> None:
     made = job(table, "Update", where="v = 10", new_values={"w": "NULL"}, row_level=True)
     made["dataset"]["table"]["compression"] = "SNAPPY"
     result, code = table.run(made)
@@ -169,7 +169,7 @@ def test_rewritten_files_keep_the_dataset_s_compression(table: Here) -> None:
     assert codecs == {"SNAPPY"}
 
 
-def test_what_matches_nothing_says_so_and_will_not_happen_later(here: Here) -> None:
+def test_delete_job_without_match_commits_once_and_never_applies_later(here: Here) -> None:
     here.put("first.csv", FIRST)
     here.commit("first.csv", commit_id="first", table=TABLE)
     result = change(here, "Delete", where="p = 9")
@@ -199,7 +199,7 @@ def test_what_matches_nothing_says_so_and_will_not_happen_later(here: Here) -> N
         ("Rollback", {"to_tag": "nope"}, "VersionNotFound", "nope"),
     ],
 )
-def test_bad_input_leaves_the_head_as_it_was(
+def test_operation_job_with_bad_input_is_refused_and_keeps_head(
     here: Here, operation: str, fields: dict[str, Any], reason: str, message: str
 ) -> None:
     here.put("first.csv", FIRST)
@@ -211,14 +211,14 @@ def test_bad_input_leaves_the_head_as_it_was(
     assert here.head() == head
 
 
-def test_a_change_of_nothing_is_told_that_there_is_nothing(here: Here) -> None:
+def test_operation_job_on_missing_dataset_is_refused(here: Here) -> None:
     for operation, fields in (("Delete", {"where": "TRUE"}), ("Rollback", {"to_version": 1})):
         result, _ = here.run(job(here, operation, **fields))
         assert result.reason == "DatasetNotFound"
     assert here.head() is None
 
 
-def test_a_conflict_ends_the_job_or_is_tried_again_as_asked(here: Here) -> None:
+def test_conflicting_job_fails_or_retries_as_requested(here: Here) -> None:
     """An append to the partition comes at the moment of the commit."""
     here.put("first.csv", FIRST)
     here.put("late.csv", "p,v,w\n1,1,late\n")
@@ -254,7 +254,7 @@ def test_a_conflict_ends_the_job_or_is_tried_again_as_asked(here: Here) -> None:
         ("Rollback", {"to_version": 1}),
     ],
 )
-def test_a_job_that_dies_anywhere_is_done_once_by_the_next_attempt(
+def test_operation_job_that_crashes_is_applied_once_on_next_attempt(
     here: Here, operation: str, fields: dict[str, Any]
 ) -> None:
     here.put("first.csv", FIRST)

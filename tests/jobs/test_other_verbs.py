@@ -24,7 +24,7 @@ def inspected(here: Here, *uuids: str) -> JobResult:
     return result
 
 
-def test_inspecting_tells_the_store_and_every_dataset_in_order(here: Here) -> None:
+def test_inspect_job_reports_store_and_datasets_in_order(here: Here) -> None:
     here.put("x.csv", "a\n1\n2\n")
     done = here.commit("x.csv")
     result = inspected(here, "zebra", "flights", "ant")
@@ -36,7 +36,7 @@ def test_inspecting_tells_the_store_and_every_dataset_in_order(here: Here) -> No
     assert not (here.root / ".kubothek" / "ant").exists(), "looking claims nothing"
 
 
-def test_inspecting_heals_what_a_crash_left_half_done(here: Here) -> None:
+def test_inspect_job_settles_commit_of_crashed_job(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     here.commit("x.csv")
     marker, schema = here.root / keys.marker("flights", "c1"), here.root / "flights/table/_common_metadata"
@@ -49,7 +49,7 @@ def test_inspecting_heals_what_a_crash_left_half_done(here: Here) -> None:
     assert schema.read_bytes() == whole
 
 
-def test_inspecting_another_owners_dataset_only_looks(here: Here) -> None:
+def test_inspect_job_of_dataset_with_other_owner_writes_nothing(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     here.commit("x.csv")
     before = {path: path.stat().st_mtime_ns for path in here.root.rglob("*") if "probe" not in str(path)}
@@ -62,7 +62,7 @@ def test_inspecting_another_owners_dataset_only_looks(here: Here) -> None:
     assert after == {path: time for path, time in before.items() if path.is_file()}
 
 
-def test_a_damaged_dataset_does_not_hide_the_others(here: Here) -> None:
+def test_inspect_job_reports_damaged_dataset_beside_others(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     here.commit("x.csv")
     (here.root / keys.head("broken")).write_text("no json")
@@ -74,7 +74,7 @@ def test_a_damaged_dataset_does_not_hide_the_others(here: Here) -> None:
     assert states["gone"].problem is not None
 
 
-def test_a_full_result_stops_the_inspection_and_says_so(here: Here) -> None:
+def test_inspect_job_with_full_result_stops_and_is_marked_truncated(here: Here) -> None:
     uuids = sorted(sha256(bytes([number])).hexdigest() * 2 for number in range(100))  # nothing that could be packed
     result = inspected(here, *uuids)
     message = outcome.render(result)
@@ -86,7 +86,7 @@ def test_a_full_result_stops_the_inspection_and_says_so(here: Here) -> None:
     assert len(result.datasets) < 100, "what cannot be told is not looked at"
 
 
-def test_a_store_that_does_not_answer_fails_the_inspection(here: Here) -> None:
+def test_inspect_job_with_unavailable_store_fails(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     here.commit("x.csv")
     job = JOB.validate_python(here.inspect_job())
@@ -96,7 +96,7 @@ def test_a_store_that_does_not_answer_fails_the_inspection(here: Here) -> None:
         run_inspect(job, broken, Reporter(here.said))
 
 
-def test_a_store_without_its_directory_is_reported(tmp_path: Path) -> None:
+def test_inspect_job_of_store_without_directory_is_refused(tmp_path: Path) -> None:
     here = Here(tmp_path / "lake")
     job = here.inspect_job()
     job["store"]["url"] = (tmp_path / "nowhere").as_uri()
@@ -104,7 +104,7 @@ def test_a_store_without_its_directory_is_reported(tmp_path: Path) -> None:
     assert (result.reason, code) == ("BucketNotFound", ExitCode.INVALID)
 
 
-def test_deleting_and_restoring_a_dataset(here: Here) -> None:
+def test_delete_and_restore_jobs_are_idempotent(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     here.commit("x.csv")
     for _ in range(2):
@@ -123,17 +123,17 @@ def test_deleting_and_restoring_a_dataset(here: Here) -> None:
     assert here.rows() == [{"a": 1}]
 
 
-def test_deleting_what_is_not_there_is_done_at_once(here: Here) -> None:
+def test_delete_job_of_missing_dataset_succeeds(here: Here) -> None:
     result, code = here.run(here.job("delete"))
     assert (code, result.message) == (ExitCode.DONE, "there was nothing to delete")
 
 
-def test_restoring_what_is_not_there_is_an_error(here: Here) -> None:
+def test_restore_job_of_missing_dataset_fails(here: Here) -> None:
     result, code = here.run(here.job("restore"))
     assert (result.reason, code) == ("DatasetNotFound", ExitCode.INVALID)
 
 
-def test_a_new_incarnation_starts_anew_after_a_deletion(here: Here) -> None:
+def test_commit_job_of_new_incarnation_after_deletion_starts_empty(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     here.commit("x.csv")
     here.run(here.job("delete"))
@@ -146,7 +146,7 @@ def test_a_new_incarnation_starts_anew_after_a_deletion(here: Here) -> None:
     assert here.rows() == [{"a": 1}]
 
 
-def test_the_full_result_is_kept_beside_the_dataset(here: Here) -> None:
+def test_full_job_result_is_stored_beside_dataset(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     result = here.commit("x.csv")
     kept = JobResult.model_validate_json(here.store.get(keys.job("flights", "uid-of-commit")))
@@ -155,7 +155,7 @@ def test_the_full_result_is_kept_beside_the_dataset(here: Here) -> None:
     assert json.loads(here.store.get(keys.job("flights", "uid-of-commit")))["reason"] == "SourceNotFound"
 
 
-def test_a_result_is_not_kept_in_another_owners_dataset(here: Here) -> None:
+def test_job_result_is_not_stored_in_dataset_of_other_owner(here: Here) -> None:
     here.put("x.csv", "a\n1\n")
     here.commit("x.csv")
     job = here.commit_job("x.csv", commit_id="c2")

@@ -21,7 +21,7 @@ def told(out: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line)["progress"] for line in out.getvalue().splitlines()]
 
 
-def test_a_stage_is_told_at_once_and_then_not_too_often() -> None:
+def test_progress_stage_is_reported_at_once_and_then_rate_limited() -> None:
     now = [0.0]
     out = io.StringIO()
     reporter = Reporter(out, clock=lambda: now[0])
@@ -37,7 +37,7 @@ def test_a_stage_is_told_at_once_and_then_not_too_often() -> None:
     assert told(out)[1] == {"stage": "Writing", "tasks_done": 0, "tasks_total": 100, "rows": 0}
 
 
-def test_nothing_new_is_not_told_again() -> None:
+def test_unchanged_progress_is_not_reported_again() -> None:
     now = [0.0]
     out = io.StringIO()
     reporter = Reporter(out, clock=lambda: now[0])
@@ -86,7 +86,7 @@ def account(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_progress_becomes_an_annotation_of_the_pod(api: ApiServer, account: Path) -> None:
+def test_progress_is_written_as_pod_annotation(api: ApiServer, account: Path) -> None:
     annotation = PodAnnotation(OwnPod("team-a", "flights-1", server=api.url, account=account), seconds=60)
     with Reporter(io.StringIO(), annotation) as reporter:
         reporter.report("Writing", 1, 4, 1000)
@@ -99,7 +99,7 @@ def test_progress_becomes_an_annotation_of_the_pod(api: ApiServer, account: Path
     assert written == Progress(stage="Writing", tasks_done=1, tasks_total=4, rows=1000)
 
 
-def test_annotations_are_written_at_intervals_and_the_newest_wins(api: ApiServer, account: Path) -> None:
+def test_progress_annotations_are_rate_limited_and_newest_wins(api: ApiServer, account: Path) -> None:
     annotation = PodAnnotation(OwnPod("ns", "pod", server=api.url, account=account), seconds=1)
     for number in range(50):
         annotation.set(Progress(stage="Writing", rows=number))
@@ -113,7 +113,7 @@ def test_annotations_are_written_at_intervals_and_the_newest_wins(api: ApiServer
 
 
 @pytest.mark.parametrize("api", [403], indirect=True)
-def test_a_refusal_does_not_disturb_the_job(api: ApiServer, account: Path) -> None:
+def test_refused_progress_annotation_does_not_fail_job(api: ApiServer, account: Path) -> None:
     annotation = PodAnnotation(OwnPod("ns", "pod", server=api.url, account=account), seconds=1)
     for number in range(2):
         annotation.set(Progress(stage="Writing", rows=number))
@@ -121,5 +121,5 @@ def test_a_refusal_does_not_disturb_the_job(api: ApiServer, account: Path) -> No
     annotation.stop()
 
 
-def test_outside_of_a_pod_there_is_no_annotation() -> None:
+def test_progress_annotation_outside_pod_is_none() -> None:
     assert PodAnnotation.of({}) is None

@@ -78,7 +78,7 @@ def files(here: Here) -> list[str]:
 # --- a file ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_rows_are_one_file_that_the_result_names(here: Here, lake: Lake) -> None:
+def test_query_job_writes_one_file_named_in_result(here: Here, lake: Lake) -> None:
     outcome = done(here, query_job(here))
     assert outcome.location is not None
     assert files(here) == [outcome.location]
@@ -88,7 +88,7 @@ def test_the_rows_are_one_file_that_the_result_names(here: Here, lake: Lake) -> 
     assert [(read.dataset, read.version, read.files) for read in outcome.reads] == [("flights", 2, 2)]
 
 
-def test_query_without_workers_runs_in_process(here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_job_without_workers_runs_in_process(here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "available", lambda: False)
     monkeypatch.setattr(limited, "_pool", None)  # nothing asks for one
     outcome = done(here, query_job(here))
@@ -103,12 +103,12 @@ def test_query_without_workers_runs_in_process(here: Here, lake: Lake, monkeypat
         ("JSONLines", b'{"carrier":"AA","delay":7}\n{"carrier":"UA","delay":-3}\n'),
     ],
 )
-def test_text_formats(here: Here, lake: Lake, form: str, expected: bytes) -> None:
+def test_query_job_writes_expected_text_formats(here: Here, lake: Lake, form: str, expected: bytes) -> None:
     outcome = done(here, query_job(here, **into(here, form)))
     assert here.store.get(outcome.location or "") == expected
 
 
-def test_json_lines_are_json_whatever_the_values(here: Here, lake: Lake) -> None:
+def test_query_job_writes_valid_json_lines_for_any_value(here: Here, lake: Lake) -> None:
     sql = """SELECT 'NaN'::DOUBLE AS "a""b", 'x' || chr(10) || '"ü' AS s, NULL AS n, [1, 2] AS l,
     DATE '2024-02-29' AS d"""
     outcome = done(here, query_job(here, sql, **into(here, "JSONLines")))
@@ -117,14 +117,14 @@ def test_json_lines_are_json_whatever_the_values(here: Here, lake: Lake) -> None
 
 
 @pytest.mark.parametrize("form", ["Parquet", "CSV", "JSONLines"])
-def test_no_rows_are_a_file_as_well(here: Here, lake: Lake, form: str) -> None:
+def test_query_job_without_rows_writes_empty_file(here: Here, lake: Lake, form: str) -> None:
     outcome = done(here, query_job(here, "SELECT * FROM flights WHERE month = 9", **into(here, form)))
     assert (outcome.rows, outcome.files) == (0, 1)
     assert files(here) == [outcome.location]
 
 
 @pytest.mark.slow
-def test_many_batches_are_all_there(here: Here, lake: Lake) -> None:
+def test_query_job_writes_all_batches(here: Here, lake: Lake) -> None:
     outcome = done(here, query_job(here, "SELECT range AS x FROM range(300000)", **into(here, "JSONLines")))
     lines = here.store.get(outcome.location or "").splitlines()
     assert [json.loads(line)["x"] for line in lines] == list(range(300_000))
@@ -139,7 +139,7 @@ def test_many_batches_are_all_there(here: Here, lake: Lake) -> None:
         ({"as_of_time": "2999-01-01T00:00:00Z"}, 4),
     ],
 )
-def test_as_of(here: Here, lake: Lake, as_of: dict[str, Any], rows: int) -> None:
+def test_query_job_as_of_reads_requested_version(here: Here, lake: Lake, as_of: dict[str, Any], rows: int) -> None:
     lake.dataset("flights").tag("audit", 2)
     lake.dataset("flights").append(pa.table({"month": [3], "carrier": ["DL"], "delay": [1]}))
     assert done(here, query_job(here, "SELECT * FROM flights", **as_of)).rows == rows
@@ -149,7 +149,7 @@ def test_as_of(here: Here, lake: Lake, as_of: dict[str, Any], rows: int) -> None
 # --- exactly once ---------------------------------------------------------------------------------------------------
 
 
-def test_the_tag_is_a_part_of_the_question(here: Here, lake: Lake) -> None:
+def test_query_job_with_other_tag_and_same_id_is_refused(here: Here, lake: Lake) -> None:
     for name in ("audit", "None"):
         lake.dataset("flights").tag(name, 2)
     done(here, query_job(here))
@@ -157,14 +157,14 @@ def test_the_tag_is_a_part_of_the_question(here: Here, lake: Lake) -> None:
         refused(here, query_job(here, as_of_tag=name), "IdReused")
 
 
-def test_another_attempt_finds_the_result_of_the_first(here: Here, lake: Lake) -> None:
+def test_second_query_attempt_returns_result_of_first(here: Here, lake: Lake) -> None:
     first = done(here, query_job(here))
     lake.dataset("flights").append(pa.table({"month": [3], "carrier": ["DL"], "delay": [1]}))
     assert done(here, query_job(here, attempt=2)) == first
     assert files(here) == [first.location]
 
 
-def test_an_attempt_that_died_before_the_record_leaves_nothing_behind(
+def test_query_attempt_after_crash_before_record_deletes_orphan_file(
     here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: object) -> str:
@@ -180,7 +180,7 @@ def test_an_attempt_that_died_before_the_record_leaves_nothing_behind(
     assert outcome.location == "reports/top/uid-q-2.parquet"
 
 
-def test_of_two_attempts_at_once_one_result_stays(here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_query_attempts_publish_one_result(here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first looks lost, and comes back when the second has published."""
     from kubothek.storage.file import FileStore
 
@@ -198,7 +198,7 @@ def test_of_two_attempts_at_once_one_result_stays(here: Here, lake: Lake, monkey
     assert files(here) == ["reports/top/uid-q-2.parquet"]
 
 
-def test_a_run_is_one_statement(here: Here, lake: Lake) -> None:
+def test_query_job_with_same_id_and_other_statement_is_refused(here: Here, lake: Lake) -> None:
     done(here, query_job(here))
     refused(here, query_job(here, "SELECT 1 AS x"), "IdReused")
 
@@ -206,7 +206,7 @@ def test_a_run_is_one_statement(here: Here, lake: Lake) -> None:
 # --- a dataset ------------------------------------------------------------------------------------------------------
 
 
-def test_the_rows_become_a_dataset(here: Here, lake: Lake) -> None:
+def test_query_job_writes_rows_to_dataset(here: Here, lake: Lake) -> None:
     outcome = done(here, query_job(here, **becomes(here, partition_on=("carrier",))))
     top = lake.dataset("top")
     assert top.scan().read_all().sort_by("carrier").select(["carrier", "delay"]).to_pylist() == ANSWER
@@ -214,7 +214,7 @@ def test_the_rows_become_a_dataset(here: Here, lake: Lake) -> None:
     assert top.snapshot().head.partition_keys == ("carrier",)
 
 
-def test_a_later_query_takes_the_place_of_all_rows(here: Here, lake: Lake) -> None:
+def test_later_query_job_replaces_all_rows_of_dataset(here: Here, lake: Lake) -> None:
     done(here, query_job(here, **becomes(here)))
     sql = "SELECT 'ZZ' AS carrier, 1::BIGINT AS delay"
     again = query_job(here, sql, uid="uid-r", **becomes(here, commit_id="query:ns/r"))
@@ -222,7 +222,7 @@ def test_a_later_query_takes_the_place_of_all_rows(here: Here, lake: Lake) -> No
     assert lake.dataset("top").scan().read_all().to_pylist() == [{"carrier": "ZZ", "delay": 1}]
 
 
-def test_a_dataset_is_written_once(here: Here, lake: Lake) -> None:
+def test_query_job_rerun_writes_dataset_once(here: Here, lake: Lake) -> None:
     first = done(here, query_job(here, **becomes(here)))
     again = done(here, query_job(here, uid="of-a-rebuilt-cluster", attempt=2, **becomes(here)))
     assert (again.version, again.rows) == (first.version, first.rows)
@@ -242,13 +242,15 @@ def test_a_dataset_is_written_once(here: Here, lake: Lake) -> None:
         ),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(here: Here, lake: Lake, sql: str, table: dict[str, Any], reason: str) -> None:
+def test_query_job_with_rows_that_mismatch_target_is_refused(
+    here: Here, lake: Lake, sql: str, table: dict[str, Any], reason: str
+) -> None:
     result, code = here.run(query_job(here, sql, **becomes(here, **table)))
     assert (code, result.reason) == (ExitCode.INVALID, reason), result
     assert "top" not in lake.datasets()
 
 
-def test_a_query_that_lost_a_race_for_its_target_reads_again(
+def test_query_job_with_conflict_on_target_reads_again_on_retry(
     here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kubothek.jobs import query
@@ -282,12 +284,14 @@ def test_a_query_that_lost_a_race_for_its_target_reads_again(
         ("SELECT error('boom') FROM flights", "QueryInvalid"),
     ],
 )
-def test_bad_statements_end_the_run_and_write_nothing(here: Here, lake: Lake, sql: str, reason: str) -> None:
+def test_query_job_with_bad_statement_is_refused_and_writes_nothing(
+    here: Here, lake: Lake, sql: str, reason: str
+) -> None:
     refused(here, query_job(here, sql), reason)
 
 
 @pytest.mark.parametrize("form", ["Parquet", "CSV", "JSONLines"])
-def test_two_columns_of_one_name_are_no_file(here: Here, lake: Lake, form: str) -> None:
+def test_query_job_with_duplicate_column_names_is_refused(here: Here, lake: Lake, form: str) -> None:
     assert (
         "'a' occurs more than once"
         in refused(here, query_job(here, "SELECT 1 AS a, 2 AS a", **into(here, form)), "SchemaMismatch").message
@@ -295,21 +299,21 @@ def test_two_columns_of_one_name_are_no_file(here: Here, lake: Lake, form: str) 
 
 
 @pytest.mark.parametrize("time", ["2026-02-30T00:00:00Z", "0001-01-01T00:00:00+14:00"])
-def test_a_time_that_never_was_is_told(here: Here, lake: Lake, time: str) -> None:
+def test_query_job_as_of_invalid_time_is_refused(here: Here, lake: Lake, time: str) -> None:
     assert "is no time" in refused(here, query_job(here, as_of_time=time), "InvalidInput").message
 
 
-def test_a_list_is_no_csv(here: Here, lake: Lake) -> None:
+def test_query_job_with_list_column_as_csv_is_refused(here: Here, lake: Lake) -> None:
     assert "JSONLines" in refused(here, query_job(here, "SELECT [1] AS l", **into(here, "CSV")), "QueryInvalid").message
 
 
-def test_a_directory_of_a_dataset_is_refused(here: Here, lake: Lake) -> None:
+def test_query_job_into_directory_of_dataset_is_refused(here: Here, lake: Lake) -> None:
     store = {"name": "lake", "url": here.root.as_uri()}
     job = query_job(here, location={"store": store, "path": f"{UUID}/table", "format": "CSV"})
     assert "directory of dataset 'flights'" in refused(here, job, "InvalidInput").message
 
 
-def test_time_and_memory_are_limited(here: Here, lake: Lake) -> None:
+def test_query_job_beyond_time_or_memory_limit_is_refused(here: Here, lake: Lake) -> None:
     endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) AS n FROM t"
     assert (
         "took longer than 0.2 s"
@@ -319,7 +323,7 @@ def test_time_and_memory_are_limited(here: Here, lake: Lake) -> None:
     assert "20MiB of memory" in refused(here, query_job(here, greedy, memory_bytes=20 << 20), "QueryInvalid").message
 
 
-def test_another_store_can_take_the_result(here: Here, lake: Lake, tmp_path: Path) -> None:
+def test_query_job_writes_result_to_other_store(here: Here, lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     store = {"name": "elsewhere", "url": (tmp_path / "elsewhere").as_uri()}
     outcome = done(here, query_job(here, location={"store": store, "path": "out", "format": "CSV"}))

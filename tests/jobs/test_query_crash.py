@@ -54,7 +54,9 @@ def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **result: Any) -> l
     return list(every_crash(counting.calls))
 
 
-def test_a_file_is_there_once_whenever_an_attempt_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_job_that_crashes_writes_one_file_on_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     faults = crashes(tmp_path, monkeypatch)
     assert len(faults) >= 4
     for number, fault in enumerate(faults):
@@ -68,7 +70,9 @@ def test_a_file_is_there_once_whenever_an_attempt_died(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_dataset_is_written_once_whenever_an_attempt_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_job_that_crashes_writes_dataset_once_on_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     faults = crashes(tmp_path, monkeypatch, becomes=True)
     assert len(faults) >= 10
     for number, fault in enumerate(faults):
@@ -82,7 +86,9 @@ def test_a_dataset_is_written_once_whenever_an_attempt_died(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("call", ["upload", "put_if_absent"])
-def test_a_lost_response_makes_no_second_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_query_job_with_lost_response_publishes_one_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     store = open_store(StoreConfig(lake_in(tmp_path / "lake").as_uri()))
     fault = Fault((call,), key="uid-q", after=True, error=StoreUnavailable("lost"))
     with pytest.raises(StoreUnavailable):

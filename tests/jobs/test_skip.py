@@ -51,7 +51,7 @@ def kinds(result: JobResult) -> list[str]:
     return [] if found is None else [each.type for each in found.indices]
 
 
-def test_files_that_are_there_are_described_and_later_ones_with_their_commit(either: Here) -> None:
+def test_skip_job_describes_existing_files_and_commits_describe_new_ones(either: Here) -> None:
     fill(either)
     result = skip(either, MINMAX, BLOOM, PREFIX)
     assert result.message == "version 5: 4 files described"
@@ -72,7 +72,7 @@ def test_files_that_are_there_are_described_and_later_ones_with_their_commit(eit
     assert opened(either, "id = 9050") == 1
 
 
-def test_the_first_commit_describes_its_own_files(either: Here) -> None:
+def test_first_commit_job_describes_its_files_for_skipping(either: Here) -> None:
     wanted = {"skipping": {"indices": [MINMAX, BLOOM, PREFIX], "auto": True}}
     either.put("in/0.csv", rows(0))
     first = either.commit("in/0.csv", commit_id="c0", table=wanted)
@@ -93,7 +93,7 @@ def test_the_first_commit_describes_its_own_files(either: Here) -> None:
     ],
     ids=["no such column", "no footer key", "no key at hand"],
 )
-def test_a_wish_that_cannot_be_met_is_no_reason_to_lose_the_first_rows(here: Here, skipping: dict[str, Any]) -> None:
+def test_first_commit_job_with_invalid_skipping_keeps_rows(here: Here, skipping: dict[str, Any]) -> None:
     here.put("in/0.csv", rows(0))
     assert kinds(here.commit("in/0.csv", commit_id="c0", table={"skipping": skipping})) == []
     totals = here.snapshot().totals
@@ -104,7 +104,7 @@ def test_a_wish_that_cannot_be_met_is_no_reason_to_lose_the_first_rows(here: Her
     assert result.reason in ("SkippingInvalid", "SkippingUnreadable")
 
 
-def test_rows_of_a_query_are_described_in_its_commit(here: Here) -> None:
+def test_query_job_describes_its_rows_for_skipping_in_same_commit(here: Here) -> None:
     fill(here)
     store = {"name": "lake", "url": here.root.as_uri()}
     claim = {"owner": "cluster/team/few", "incarnation": "u"}
@@ -126,7 +126,7 @@ def test_rows_of_a_query_are_described_in_its_commit(here: Here) -> None:
         assert (kinds(result), result.dataset.skipping.files) == (["MinMax"], 1)
 
 
-def test_again_there_is_nothing_to_do_and_no_list_keeps_what_is_there(here: Here) -> None:
+def test_skip_job_rerun_changes_nothing_and_no_list_keeps_indices(here: Here) -> None:
     fill(here)
     skip(here, MINMAX)
     again = skip(here, MINMAX)
@@ -140,7 +140,7 @@ def test_again_there_is_nothing_to_do_and_no_list_keeps_what_is_there(here: Here
     assert here.snapshot().head.skipping.parts == ()
 
 
-def test_auto_goes_by_values_and_queries_and_never_takes_back(here: Here) -> None:
+def test_skip_job_with_auto_uses_values_and_queries_and_keeps_choices(here: Here) -> None:
     fill(here)
     assert kinds(skip(here, auto=True)) == ["MinMax"], "ids are clustered, names are all over"
     seen = [{"column": "name", "kind": "Equal", "queries": 3}]
@@ -150,7 +150,7 @@ def test_auto_goes_by_values_and_queries_and_never_takes_back(here: Here) -> Non
     assert kinds(skip(here, PREFIX)) == ["Prefix"]
 
 
-def test_an_impossible_index_is_refused_with_the_table_as_it_was(here: Here) -> None:
+def test_skip_job_with_invalid_index_is_refused_and_keeps_table(here: Here) -> None:
     fill(here)
     before = here.head()
     job = here.job("skip", skipping={"indices": [{"type": "MinMax", "columns": ["nothing"]}]})
@@ -160,7 +160,7 @@ def test_an_impossible_index_is_refused_with_the_table_as_it_was(here: Here) -> 
     assert here.head() == before
 
 
-def test_an_inspection_tells_of_it(here: Here) -> None:
+def test_inspect_job_reports_skipping_state(here: Here) -> None:
     fill(here)
     skip(here, MINMAX)
     result, _ = here.run(here.inspect_job())
@@ -169,7 +169,7 @@ def test_an_inspection_tells_of_it(here: Here) -> None:
     assert (state.skipping.files, [each.type for each in state.skipping.indices]) == (4, ["MinMax"])
 
 
-def test_a_query_says_what_it_skipped_and_filtered_by(here: Here) -> None:
+def test_query_job_reports_skipped_files_and_filters(here: Here) -> None:
     fill(here)
     skip(here, MINMAX)
     store = {"name": "lake", "url": here.root.as_uri()}
@@ -201,7 +201,7 @@ def files_job(here: Here, *indices: dict[str, Any], auto: bool = False, **change
     }
 
 
-def test_plain_files_are_described_refreshed_and_forgotten(either: Here) -> None:
+def test_skip_files_job_describes_refreshes_and_drops_plain_files(either: Here) -> None:
     for number in range(4):
         either.put(f"landing/trips/{number}.csv", rows(number))
     result, code = either.run(files_job(either, MINMAX, PREFIX))
@@ -226,7 +226,7 @@ def test_plain_files_are_described_refreshed_and_forgotten(either: Here) -> None
     assert (code, list(either.store.list(".kubothek/++plain/"))) == (ExitCode.DONE, [])
 
 
-def test_auto_for_plain_files(here: Here) -> None:
+def test_skip_files_job_with_auto_chooses_indices(here: Here) -> None:
     for number in range(4):
         here.put(f"landing/trips/{number}.csv", rows(number))
     result, code = here.run(files_job(here, auto=True))
@@ -235,7 +235,7 @@ def test_auto_for_plain_files(here: Here) -> None:
     assert result.skip_files.indices == (SkippingIndexSpec.model_validate(MINMAX),)
 
 
-def test_a_file_that_cannot_be_described_is_named(here: Here) -> None:
+def test_skip_files_job_names_unreadable_file(here: Here) -> None:
     here.put("landing/trips/0.csv", rows(0))
     here.put("landing/trips/1.csv", "id,name\nno number,x\n")
     result, code = here.run(files_job(here, MINMAX))
@@ -253,14 +253,16 @@ def test_a_file_that_cannot_be_described_is_named(here: Here) -> None:
         ({"skipping": {"indices": [MINMAX | {"key": "k1"}], "footer_key": "k0"}}, "SkippingUnreadable"),
     ],
 )
-def test_what_cannot_be_leaves_nothing_behind(here: Here, changes: dict[str, Any], reason: str) -> None:
+def test_skip_files_job_with_invalid_request_leaves_no_metadata(
+    here: Here, changes: dict[str, Any], reason: str
+) -> None:
     here.put("landing/trips/0.csv", rows(0))
     result, code = here.run(files_job(here) | changes)
     assert (code != ExitCode.DONE, result.reason) == (True, reason)
     assert not [info for info in here.store.list(".kubothek/++plain/") if info.key.endswith(".json")]
 
 
-def test_metadata_is_encrypted_by_keys_of_a_mounted_secret(here: Here) -> None:
+def test_skip_job_encrypts_metadata_with_keys_of_mounted_secret(here: Here) -> None:
     keys = here.root.with_name("keys")
     keys.mkdir()
     for label in ("k0", "k1"):

@@ -93,9 +93,7 @@ def pulled(here: Here) -> Root:
 # --- pull ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pull_makes_the_dataset_with_its_table_and_again_changes_nothing(
-    here: Here, other: Store, web: Static
-) -> None:
+def test_pull_job_creates_dataset_with_table_and_rerun_changes_nothing(here: Here, other: Store, web: Static) -> None:
     job = sync(here, web.url)
     result = done(here, job)
     assert result.sync is not None
@@ -117,13 +115,13 @@ def data(web: Static) -> list[str]:
     return [path for path in web.asked if path.startswith("data/")]
 
 
-def test_without_a_view_there_is_the_chain_only(here: Here, web: Static) -> None:
+def test_pull_job_without_view_creates_chain_only(here: Here, web: Static) -> None:
     done(here, sync(here, web.url, view=False))
     assert here.rows() == []
     assert pulled(here).state.length > 12
 
 
-def test_how_far_it_is_is_told(here: Here, web: Static) -> None:
+def test_pull_job_reports_progress(here: Here, web: Static) -> None:
     result = done(here, sync(here, web.url))
     told, stages = here.progress(), [step["stage"] for step in here.progress()]
     assert list(dict.fromkeys(stages)) == ["Comparing", "Transferring", "Committing"]
@@ -133,7 +131,7 @@ def test_how_far_it_is_is_told(here: Here, web: Static) -> None:
     assert last["bytes"] == last["bytes_total"] == result.sync.bytes
 
 
-def test_one_that_was_killed_goes_on_where_it_was(here: Here, other: Store, web: Static) -> None:
+def test_killed_pull_job_resumes_transfer(here: Here, other: Store, web: Static) -> None:
     blocks = Root(other, DatasetLog(other, "planes")).state.length
     web.dies = 1 + blocks + 5
     job = here.write(sync(here, web.url))
@@ -159,7 +157,7 @@ def test_one_that_was_killed_goes_on_where_it_was(here: Here, other: Store, web:
     assert {row["id"] for row in here.rows("id")} == set(range(1, 13))
 
 
-def test_two_at_once_make_one_dataset(here: Here, web: Static) -> None:
+def test_concurrent_pull_jobs_create_one_dataset(here: Here, web: Static) -> None:
     both, ended = Barrier(2), list[JobResult]()
 
     def run(number: int) -> None:
@@ -180,7 +178,7 @@ def test_two_at_once_make_one_dataset(here: Here, web: Static) -> None:
 
 
 @pytest.mark.parametrize("kind", ["data", "blocks"])
-def test_what_was_tampered_with_is_named_and_nothing_of_it_taken(here: Here, web: Static, kind: str) -> None:
+def test_pull_of_altered_object_is_refused_and_names_object(here: Here, web: Static, kind: str) -> None:
     def flipped(path: str, body: bytes) -> bytes:
         return body[:-1] + bytes([body[-1] ^ 1]) if path.startswith(f"{kind}/") else body
 
@@ -194,18 +192,16 @@ def test_what_was_tampered_with_is_named_and_nothing_of_it_taken(here: Here, web
     done(here, sync(here, web.url))
 
 
-def test_a_server_that_is_away_is_worth_another_try(here: Here) -> None:
+def test_pull_from_unreachable_server_is_retryable(here: Here) -> None:
     result, code = here.run(sync(here, "http://127.0.0.1:1/flights"))
     assert (code, result.reason, result.retryable) == (ExitCode.TRANSIENT, "StoreUnavailable", True)
 
 
-def test_a_dataset_that_is_not_there_is_told(here: Here, web: Static) -> None:
+def test_pull_of_missing_dataset_is_refused(here: Here, web: Static) -> None:
     assert refused(here, sync(here, f"{web.url}/elsewhere")).reason == "DatasetNotFound"
 
 
-def test_chains_that_diverged_are_left_alone_unless_forced(
-    here: Here, other: Store, web: Static, tmp_path: Path
-) -> None:
+def test_pull_of_diverged_chain_is_refused_unless_forced(here: Here, other: Store, web: Static, tmp_path: Path) -> None:
     done(here, sync(here, web.url))
     ours = pulled(here).state.head
     twin = copied(other, tmp_path / "twin")
@@ -231,7 +227,7 @@ def copied(store: Store, root: Path) -> Store:
 # --- gateways --------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_opens_a_gateway_by_either_protocol(here: Here, other: Store) -> None:
+def test_sync_job_with_token_reads_gateway_by_either_protocol(here: Here, other: Store) -> None:
     with running(other) as gateway:
         url = gateway.smart()
         assert refused(here, sync(here, url)).reason == "InvalidCredentials"
@@ -247,7 +243,7 @@ def test_a_token_opens_a_gateway_by_either_protocol(here: Here, other: Store) ->
     assert {row["id"] for row in here.rows("id")} == set(range(1, 13))
 
 
-def test_a_push_makes_the_dataset_there_and_sends_nothing_twice(here: Here, tmp_path: Path) -> None:
+def test_push_job_to_gateway_creates_dataset_and_sends_nothing_twice(here: Here, tmp_path: Path) -> None:
     made(here.store, LEDGER)
     push(here.store, {1: "A", 2: "B"})
     theirs = tmp_path / "theirs"
@@ -270,7 +266,7 @@ def test_a_push_makes_the_dataset_there_and_sends_nothing_twice(here: Here, tmp_
     assert Root(store, DatasetLog(store, "fresh")).state.next_offset == 2
 
 
-def test_a_push_into_a_directory_is_a_repository_for_the_next(here: Here, tmp_path: Path) -> None:
+def test_push_job_into_directory_creates_repository_for_pull(here: Here, tmp_path: Path) -> None:
     made(here.store, LEDGER)
     push(here.store, {1: "A", 2: "B"})
     target = tmp_path / "out"
@@ -301,7 +297,7 @@ def test_a_push_into_a_directory_is_a_repository_for_the_next(here: Here, tmp_pa
         ("http://10.0.0.1/flights", ("*",), "not a public address"),
     ],
 )
-def test_in_a_cluster_only_hosts_of_the_list_are_asked(
+def test_sync_job_to_host_outside_allowed_list_is_refused(
     here: Here, url: str, hosts: tuple[str, ...], reason: str
 ) -> None:
     result = refused(here, sync(here, url, remote={"allowed_hosts": hosts, "allow_local": False}))
@@ -309,12 +305,12 @@ def test_in_a_cluster_only_hosts_of_the_list_are_asked(
     assert reason in result.message
 
 
-def test_another_s3_service_is_judged_as_any_host(here: Here) -> None:
+def test_sync_job_to_s3_endpoint_checks_allowed_hosts(here: Here) -> None:
     remote = {"endpoint": "http://127.0.0.1:9000", "allowed_hosts": ("127.0.0.1:9000",), "allow_local": False}
     assert "not a public address" in refused(here, sync(here, "s3://bucket/flights", remote=remote)).message
 
 
-def test_a_private_address_needs_the_name_in_full() -> None:
+def test_private_address_is_allowed_only_by_exact_name() -> None:
     def resolved(host: str, *allowed: str) -> list[tuple[str, int]]:
         policy = UrlPolicy(allowed, named_private=True)
         return policy.resolve(policy.check(f"https://{host}/"))
@@ -325,9 +321,7 @@ def test_a_private_address_needs_the_name_in_full() -> None:
             resolved(host, allowed)
 
 
-def test_a_server_of_another_authority_is_trusted_by_its_certificates_alone(
-    here: Here, web: Static, tmp_path: Path
-) -> None:
+def test_sync_job_with_ca_bundle_trusts_only_its_certificates(here: Here, web: Static, tmp_path: Path) -> None:
     authority = Authority("theirs")
     authority.issue("server", hosts=("127.0.0.1",)).write(tmp_path, "server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -341,7 +335,7 @@ def test_a_server_of_another_authority_is_trusted_by_its_certificates_alone(
     assert done(here, sync(here, url, remote={"ca_bundle": authority.pair.certificate_pem})).sync is not None
 
 
-def test_certificates_that_are_none_are_told(here: Here) -> None:
+def test_sync_job_with_invalid_ca_bundle_is_refused(here: Here) -> None:
     pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
     result = refused(here, sync(here, "https://127.0.0.1:1/flights", remote={"ca_bundle": pem}))
     assert "caBundle of the Repository holds no certificates" in result.message

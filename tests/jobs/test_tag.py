@@ -35,7 +35,7 @@ def run(here: Here, **tags: int) -> JobResult:
     return result
 
 
-def test_tags_become_those_of_the_dataset(here: Here) -> None:
+def test_tag_job_sets_exactly_tags_of_dataset(here: Here) -> None:
     filled(here)
     result = run(here, first=1, good=2)
     assert result.dataset is not None
@@ -50,7 +50,7 @@ def test_tags_become_those_of_the_dataset(here: Here) -> None:
     assert (result.dataset.tags, result.message) == ({}, "the table has no tags")
 
 
-def test_tags_that_are_there_already_make_no_commit(here: Here) -> None:
+def test_tag_job_with_unchanged_tags_makes_no_commit(here: Here) -> None:
     filled(here)
     run(here, first=1)
     head = here.head()
@@ -58,7 +58,7 @@ def test_tags_that_are_there_already_make_no_commit(here: Here) -> None:
     assert here.head() == head
 
 
-def test_a_tagged_version_outlives_a_collection(here: Here) -> None:
+def test_collect_job_keeps_tagged_version(here: Here) -> None:
     filled(here)
     run(here, first=1)
     target = {"name": "flights", "dataset": here.job("tag")["dataset"], "policies": [{"versions": 1}]}
@@ -78,7 +78,7 @@ def test_a_tagged_version_outlives_a_collection(here: Here) -> None:
         ({"7": 1}, "InvalidInput"),
     ],
 )
-def test_one_that_cannot_be_leaves_all_as_they_were(here: Here, tags: dict[str, int], reason: str) -> None:
+def test_tag_job_with_invalid_tag_keeps_all_tags(here: Here, tags: dict[str, int], reason: str) -> None:
     filled(here)
     run(here, good=2)
     head = here.head()
@@ -87,26 +87,26 @@ def test_one_that_cannot_be_leaves_all_as_they_were(here: Here, tags: dict[str, 
     assert here.head() == head
 
 
-def test_a_table_that_is_not_there_has_no_versions_to_tag(here: Here) -> None:
+def test_tag_job_of_missing_table_is_refused(here: Here) -> None:
     result, code = here.run(job(here, first=1))
     assert (result.reason, code) == ("DatasetNotFound", ExitCode.INVALID)
 
 
-def test_a_deleted_table_is_not_tagged(here: Here) -> None:
+def test_tag_job_of_deleted_table_is_refused(here: Here) -> None:
     filled(here)
     here.run(here.job("delete"))
     result, code = here.run(job(here, first=1))
     assert (result.reason, code) == ("DatasetDeleted", ExitCode.FENCED)
 
 
-def test_another_owners_table_is_not_tagged(here: Here) -> None:
+def test_tag_job_of_table_with_other_owner_is_refused(here: Here) -> None:
     filled(here)
     stranger = {"uuid": "flights", "claim": {"owner": "cluster/other/x", "incarnation": "i"}}
     result, code = here.run({**job(here, first=1), "dataset": stranger})
     assert (result.reason, code) == ("OwnedByAnother", ExitCode.FENCED)
 
 
-def test_whenever_an_attempt_died_or_the_store_failed_the_next_one_tags_once(here: Here, tmp_path: Path) -> None:
+def test_tag_job_after_crash_or_store_failure_is_applied_once_on_rerun(here: Here, tmp_path: Path) -> None:
     filled(here)
     parsed = JOB.validate_python(job(here, second=2))
     assert isinstance(parsed, TagJob)
@@ -127,7 +127,7 @@ def test_whenever_an_attempt_died_or_the_store_failed_the_next_one_tags_once(her
         assert log.snapshot("second").version == 2
 
 
-def test_the_result_fits_however_many_tags_there_are(here: Here) -> None:
+def test_tag_result_with_many_tags_fits_termination_message(here: Here) -> None:
     filled(here)
     result = run(here, **{f"release-{number:03}": 1 + number % 3 for number in range(64)})
     assert "and 56 more" in result.message

@@ -99,7 +99,7 @@ def lake(here: Here, tmp_path: Path) -> Lake:
     return found
 
 
-def test_a_derivative_is_made_and_kept_up_to_date_run_by_run(lake: Lake) -> None:
+def test_transform_job_creates_derivative_and_updates_per_run(lake: Lake) -> None:
     first = lake.ran("large", "planes")
     assert lake.rows("large") == {1: 180, 3: 150}
     (read,) = first.inputs
@@ -122,14 +122,14 @@ def test_a_derivative_is_made_and_kept_up_to_date_run_by_run(lake: Lake) -> None
     assert verify(lake.here.store, Layout(".kubothek/large/odf/")).sound
 
 
-def test_a_derivative_of_a_derivative(lake: Lake) -> None:
+def test_transform_job_derives_from_derivative(lake: Lake) -> None:
     lake.ran("large", "planes")
     assert lake.derive("larger", "SELECT * FROM large WHERE seats > 160", "large")[1] == ExitCode.DONE
     assert lake.ran("larger", "large").records == 1
     assert lake.rows("larger") == {1: 180}
 
 
-def test_inspections_tell_how_far_inputs_were_read(lake: Lake) -> None:
+def test_inspect_job_reports_input_positions(lake: Lake) -> None:
     known = lake.ran("large", "planes")
     job = lake.job("inspect", "large")
     dataset = job.pop("dataset")
@@ -137,20 +137,20 @@ def test_inspections_tell_how_far_inputs_were_read(lake: Lake) -> None:
     assert result.datasets[0].ledger == known
 
 
-def test_inputs_that_are_not_there_are_named_all_at_once_and_nothing_is_made(lake: Lake) -> None:
+def test_transform_job_with_missing_inputs_names_all_and_creates_nothing(lake: Lake) -> None:
     result, code = lake.derive("both", "SELECT 1", "gone", "lost")
     assert code == ExitCode.INVALID
     assert "gone, lost" in result.message
     assert _head(lake, "both") is None
 
 
-def test_sql_that_is_not_of_its_inputs_alone_is_refused_before_anything_is_made(lake: Lake) -> None:
+def test_transform_job_with_nondeterministic_sql_is_refused(lake: Lake) -> None:
     result, code = lake.derive("now", "SELECT event_time, id, now() AS seats FROM planes", "planes")
     assert (code, result.reason) == (ExitCode.INVALID, "TransformInvalid")
     assert "now" in result.message
 
 
-def test_another_query_waits_for_a_word_then_goes_on_or_makes_all_anew(lake: Lake) -> None:
+def test_changed_query_is_refused_unless_continued_or_reset(lake: Lake) -> None:
     lake.ran("large", "planes")
     small = "SELECT event_time, id, seats FROM planes WHERE seats < 100"
     result, code = lake.derive("large", small, "planes")
@@ -166,7 +166,7 @@ def test_another_query_waits_for_a_word_then_goes_on_or_makes_all_anew(lake: Lak
     assert verify(lake.here.store, Layout(".kubothek/large/odf/")).sound
 
 
-def test_an_input_with_another_history_stops_it_or_all_is_made_anew(lake: Lake) -> None:
+def test_diverged_input_stops_derivative_unless_reset(lake: Lake) -> None:
     lake.ran("large", "planes")
     planes = Root(lake.here.store, _log(lake, "planes"))
     planes.reset(list(planes.blocks())[-2].hash)
@@ -180,7 +180,7 @@ def test_an_input_with_another_history_stops_it_or_all_is_made_anew(lake: Lake) 
     assert lake.rows("large") == {1: 500}
 
 
-def test_a_verification_runs_it_again_and_goes_up_to_the_roots(lake: Lake) -> None:
+def test_verify_job_reruns_derivative_and_checks_inputs_recursively(lake: Lake) -> None:
     lake.ran("large", "planes")
     assert lake.derive("larger", "SELECT * FROM large WHERE seats > 160", "large")[1] == ExitCode.DONE
     lake.ran("larger", "large")
@@ -197,7 +197,7 @@ def test_a_verification_runs_it_again_and_goes_up_to_the_roots(lake: Lake) -> No
     assert result.verify.dataset == "planes", "the cause, and not what follows from it"
 
 
-def test_a_root_is_no_derivative_and_the_other_way_round(lake: Lake) -> None:
+def test_transform_job_on_dataset_of_other_kind_is_refused(lake: Lake) -> None:
     assert "is a root dataset" in lake.derive("planes", LARGE, "large")[0].message
     assert "is a derivative dataset" in lake.define("large", PUSHED)[0].message
     assert lake.run("planes", "large")[1] == ExitCode.INVALID
@@ -211,7 +211,7 @@ def told(web: Web) -> list[Mapping[str, Any]]:
     return [json.loads(body) for _, body in web.posted]
 
 
-def test_a_run_is_told_with_what_it_read_and_what_it_made(lake: Lake, web: Web) -> None:
+def test_transform_run_emits_lineage_of_inputs_and_outputs(lake: Lake, web: Web) -> None:
     collector = {"url": web.url("").rstrip("/"), "namespace": "cluster/default"}
     lake.ran("large", "planes", lineage=collector)
     start, end = told(web)
@@ -231,7 +231,7 @@ def test_a_run_is_told_with_what_it_read_and_what_it_made(lake: Lake, web: Web) 
         assert {"_producer", "_schemaURL"} <= facet.keys()
 
 
-def test_a_failure_is_told_too_and_a_collector_that_is_away_fails_nothing(lake: Lake, web: Web) -> None:
+def test_failed_transform_run_emits_fail_event_and_ignores_collector_error(lake: Lake, web: Web) -> None:
     lake.ran("large", "planes", lineage={"url": "http://127.0.0.1:9", "namespace": "n"})
     planes = Root(lake.here.store, _log(lake, "planes"))
     planes.reset(list(planes.blocks())[-2].hash)

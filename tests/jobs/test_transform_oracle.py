@@ -45,7 +45,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_as_spark_says(spark: SparkSession, name: str) -> None:
+def test_derivative_result_equals_spark_result(spark: SparkSession, name: str) -> None:
     query = QUERIES[name]
     chance = random.Random(name)
     streams = [flights(chance, 40)] + ([weather(chance, 30)] if "weather" in query else [])

@@ -45,7 +45,7 @@ def corrupt(here: Here) -> str | None:
     return state.corrupt
 
 
-def test_a_sound_table_is_told_and_nothing_is_written(here: Here) -> None:
+def test_verify_job_of_sound_table_reports_counts_and_writes_nothing(here: Here) -> None:
     filled(here)
     before = {info.key: info.etag for info in here.store.list("")}
     found = run(here)
@@ -58,7 +58,7 @@ def test_a_sound_table_is_told_and_nothing_is_written(here: Here) -> None:
     assert keys.damage("flights") not in after
 
 
-def test_what_is_wrong_is_named_and_inspections_know_until_it_is_put_right(here: Here) -> None:
+def test_verify_job_names_damage_and_inspections_report_until_repaired(here: Here) -> None:
     filled(here)
     assert corrupt(here) is None
     key = newest(here)
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_named_and_inspections_know_until_it_is_put_right(here:
     assert corrupt(here) is None
 
 
-def test_the_verdict_is_the_same_with_spark(either: Here) -> None:
+def test_verify_job_with_spark_returns_same_verdict(either: Here) -> None:
     filled(either)
     before, key = either.sessions, newest(either)
     (either.root / key).write_bytes(b"x")
@@ -89,7 +89,7 @@ def test_the_verdict_is_the_same_with_spark(either: Here) -> None:
     assert either.sessions == before + (either.from_bytes == 0)
 
 
-def test_a_missing_head_is_a_verdict_and_a_missing_dataset_is_none(here: Here) -> None:
+def test_verify_job_reports_missing_head_and_refuses_missing_dataset(here: Here) -> None:
     result, code = here.run(here.job("verify"))
     assert (result.reason, code) == ("DatasetNotFound", ExitCode.INVALID)
     filled(here)
@@ -101,7 +101,7 @@ def test_a_missing_head_is_a_verdict_and_a_missing_dataset_is_none(here: Here) -
     assert run(here).first != found.first
 
 
-def test_another_owners_table_is_verified_and_not_touched(here: Here) -> None:
+def test_verify_job_of_table_with_other_owner_changes_nothing(here: Here) -> None:
     filled(here)
     (here.root / newest(here)).write_bytes(b"")
     before = {info.key: info.etag for info in here.store.list("")}
@@ -112,7 +112,7 @@ def test_another_owners_table_is_verified_and_not_touched(here: Here) -> None:
     assert all(key.startswith(keys.jobs("flights")) for key in after)
 
 
-def test_a_store_that_does_not_answer_is_no_verdict(here: Here) -> None:
+def test_verify_job_with_unavailable_store_fails_without_verdict(here: Here) -> None:
     filled(here)
     job = JOB.validate_python(here.job("verify", **TABLE))
     assert isinstance(job, VerifyJob)
@@ -122,7 +122,7 @@ def test_a_store_that_does_not_answer_is_no_verdict(here: Here) -> None:
     assert verify.run(job, silent, Reporter(here.said)).verify is not None
 
 
-def test_the_result_fits_whatever_is_wrong(here: Here) -> None:
+def test_verify_result_with_long_finding_fits_termination_message(here: Here) -> None:
     long = FindingState(code="DataLogical", message="ü" * 600, block="f" * 69, object="o" * 300, column="ü" * 300)
     found = VerifyOutcome(version=3, wrong=9, first=long)
     full = JobResult(outcome="Succeeded", reason="Corrupt", message="ü" * 2048, verify=found)

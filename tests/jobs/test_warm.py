@@ -88,7 +88,7 @@ def pod_of(api: Api, served: list[Api], account: Path) -> OwnPod:
     ],
     ids=["at once", "ended", "cut", "refused"],
 )
-def test_a_job_is_taken_from_the_pod(
+def test_warm_driver_receives_job_from_pod_annotation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[Api], watches: tuple[bytes | int, ...]
 ) -> None:
     monkeypatch.setattr(warm, "_PAUSE_SECONDS", 0.01)
@@ -105,7 +105,7 @@ def test_a_job_is_taken_from_the_pod(
     assert api.watches == []
 
 
-def test_a_success_is_told_with_its_time_and_signed(tmp_path: Path, served: list[Api]) -> None:
+def test_warm_driver_reports_success_with_time_and_signature(tmp_path: Path, served: list[Api]) -> None:
     api = Api()
     pod = pod_of(api, served, tmp_path)
     private, public = signed.new_key()
@@ -126,13 +126,13 @@ def test_a_success_is_told_with_its_time_and_signed(tmp_path: Path, served: list
     assert len(api.annotated) == 1, "without a key nothing is told"
 
 
-def test_a_rehearsal_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_driver_rehearsal_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     warm.rehearse(SparkSettings(from_bytes=1 << 30))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_does_not_answer_is_the_jobs_to_report(tmp_path: Path) -> None:
+def test_warm_driver_ignores_unreachable_store_during_preparation(tmp_path: Path) -> None:
     warm.prepare({"KUBOTHEK_WARM_STORE": json.dumps({"name": "lake", "url": f"file://{tmp_path}/missing"})})
 
 
@@ -146,7 +146,7 @@ class Session:
         self.stopped = True
 
 
-def test_a_session_that_is_kept_does_small_work_and_makes_room_for_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_session_runs_small_work_and_is_replaced_for_large(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[Session, dict[str, str]]] = []
 
     def start(conf: dict[str, str]) -> Session:

@@ -43,7 +43,7 @@ def refused(here: Here, source: str, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("form", SOURCES)
-def test_zone_of_a_source_comes_back_and_never_mixes(here: Here, form: str) -> None:
+def test_zoned_source_keeps_zone_and_refuses_naive_times(here: Here, form: str) -> None:
     zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
     here.commit(zoned, format=form)
     here.commit(zoned, commit_id="c2", format=form)
@@ -54,7 +54,7 @@ def test_zone_of_a_source_comes_back_and_never_mixes(here: Here, form: str) -> N
 
 
 @pytest.mark.parametrize("form", SOURCES)
-def test_naive_source_refuses_times_with_a_zone(here: Here, form: str) -> None:
+def test_naive_source_table_refuses_zoned_times(here: Here, form: str) -> None:
     zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
     here.commit(naive, format=form)
     assert here.snapshot().head.metadata["kubothek_zones"] == {"t": ""}
@@ -65,7 +65,9 @@ def test_naive_source_refuses_times_with_a_zone(here: Here, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", SOURCES)
-def test_old_table_takes_both_kinds_as_before(here: Here, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_old_table_without_zone_record_accepts_zoned_and_naive_times(
+    here: Here, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
     zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
     monkeypatch.setattr(draft, "_zones", lambda *_: {})
     here.commit(zoned, format=form)
@@ -76,7 +78,7 @@ def test_old_table_takes_both_kinds_as_before(here: Here, monkeypatch: pytest.Mo
     assert dataset(here).scan().read_all()["t"].to_pylist() == [NOON.replace(tzinfo=None)] * 3
 
 
-def test_declared_time_says_nothing_of_its_zone(here: Here) -> None:
+def test_declared_naive_type_records_no_zone(here: Here) -> None:
     columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us]"}]
     for number, data in enumerate(SOURCES["CSV"]):
         here.commit(here.put(f"in/{number}", data), commit_id=f"c{number}", table={"columns": columns})
@@ -85,7 +87,7 @@ def test_declared_time_says_nothing_of_its_zone(here: Here) -> None:
 
 @pytest.mark.parametrize("where", ["source", "table"])
 @pytest.mark.parametrize("form", SOURCES)
-def test_declared_zone_is_the_column_s_and_refuses_naive_times(here: Here, form: str, where: str) -> None:
+def test_declared_zone_sets_zone_and_refuses_naive_times(here: Here, form: str, where: str) -> None:
     zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
     columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Berlin]"}]
     declared: dict[str, Any] = {"columns": columns} if where == "source" else {"table": {"columns": columns}}
@@ -97,7 +99,7 @@ def test_declared_zone_is_the_column_s_and_refuses_naive_times(here: Here, form:
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-def test_declared_zone_changes_no_column_that_is_there(here: Here, kind: int) -> None:
+def test_declared_zone_keeps_zone_of_existing_column(here: Here, kind: int) -> None:
     columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Berlin]"}]
     here.commit(here.put("in/a", SOURCES["CSV"][kind]))
     before = zones_of(here.snapshot().head.metadata)
@@ -105,7 +107,7 @@ def test_declared_zone_changes_no_column_that_is_there(here: Here, kind: int) ->
     assert zones_of(here.snapshot().head.metadata) == before == {"t": ("UTC", "")[kind]}
 
 
-def test_declared_zone_that_is_unknown_or_partitions_is_refused(here: Here) -> None:
+def test_declared_zone_that_is_unknown_or_on_partition_is_refused(here: Here) -> None:
     columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Bärlin]"}]
     source = here.put("in/a", SOURCES["CSV"][0])
     assert "unknown time zone" in refused(here, source, table={"columns": columns})
@@ -114,19 +116,19 @@ def test_declared_zone_that_is_unknown_or_partitions_is_refused(here: Here) -> N
     assert (code, result.reason) == (ExitCode.INVALID, "PartitionInvalid")
 
 
-def test_new_column_of_a_source_brings_its_zone(here: Here) -> None:
+def test_new_column_of_source_records_its_zone(here: Here) -> None:
     here.commit(here.put("in/a", "n\n1\n"))
     here.commit(here.put("in/b", SOURCES["CSV"][0]), commit_id="c2", table={"schema_evolution": "Compatible"})
     assert dataset(here).scan().read_all()["t"].to_pylist() == [None, NOON]
 
 
-def test_wrong_time_is_named_by_row_and_file(here: Here) -> None:
+def test_time_without_zone_in_zoned_column_names_file_and_row(here: Here) -> None:
     here.commit(here.put("in/a", SOURCES["CSV"][0]))
     message = refused(here, here.put("in/b", SOURCES["CSV"][0] + "2,2025-01-01T12:00:00\n"))
     assert message.startswith("'in/b', column 't', row 2: '2025-01-01T12:00:00' has no time zone")
 
 
-def test_files_of_both_kinds_in_one_source_are_refused(here: Here) -> None:
+def test_source_files_with_zoned_and_naive_times_are_refused(here: Here) -> None:
     for name, data in zip(("in/a", "in/b"), SOURCES["CSV"], strict=True):
         here.put(name, data)
     result, code = here.run(here.commit_job("in/a", "in/b"))
@@ -134,12 +136,12 @@ def test_files_of_both_kinds_in_one_source_are_refused(here: Here) -> None:
     assert "column 't' is timestamp[us, tz=UTC] in 'in/a' and timestamp[us] in 'in/b'" in result.message
 
 
-def test_zoned_partition_column_is_read_as_before(here: Here) -> None:
+def test_zoned_partition_column_records_no_zone(here: Here) -> None:
     here.commit(here.put("in/a", SOURCES["CSV"][0]), table={"partition_on": ["t"]})
     assert here.snapshot().head.metadata.get("kubothek_zones", {}) == {}
 
 
-def test_overwrite_may_change_the_kind_if_allowed(here: Here) -> None:
+def test_overwrite_with_allowed_schema_change_changes_zone_kind(here: Here) -> None:
     zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES["CSV"], strict=True))
     here.commit(zoned)
     job = here.commit_job(naive, commit_id="c2") | {"operation": "Overwrite"}
@@ -150,7 +152,7 @@ def test_overwrite_may_change_the_kind_if_allowed(here: Here) -> None:
     assert dataset(here).schema.field("t").type == pa.timestamp("us")
 
 
-def test_query_result_keeps_the_zone_of_its_columns(here: Here) -> None:
+def test_query_result_keeps_zone_of_columns(here: Here) -> None:
     here.commit(here.put("in/a", SOURCES["CSV"][0]))
     done(here, query_job(here, "SELECT * FROM flights", **becomes(here)))
     assert dataset(here, "top").scan().read_all()["t"].to_pylist() == [NOON]
@@ -161,7 +163,7 @@ def test_query_result_keeps_the_zone_of_its_columns(here: Here) -> None:
 
 
 @pytest.mark.parametrize(("cast", "zone"), [("TIMESTAMPTZ", "Europe/Berlin"), ("TIMESTAMP", None)])
-def test_query_result_goes_into_a_declared_zone(here: Here, cast: str, zone: str | None) -> None:
+def test_query_result_converts_only_zoned_times_to_declared_zone(here: Here, cast: str, zone: str | None) -> None:
     here.commit(here.put("in/a", "n\n1\n"))
     columns = [{"name": "t", "type": "timestamp[us, tz=Europe/Berlin]"}]
     sql = f"SELECT {cast} '2025-01-01 12:00:00+00' AS t FROM {UUID}"

@@ -147,13 +147,13 @@ CHANGES: dict[str, tuple[Resource | None, Resource, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_each_change_has_its_effect(case: str) -> None:
+def test_manifest_change_has_expected_effect(case: str) -> None:
     old, new, expected = CHANGES[case]
     there = Gathered([resource("Dataset", LAKE, status=STATUS | {"health": HEALTH})])
     assert [(str(each.effect), each.told) for each in of_change(old, new, there)] == expected
 
 
-def test_deleting_a_manifest_deletes_data_only_where_it_says_so() -> None:
+def test_manifest_deletion_deletes_data_with_delete_policy_only() -> None:
     def effects(each: Resource) -> list[str]:
         return [str(told.effect) for told in of_deletion(each, Gathered([dataset()]))]
 

@@ -17,11 +17,11 @@ def _tree(**imports: str) -> Tree:
     return Tree(dict.fromkeys(names, Module(5, 1)), graph)
 
 
-def test_siblings_that_import_each_other_are_found_at_any_depth() -> None:
+def test_sibling_modules_with_import_cycle_are_reported_at_any_depth() -> None:
     tree = _tree(p="", p_a="", p_a_x="p.b", p_b="p.a.y", p_a_y="")
     assert sibling_cycles(tree) == [("p.a", "p.b")]
 
 
-def test_small_module_with_one_importer_beside_it_is_found() -> None:
+def test_small_module_with_single_importer_is_reported() -> None:
     tree = _tree(p="", p_a="p.b", p_b="", p_c="", p_d="p.e p.c", q="p.e")
     assert single_importers(tree) == ["p.b", "p.c"]

@@ -15,18 +15,18 @@ MOST_CLIMBS = {"Commit": 5, "Query": 5, "where=": 2, "pull": 1}
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
-def test_each_step_is_named_by_an_earlier_one(name: str) -> None:
+def test_journey_step_is_referenced_by_earlier_step(name: str) -> None:
     assert not Sources(CODE).wrong(steps(JOURNEYS[name]))
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
-def test_journey_is_no_longer_than_it_was(name: str) -> None:
+def test_journey_length_stays_within_limit(name: str) -> None:
     journey = steps(JOURNEYS[name])
     assert len(modules(journey)) <= MOST_MODULES[name]
     assert climbs("kubothek", journey, read_layers(ROOT / ".importlinter")) <= MOST_CLIMBS[name]
 
 
-def test_steps_without_definition_or_reference_are_reported(tmp_path: Path) -> None:
+def test_journey_steps_without_definition_or_reference_are_reported(tmp_path: Path) -> None:
     package = tmp_path / "p"
     (package / "b").mkdir(parents=True)
     (package / "a.py").write_text("from p.b import made, other\ndef start():\n    made().run()\n")
@@ -39,7 +39,7 @@ def test_steps_without_definition_or_reference_are_reported(tmp_path: Path) -> N
     assert sources.wrong([start, Step("b.c", "other")]) == ["no earlier step names b.c:other"]
 
 
-def test_climbs_are_counted_by_the_layers_that_both_modules_have() -> None:
+def test_journey_climbs_are_counted_by_common_layers() -> None:
     layers = {"p": [["a"], ["b"]], "p.b": [["x", "y"], ["z"]]}
     journey = [Step(module, "f") for module in ("a", "b.z", "b.x", "b.y", "b.z", "a.q", "a.r")]
     assert climbs("p", journey, layers) == 2

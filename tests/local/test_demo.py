@@ -53,7 +53,7 @@ def _said(checkout: Path, *arguments: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(checkout: Path) -> None:
+def test_demo_commits_every_flight_by_spark_and_second_run_adds_nothing(checkout: Path) -> None:
     said = demo(checkout)
     assert "10 resources ready (5 jobs, " in said
     assert re.search(rf"\ball +{FLIGHTS}\b", said), "the query's total"
@@ -86,7 +86,7 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
     )
 
 
-def test_the_example_manifests_are_the_same_in_both_runtimes_but_for_the_store() -> None:
+def test_example_manifests_are_equal_in_both_runtimes_except_store() -> None:
     """What `examples/flights` refers to exists under the same names beside either store."""
     names = [
         re.findall(
@@ -98,7 +98,7 @@ def test_the_example_manifests_are_the_same_in_both_runtimes_but_for_the_store()
 
 
 @pytest.mark.parametrize("script", ["demo.sh", "demo-cluster.sh"])
-def test_demo_headings_in_a_file_have_no_escape_codes(script: str) -> None:
+def test_demo_headings_in_file_have_no_escape_codes(script: str) -> None:
     lines = (EXAMPLES / script).read_text().splitlines()
     heading = "\n".join(line for line in lines if line.startswith(("bold=", "if [ -t 1 ]", "say()")))
     done = subprocess.run(["bash", "-c", f"{heading}\nsay 1/7"], capture_output=True, text=True, check=True)

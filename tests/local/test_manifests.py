@@ -31,7 +31,7 @@ def problems(directory: Path, text: str) -> list[str]:
     return [str(problem).removeprefix(f"{directory}/") for problem in error.value.problems]
 
 
-def test_documents_of_all_files_at_any_depth_are_read_in_the_order_they_can_be_applied(tmp_path: Path) -> None:
+def test_manifests_at_any_depth_are_loaded_in_apply_order(tmp_path: Path) -> None:
     (tmp_path / "deep" / "deeper").mkdir(parents=True)
     (tmp_path / "a.yaml").write_text(commit("one", "flights"))
     (tmp_path / "deep" / "b.yml").write_text(dataset("flights") + "---\n---\n# nothing\n")
@@ -50,12 +50,12 @@ def test_documents_of_all_files_at_any_depth_are_read_in_the_order_they_can_be_a
     ]
 
 
-def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+def test_manifest_file_named_twice_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(STORE)
     assert len(load([tmp_path, tmp_path / "m.yaml"]).resources) == 2
 
 
-def test_every_problem_of_every_document_is_told_with_its_line(tmp_path: Path) -> None:
+def test_manifest_problems_are_all_reported_with_lines(tmp_path: Path) -> None:
     text = (
         dataset("flights", "table: {partitionBy: [month]}")
         + commit("Bad_Name", "flights")
@@ -72,18 +72,18 @@ def test_every_problem_of_every_document_is_told_with_its_line(tmp_path: Path) -
     ]
 
 
-def test_a_field_that_is_missing_is_told_with_the_line_of_what_lacks_it(tmp_path: Path) -> None:
+def test_manifest_with_missing_field_names_line_of_parent(tmp_path: Path) -> None:
     text = "apiVersion: kubothek.io/v1alpha1\nkind: Dataset\nmetadata:\n  name: flights\nspec:\n  table: {}\n"
     assert problems(tmp_path, text) == ["m.yaml:6: Dataset flights: spec.storeRef: is required"]
 
 
-def test_a_field_inside_a_list_is_told_with_its_own_line(tmp_path: Path) -> None:
+def test_manifest_with_invalid_list_item_names_line_of_item(tmp_path: Path) -> None:
     text = dataset("d", "table:\n    schema:\n      - {name: a, type: int64}\n      - {name: b, type: intt}")
     [problem] = problems(tmp_path, text)
     assert problem.startswith("m.yaml:10: Dataset d: spec.table.schema[1].type: 'intt' is not valid: it must")
 
 
-def test_yaml_that_does_not_parse_is_told_beside_the_documents_before_it(tmp_path: Path) -> None:
+def test_manifest_that_does_not_parse_is_reported_with_earlier_problems(tmp_path: Path) -> None:
     text = dataset("flights", "nonsense: 1") + "---\na: [1\nb: 2\n"
     first, second = problems(tmp_path, text)
     assert first.startswith("m.yaml:7: Dataset flights: spec.nonsense: is not a known field")
@@ -98,7 +98,7 @@ def test_yaml_that_does_not_parse_is_told_beside_the_documents_before_it(tmp_pat
         (b"a: !!python/object:os.path {}\n", "m.yaml:1: not YAML: could not determine a constructor for the tag"),
     ],
 )
-def test_a_file_that_is_no_plain_yaml_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
+def test_manifest_file_that_is_not_plain_yaml_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
     (tmp_path / "m.yaml").write_bytes(content)
     with pytest.raises(ManifestError) as error:
         load([tmp_path])
@@ -133,11 +133,11 @@ def _bomb() -> str:
     ],
     ids=lambda value: value[:12] if isinstance(value, str) else None,
 )
-def test_hostile_yaml_is_refused_with_line(tmp_path: Path, text: str, told: str) -> None:
+def test_manifest_with_hostile_yaml_is_refused_with_line(tmp_path: Path, text: str, told: str) -> None:
     assert problems(tmp_path, text)[0] == told
 
 
-def test_kind_of_several_lines_is_shown_on_one_line(tmp_path: Path) -> None:
+def test_manifest_with_multiline_kind_is_reported_on_one_line(tmp_path: Path) -> None:
     text = r'{apiVersion: kubothek.io/v1alpha1, kind: "SELECT\n1", metadata: {name: "a\nb"}}'
     (problem,) = problems(tmp_path, text)
     assert problem.startswith(r"m.yaml:1: SELECT 1 a b: kind: unknown kind 'SELECT\n1'")
@@ -150,7 +150,7 @@ def test_manifests_of_other_groups_are_skipped_and_named(tmp_path: Path) -> None
     assert manifests.foreign == [f"Kustomization ({tmp_path}/m.yaml:12)"]
 
 
-def test_items_of_a_list_are_manifests_of_their_own(tmp_path: Path) -> None:
+def test_manifest_list_items_are_separate_manifests(tmp_path: Path) -> None:
     items = '[{apiVersion: kubothek.io/v1alpha1, kind: ObjectStore, metadata: {name: lake}, spec: {ur: "file:a"}}]'
     assert problems(tmp_path, f"apiVersion: v1\nkind: List\nitems:\n  {items}\n") == [
         "m.yaml:4: ObjectStore lake: spec.url: is required",
@@ -158,19 +158,19 @@ def test_items_of_a_list_are_manifests_of_their_own(tmp_path: Path) -> None:
     ]
 
 
-def test_a_date_is_text_as_in_the_kubernetes_api(tmp_path: Path) -> None:
+def test_manifest_date_is_read_as_text(tmp_path: Path) -> None:
     manifests = loaded(tmp_path, commit("2013-01-01", "flights"))
     assert [key.name for key in manifests.resources] == ["2013-01-01"]
 
 
-def test_a_resource_that_is_there_twice_is_refused_with_both_places(tmp_path: Path) -> None:
+def test_manifest_duplicate_is_refused_with_both_locations(tmp_path: Path) -> None:
     text = dataset("flights") + dataset("flights")
     assert problems(tmp_path, text) == [
         f"m.yaml:11: dataset/flights occurs twice; the other one is at {tmp_path}/m.yaml:2"
     ]
 
 
-def test_the_same_name_in_another_namespace_is_another_resource(tmp_path: Path) -> None:
+def test_manifest_with_same_name_in_other_namespace_is_separate_resource(tmp_path: Path) -> None:
     other = dataset("flights").replace("{name: flights}", "{name: flights, namespace: staging}")
     assert [str(key) for key in loaded(tmp_path, dataset("flights") + other).resources] == [
         "dataset/flights",
@@ -178,18 +178,18 @@ def test_the_same_name_in_another_namespace_is_another_resource(tmp_path: Path) 
     ]
 
 
-def test_a_namespace_that_could_leave_its_directory_is_refused(tmp_path: Path) -> None:
+def test_manifest_namespace_with_path_traversal_is_refused(tmp_path: Path) -> None:
     text = dataset("flights").replace("{name: flights}", "{name: flights, namespace: ../..}")
     assert problems(tmp_path, text) == [
         "m.yaml:4: Dataset flights: metadata.namespace: '../..' is not a valid namespace"
     ]
 
 
-def test_a_file_url_needs_no_volume_on_ones_own_machine(tmp_path: Path) -> None:
+def test_manifest_with_file_url_needs_no_volume_locally(tmp_path: Path) -> None:
     assert Key("ObjectStore", "default", "lake") in loaded(tmp_path, STORE).resources
 
 
-def test_a_path_that_is_not_there_and_an_empty_directory_are_told_together(tmp_path: Path) -> None:
+def test_missing_path_and_empty_directory_are_reported_together(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ManifestError) as error:
         load([tmp_path / "absent", tmp_path / "empty"])
@@ -199,14 +199,14 @@ def test_a_path_that_is_not_there_and_an_empty_directory_are_told_together(tmp_p
     ]
 
 
-def test_secrets_are_read_for_credentials(tmp_path: Path) -> None:
+def test_secret_manifest_is_read_for_credentials(tmp_path: Path) -> None:
     assert loaded(tmp_path, SECRET).secrets["default", "keys"] == {
         "AWS_ACCESS_KEY_ID": b"a",
         "AWS_SECRET_ACCESS_KEY": b"b",
     }
 
 
-def test_a_secret_that_is_none_is_refused_and_its_values_are_not_told(tmp_path: Path) -> None:
+def test_secret_manifest_that_is_invalid_is_refused_without_its_values(tmp_path: Path) -> None:
     told = problems(
         tmp_path, SECRET.replace("YQ==", "'top secret'").replace("{AWS_SECRET", "{../../escape: b, AWS_SECRET")
     )

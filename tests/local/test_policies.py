@@ -45,12 +45,12 @@ def run(directory: Path, now: datetime, cron: str = "30 2 * * *") -> GCPolicy:
 
 
 @pytest.mark.parametrize("later", [timedelta(0), timedelta(hours=1)])
-def test_a_new_policy_waits_for_its_first_slot(tmp_path: Path, later: timedelta) -> None:
+def test_local_gc_policy_waits_for_first_slot(tmp_path: Path, later: timedelta) -> None:
     run(tmp_path, NOW)
     assert run(tmp_path, NOW + later).status.last is None
 
 
-def test_a_slot_between_two_runs_is_made_up_for_once_however_late(tmp_path: Path) -> None:
+def test_local_gc_policy_runs_missed_slot_once_however_late(tmp_path: Path) -> None:
     run(tmp_path, NOW)
     ended = run(tmp_path, NOW + timedelta(days=3)).status.last
     assert ended is not None
@@ -58,14 +58,14 @@ def test_a_slot_between_two_runs_is_made_up_for_once_however_late(tmp_path: Path
     assert run(tmp_path, NOW + timedelta(days=3, hours=1)).status.last == ended
 
 
-def test_a_schedule_without_slots_is_told_and_not_made_up_for(tmp_path: Path) -> None:
+def test_local_gc_policy_without_possible_slot_is_stalled(tmp_path: Path) -> None:
     for days in (0, 400):
         found = run(tmp_path, NOW + timedelta(days=days), cron="0 0 30 2 *")
         assert found.status.holds("Stalled")
         assert found.status.last is None
 
 
-def test_policies_wake_each_other_and_nobody_else(tmp_path: Path) -> None:
+def test_local_gc_policy_change_wakes_other_gc_policies_only(tmp_path: Path) -> None:
     manifests = load([write(tmp_path, STORE, policy(), policy("weekly"))])
     objects = Objects(apply(manifests, states_of(manifests, tmp_path), NOW).resources)
     assert list(objects.woken_by(NIGHTLY)) == [Key("GCPolicy", "default", "weekly")]

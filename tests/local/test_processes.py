@@ -76,7 +76,7 @@ def wait_at(gate: Path, *, then: str = SUCCEED) -> str:
     return f"open({str(gate)!r}).read(); {then}"
 
 
-def test_a_job_that_succeeds_is_seen_with_its_result(jobs: Jobs) -> None:
+def test_local_job_that_succeeds_returns_result(jobs: Jobs) -> None:
     jobs.launch(SUCCEED)
     assert jobs.phase() is JobPhase.RUNNING
     view = jobs.end()
@@ -84,7 +84,7 @@ def test_a_job_that_succeeds_is_seen_with_its_result(jobs: Jobs) -> None:
     assert (view.phase, view.result) == (JobPhase.SUCCEEDED, RESULT)
 
 
-def test_launching_twice_is_launching_once_in_this_run_and_in_the_next(jobs: Jobs, tmp_path: Path) -> None:
+def test_local_job_launched_twice_starts_once_across_runs(jobs: Jobs, tmp_path: Path) -> None:
     jobs.launch(SUCCEED)
     jobs.launch(SUCCEED)
     jobs.end()
@@ -95,7 +95,7 @@ def test_launching_twice_is_launching_once_in_this_run_and_in_the_next(jobs: Job
     assert next_run.phase() is JobPhase.SUCCEEDED
 
 
-def test_no_more_jobs_run_than_there_are_cores(jobs: Jobs, gate: Path) -> None:
+def test_local_jobs_use_at_most_available_cores(jobs: Jobs, gate: Path) -> None:
     jobs.launch(wait_at(gate), 1)
     jobs.launch(SUCCEED, 2, cores=99)
     jobs.launch(SUCCEED, 3)
@@ -109,7 +109,7 @@ def test_no_more_jobs_run_than_there_are_cores(jobs: Jobs, gate: Path) -> None:
     assert [view.attempt for view in ends if view is not None] == [1, 2, 3]
 
 
-def test_progress_is_read_line_by_line_past_what_libraries_print(jobs: Jobs, gate: Path) -> None:
+def test_local_job_progress_is_read_among_other_output(jobs: Jobs, gate: Path) -> None:
     told = '{"progress": {"stage": "Writing", "tasks_done": 3}}'
     source = f"import sys; print('noise'); print({told!r}); print('{{\"progress\": 7}}'); sys.stdout.flush(); "
     attempt = jobs.launch(source + wait_at(gate))
@@ -123,7 +123,7 @@ def test_progress_is_read_line_by_line_past_what_libraries_print(jobs: Jobs, gat
     jobs.end()
 
 
-def test_a_job_that_ends_without_a_word_is_told_with_the_end_of_its_log(jobs: Jobs) -> None:
+def test_local_job_without_result_is_reported_with_end_of_log(jobs: Jobs) -> None:
     jobs.launch("import sys; print('ValueError: no such thing', file=sys.stderr); sys.exit(1)")
     view = jobs.end()
     assert view is not None
@@ -131,7 +131,7 @@ def test_a_job_that_ends_without_a_word_is_told_with_the_end_of_its_log(jobs: Jo
     assert view.message == "the job ended with exit code 1 and no result; its log ends with: ValueError: no such thing"
 
 
-def test_closing_ends_jobs_and_the_next_run_gives_them_their_turn_again(jobs: Jobs, gate: Path, tmp_path: Path) -> None:
+def test_local_run_close_stops_jobs_and_next_run_restarts_them(jobs: Jobs, gate: Path, tmp_path: Path) -> None:
     jobs.launch(wait_at(gate), 1, cores=2)
     jobs.launch(SUCCEED, 2)
     jobs.processes.close()
@@ -147,7 +147,7 @@ def test_closing_ends_jobs_and_the_next_run_gives_them_their_turn_again(jobs: Jo
         assert view.phase is JobPhase.SUCCEEDED
 
 
-def test_a_job_that_ignores_sigterm_is_killed_with_its_children(
+def test_local_job_that_ignores_sigterm_is_killed_with_children(
     jobs: Jobs, gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "STOP_GRACE_SECONDS", 0.5)
@@ -167,14 +167,14 @@ def _is_gone(pid: int) -> bool:
     return not status.exists() or "State:\tZ" in status.read_text()
 
 
-def test_a_cancelled_job_is_stopped_and_forgotten(jobs: Jobs, gate: Path) -> None:
+def test_local_job_cancelled_is_stopped_and_forgotten(jobs: Jobs, gate: Path) -> None:
     attempt = jobs.launch(wait_at(gate))
     jobs.processes.cancel(attempt)
     assert jobs.end() is None
     assert not attempt.alive()
 
 
-def test_a_queued_job_that_is_cancelled_never_starts(jobs: Jobs, gate: Path) -> None:
+def test_local_job_cancelled_in_queue_never_starts(jobs: Jobs, gate: Path) -> None:
     jobs.launch(wait_at(gate), 1, cores=2)
     waiting = jobs.launch(SUCCEED, 2)
     jobs.processes.cancel(waiting)
@@ -206,7 +206,7 @@ def runtime_that_is_killed(directory: Path, source: str) -> Iterator[subprocess.
         ("raise SystemExit(1)", JobPhase.FAILED, "Killed"),
     ],
 )
-def test_a_job_whose_runtime_was_killed_goes_on_and_is_taken_over(
+def test_local_job_of_killed_run_continues_and_is_adopted(
     jobs: Jobs, gate: Path, tmp_path: Path, then: str, phase: JobPhase, reason: str
 ) -> None:
     with runtime_that_is_killed(tmp_path, wait_at(gate, then=then)):
@@ -218,7 +218,7 @@ def test_a_job_whose_runtime_was_killed_goes_on_and_is_taken_over(
     assert (view.phase, view.reason, jobs.processes.started) == (phase, reason, 0)
 
 
-def test_a_job_that_was_taken_over_can_be_stopped(jobs: Jobs, gate: Path, tmp_path: Path) -> None:
+def test_local_job_that_was_adopted_can_be_stopped(jobs: Jobs, gate: Path, tmp_path: Path) -> None:
     with runtime_that_is_killed(tmp_path, wait_at(gate)):
         pass
     assert jobs.phase() is JobPhase.RUNNING
@@ -226,7 +226,7 @@ def test_a_job_that_was_taken_over_can_be_stopped(jobs: Jobs, gate: Path, tmp_pa
     assert not jobs.attempt().alive()
 
 
-def test_old_attempts_are_forgotten(jobs: Jobs, tmp_path: Path) -> None:
+def test_local_job_keeps_limited_number_of_attempts(jobs: Jobs, tmp_path: Path) -> None:
     for number in range(1, KEPT_ATTEMPTS + 4):
         jobs.launch(SUCCEED, number)
         jobs.end()
@@ -255,7 +255,7 @@ REFUSED = JobResult(outcome="Failed", reason="SourceNotFound", message="no such 
         (ExitCode.DONE, None, "JobFailed", FailureClass.RETRY),
     ],
 )
-def test_the_jobs_word_decides_then_its_exit_code(
+def test_local_job_outcome_is_decided_by_result_then_exit_code(
     code: int | None, result: JobResult | None, reason: str, failure: FailureClass | None
 ) -> None:
     phase, told, message, found = judge(code, result, "")

@@ -51,7 +51,7 @@ def message(report: Report, key: str) -> str:
     return f"{found.reason}: {found.message}"
 
 
-def test_a_run_makes_everything_come_true_and_says_so(tmp_path: Path) -> None:
+def test_local_run_makes_all_resources_ready_and_reports_them(tmp_path: Path) -> None:
     report = run(tmp_path, STORE, dataset("flights"), commit("first", "flights"))
     assert report.fine
     assert phases(report) == {
@@ -63,20 +63,20 @@ def test_a_run_makes_everything_come_true_and_says_so(tmp_path: Path) -> None:
     assert starts(tmp_path) == {"lake-inspect-1": 1, "first-1": 1}
 
 
-def test_a_second_run_starts_no_job(tmp_path: Path) -> None:
+def test_local_run_repeated_starts_no_job(tmp_path: Path) -> None:
     run(tmp_path, STORE, dataset("flights"), commit("first", "flights"))
     again = run(tmp_path, STORE, dataset("flights"), commit("first", "flights"))
     assert (again.fine, again.jobs) == (True, 0)
 
 
-def test_a_new_commit_beside_finished_ones_is_all_that_a_run_starts(tmp_path: Path) -> None:
+def test_local_run_with_new_commit_starts_only_its_job(tmp_path: Path) -> None:
     run(tmp_path, STORE, dataset("flights"), commit("first", "flights"))
     both = run(tmp_path, STORE, dataset("flights"), commit("first", "flights"), commit("a-later", "flights"))
     assert (both.fine, both.jobs) == (True, 1)
     assert starts(tmp_path)["a-later-1"] == 1
 
 
-def test_commits_of_one_dataset_run_one_after_another_in_order_and_those_of_others_beside_them(
+def test_local_run_executes_commits_in_order_per_dataset_concurrently(
     tmp_path: Path,
 ) -> None:
     names = ["b", "a", "c"]
@@ -92,7 +92,7 @@ def test_commits_of_one_dataset_run_one_after_another_in_order_and_those_of_othe
     assert [name for name in seen if name != "planes"] == sorted(names)
 
 
-def test_depends_on_orders_commits_of_different_datasets(tmp_path: Path) -> None:
+def test_local_run_orders_commits_of_different_datasets_by_depends_on(tmp_path: Path) -> None:
     report = run(
         tmp_path,
         STORE,
@@ -107,7 +107,7 @@ def test_depends_on_orders_commits_of_different_datasets(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("source", ["flaky.csv", "crash.csv", "killed.csv"])
-def test_what_may_pass_is_tried_again(tmp_path: Path, source: str) -> None:
+def test_local_run_retries_transient_failure(tmp_path: Path, source: str) -> None:
     report = run(tmp_path, STORE, dataset("flights"), commit("first", "flights", f"sources/{source}"))
     assert report.fine
     assert {name: count for name, count in starts(tmp_path).items() if name.startswith("first")} == {
@@ -116,7 +116,7 @@ def test_what_may_pass_is_tried_again(tmp_path: Path, source: str) -> None:
     }
 
 
-def test_bad_input_fails_its_commit_with_the_jobs_words_and_nothing_else(tmp_path: Path) -> None:
+def test_local_run_with_bad_input_fails_only_its_commit(tmp_path: Path) -> None:
     report = run(
         tmp_path,
         STORE,
@@ -134,7 +134,7 @@ def test_bad_input_fails_its_commit_with_the_jobs_words_and_nothing_else(tmp_pat
     assert starts(tmp_path)["bad-1"] == 1
 
 
-def test_what_failed_is_tried_again_by_the_next_run_under_a_new_name(tmp_path: Path) -> None:
+def test_local_run_repeated_retries_failed_commit_under_new_number(tmp_path: Path) -> None:
     documents = [STORE, dataset("flights"), commit("bad", "flights", "sources/invalid.csv")]
     run(tmp_path, *documents)
     again = run(tmp_path, *documents)
@@ -142,7 +142,7 @@ def test_what_failed_is_tried_again_by_the_next_run_under_a_new_name(tmp_path: P
     assert starts(tmp_path)["bad-2"] == 1
 
 
-def test_what_is_wrong_with_a_dataset_is_looked_at_again_by_the_next_run(tmp_path: Path) -> None:
+def test_local_run_repeated_inspects_dataset_with_problem_again(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     problem = tmp_path / "store" / "problem"
     problem.write_text("OwnedByAnother: dataset 'flights' belongs to prod/analytics/flights")
@@ -155,7 +155,7 @@ def test_what_is_wrong_with_a_dataset_is_looked_at_again_by_the_next_run(tmp_pat
     assert run(tmp_path, *documents, later=timedelta(seconds=2)).fine
 
 
-def test_a_store_is_inspected_again_after_its_interval_and_nothing_else_is_done(tmp_path: Path) -> None:
+def test_local_run_after_interval_only_inspects_store(tmp_path: Path) -> None:
     documents = [STORE, dataset("flights"), commit("first", "flights")]
     run(tmp_path, *documents)
     assert run(tmp_path, *documents, later=timedelta(minutes=9)).jobs == 0
@@ -163,14 +163,14 @@ def test_a_store_is_inspected_again_after_its_interval_and_nothing_else_is_done(
     assert starts(tmp_path)["lake-inspect-2"] == 1
 
 
-def test_a_reference_to_nothing_ends_the_run_and_is_named(tmp_path: Path) -> None:
+def test_local_run_with_missing_reference_ends_and_names_reference(tmp_path: Path) -> None:
     report = run(tmp_path, STORE, commit("first", "flights"))
     assert phases(report)["commit/first"] is Phase.WAITING
     assert "there is no valid Dataset 'flights' in namespace 'default'" in message(report, "commit/first")
     assert not report.fine
 
 
-def test_a_commit_that_waits_for_a_failed_one_says_so(tmp_path: Path) -> None:
+def test_local_run_reports_commit_that_waits_for_failed_commit(tmp_path: Path) -> None:
     report = run(
         tmp_path,
         STORE,
@@ -182,7 +182,7 @@ def test_a_commit_that_waits_for_a_failed_one_says_so(tmp_path: Path) -> None:
     assert message(report, "commit/good").startswith("DependencyFailed: Commit 'bad'")
 
 
-def test_suspended_commits_do_nothing_and_are_no_failure(tmp_path: Path) -> None:
+def test_local_run_with_suspended_commit_succeeds_without_its_job(tmp_path: Path) -> None:
     documents = [STORE, dataset("flights"), commit("first", "flights", spec="suspend: true")]
     report = run(tmp_path, *documents)
     assert (report.fine, phases(report)["commit/first"]) == (True, Phase.SUSPENDED)
@@ -192,7 +192,7 @@ def test_suspended_commits_do_nothing_and_are_no_failure(tmp_path: Path) -> None
     assert phases(resumed)["commit/first"] is Phase.DONE
 
 
-def test_a_stopped_run_ends_its_jobs_and_the_next_one_resumes_the_same_attempt(tmp_path: Path) -> None:
+def test_local_run_stopped_ends_jobs_and_next_run_resumes_attempt(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     os.mkfifo(tmp_path / "store" / "gate")
     documents = [STORE, dataset("flights"), commit("first", "flights", "sources/gate.csv")]
@@ -213,7 +213,7 @@ def test_a_stopped_run_ends_its_jobs_and_the_next_one_resumes_the_same_attempt(t
     assert "first-2" not in starts(tmp_path)
 
 
-def test_a_second_run_at_the_same_time_is_locked_out(tmp_path: Path) -> None:
+def test_local_run_concurrent_with_another_is_refused(tmp_path: Path) -> None:
     manifests = load([write(tmp_path, STORE)])
     with (
         session(manifests, tmp_path, FAKE_JOB),
@@ -223,7 +223,7 @@ def test_a_second_run_at_the_same_time_is_locked_out(tmp_path: Path) -> None:
         raise AssertionError("both run")
 
 
-def test_one_run_serves_several_stores(tmp_path: Path) -> None:
+def test_local_run_serves_several_stores(tmp_path: Path) -> None:
     other = STORE.partition("---")[0].replace("{name: lake}", "{name: pond}").replace("file:store", "file:pond")
     report = run(
         tmp_path,
@@ -238,7 +238,7 @@ def test_one_run_serves_several_stores(tmp_path: Path) -> None:
     assert (tmp_path / "pond" / "starts").read_text().split() == ["pond-inspect-1", "second-1"]
 
 
-def test_a_log_of_every_attempt_is_kept_and_that_of_the_newest_is_named(tmp_path: Path) -> None:
+def test_local_run_keeps_log_of_every_attempt_and_names_newest(tmp_path: Path) -> None:
     manifests = load([write(tmp_path, STORE, dataset("flights"), commit("first", "flights", "sources/crash.csv"))])
     with session(manifests, tmp_path, FAKE_JOB) as running:
         running.run(lambda resource: None)
@@ -248,7 +248,7 @@ def test_a_log_of_every_attempt_is_kept_and_that_of_the_newest_is_named(tmp_path
     assert "something broke" in (log.parent.parent / "1" / "log.txt").read_text()
 
 
-def test_many_commits_come_to_their_end(tmp_path: Path) -> None:
+def test_local_run_with_many_commits_completes(tmp_path: Path) -> None:
     """Enough of them that a cost per change that grows with the number of resources would be felt."""
     documents = [STORE]
     for group in range(20):

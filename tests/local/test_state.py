@@ -37,39 +37,39 @@ def refusals(directory: Path, *documents: str) -> list[str]:
     return [str(problem).rpartition("/")[2] for problem in error.value.problems]
 
 
-def test_a_new_manifest_becomes_an_object_with_an_identity(tmp_path: Path) -> None:
+def test_state_of_new_manifest_has_uid_and_generation_1(tmp_path: Path) -> None:
     metadata = applied(tmp_path, STORE, dataset("flights")).resources[FLIGHTS].metadata
     assert (metadata.generation, metadata.creation_timestamp) == (1, NOW)
     assert metadata.uid
 
 
-def test_an_unchanged_manifest_keeps_its_identity(tmp_path: Path) -> None:
+def test_state_of_unchanged_manifest_keeps_metadata(tmp_path: Path) -> None:
     before = applied(tmp_path, STORE, dataset("flights"))
     after = applied(tmp_path, STORE, dataset("flights"), now=NOW + timedelta(hours=1))
     assert after.resources[FLIGHTS].metadata == before.resources[FLIGHTS].metadata
 
 
-def test_writing_out_a_default_is_no_new_generation(tmp_path: Path) -> None:
+def test_state_with_explicit_default_keeps_generation(tmp_path: Path) -> None:
     applied(tmp_path, STORE, dataset("flights"))
     after = applied(tmp_path, STORE, dataset("flights", "deletionPolicy: Retain"))
     assert after.resources[FLIGHTS].metadata.generation == 1
 
 
-def test_an_allowed_edit_is_a_new_generation_of_the_same_object(tmp_path: Path) -> None:
+def test_state_after_allowed_edit_has_next_generation_of_same_uid(tmp_path: Path) -> None:
     before = applied(tmp_path, STORE, dataset("flights"))
     after = applied(tmp_path, STORE, dataset("flights", "suspend: true"))
     assert after.resources[FLIGHTS].metadata.generation == 2
     assert after.resources[FLIGHTS].metadata.uid == before.resources[FLIGHTS].metadata.uid
 
 
-def test_a_uid_survives_the_loss_of_the_state(tmp_path: Path) -> None:
+def test_state_after_loss_has_same_uid(tmp_path: Path) -> None:
     before = applied(tmp_path, STORE, dataset("flights")).resources[FLIGHTS].metadata.uid
     other = tmp_path / "elsewhere"
     other.mkdir()
     assert applied(other, STORE, dataset("flights")).resources[FLIGHTS].metadata.uid == before
 
 
-def test_edits_of_immutable_fields_are_refused_in_the_words_of_the_api_server_and_change_nothing(
+def test_state_refuses_edit_of_immutable_field_like_api_server(
     tmp_path: Path,
 ) -> None:
     applied(tmp_path, STORE, dataset("flights"), commit("first", "flights"))
@@ -89,19 +89,19 @@ def test_edits_of_immutable_fields_are_refused_in_the_words_of_the_api_server_an
     assert again.resources[FLIGHTS].metadata.generation == again.resources[FIRST].metadata.generation == 1
 
 
-def test_a_status_in_a_manifest_says_nothing(tmp_path: Path) -> None:
+def test_state_ignores_status_in_manifest(tmp_path: Path) -> None:
     exported = dataset("flights") + "status: {version: 7}\n"
     resource = applied(tmp_path, STORE, exported).resources[FLIGHTS]
     assert isinstance(resource, Dataset)
     assert resource.status.version is None
 
 
-def test_what_no_manifest_names_any_more_is_told(tmp_path: Path) -> None:
+def test_state_reports_resources_missing_from_manifests(tmp_path: Path) -> None:
     applied(tmp_path, STORE, dataset("flights"), dataset("planes"))
     assert applied(tmp_path, STORE, dataset("planes")).absent == [FLIGHTS]
 
 
-def test_a_failed_commit_starts_over_with_the_next_number(tmp_path: Path) -> None:
+def test_state_of_failed_commit_restarts_with_next_number(tmp_path: Path) -> None:
     before = applied(tmp_path, STORE, dataset("flights"), commit("first", "flights"))
     resource = before.resources[FIRST]
     generation, conditions = conditions_of(failed("SourceNotFound", "no such file"), resource.status, 1, NOW)
@@ -114,20 +114,20 @@ def test_a_failed_commit_starts_over_with_the_next_number(tmp_path: Path) -> Non
     assert again.status == CommitStatus(attempt=4)
 
 
-def test_a_store_that_is_not_fine_is_looked_at_again_now(tmp_path: Path) -> None:
+def test_state_of_unready_store_requests_inspection(tmp_path: Path) -> None:
     store = applied(tmp_path, STORE).resources[Key("ObjectStore", "default", "lake")]
     assert isinstance(store, ObjectStore)
     assert store.requested_at == NOW.isoformat()
 
 
-def test_a_state_of_an_unreadable_release_is_no_state(tmp_path: Path) -> None:
+def test_state_that_is_unreadable_is_treated_as_missing(tmp_path: Path) -> None:
     found = applied(tmp_path, STORE, dataset("flights"))
     path = next(found.states[FLIGHTS].root.rglob("flights.json"))
     path.write_text('{"kind": "Dataset", "half": ')
     assert applied(tmp_path, STORE, dataset("flights")).resources[FLIGHTS].metadata.generation == 1
 
 
-def test_the_state_of_a_directory_is_inside_it_and_that_of_a_bucket_is_the_users(tmp_path: Path) -> None:
+def test_state_of_directory_is_inside_and_of_bucket_in_user_directory(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     assert State.of("file:my%20lake", None, tmp_path, environ).root == tmp_path / "my lake" / ".kubothek-state"
     first = State.of("s3://bucket/p", None, tmp_path, environ).root
@@ -136,13 +136,13 @@ def test_the_state_of_a_directory_is_inside_it_and_that_of_a_bucket_is_the_users
     assert first.parent == second.parent == tmp_path / "state" / "kubothek"
 
 
-def test_relative_urls_count_from_the_base(tmp_path: Path) -> None:
+def test_relative_url_is_resolved_against_base(tmp_path: Path) -> None:
     assert absolute_url("file:a/../b", tmp_path) == (tmp_path / "b").as_uri()
     assert absolute_url("file:///c", tmp_path) == "file:///c"
     assert absolute_url("s3://d/e", tmp_path) == "s3://d/e"
 
 
-def test_a_state_is_held_by_one_run_at_a_time(tmp_path: Path) -> None:
+def test_state_is_locked_by_one_run(tmp_path: Path) -> None:
     state = State(tmp_path / "lake" / ".kubothek-state")
     with locked([state]), pytest.raises(LockedError, match="is running on this store"), locked([state]):
         raise AssertionError("both hold it")
@@ -150,7 +150,7 @@ def test_a_state_is_held_by_one_run_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_state_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+def test_state_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(LocalError, match="Not a directory"), locked([State(tmp_path / "lake" / ".kubothek-state")]):
         raise AssertionError("it was kept")

@@ -49,8 +49,9 @@ BLOCKS = VECTORS["blocks"]
 NAMES = [f"{vector['name']}-v{vector['manifestVersion']}" for vector in BLOCKS]
 
 
+@pytest.mark.requirement("HS-09")
 @pytest.mark.parametrize("vector", BLOCKS, ids=NAMES)
-def test_hs_09_blocks_are_read_and_written_byte_for_byte(vector: dict[str, Any]) -> None:
+def test_block_vectors_are_read_and_written_byte_for_byte(vector: dict[str, Any]) -> None:
     block = Block.decode(bytes.fromhex(vector["hex"]))
     expected = read_value(Table(MetadataBlock), vector["block"], "block")
     assert block.content == expected
@@ -62,7 +63,8 @@ def test_hs_09_blocks_are_read_and_written_byte_for_byte(vector: dict[str, Any])
     assert link_of(written.data) == (expected.sequence_number, expected.prev_block_hash)
 
 
-def test_ev_01_all_thirteen_events_have_vectors() -> None:
+@pytest.mark.requirement("EV-01")
+def test_block_vectors_cover_all_thirteen_events() -> None:
     members = union_of(MetadataEvent).members
     assert len(members) == 13
     assert {vector["block"]["event"]["kind"] for vector in BLOCKS} == {member.__name__ for member in members}
@@ -84,8 +86,9 @@ LATER = {"ddlSchema": "schema", "rawArrowSchema": "schema", "schema": None, "ext
 """Fields of 0.39 by their names in 0.34.1."""
 
 
+@pytest.mark.requirement("MF-04")
 @pytest.mark.parametrize(("version", "tables"), [(GOLDEN, 46), (SPEC_039, 77)], ids=["0.34.1", "0.39"])
-def test_mf_04_the_classes_have_the_fields_of_the_json_schemas(version: Path, tables: int) -> None:
+def test_block_classes_match_fields_of_json_schemas(version: Path, tables: int) -> None:
     schemas, seen, newest = _schemas(version), set[type](), version is SPEC_039
 
     def same(known: list[str], published: list[str]) -> bool:
@@ -177,9 +180,10 @@ def _with_flatc(blocks: list[Block], directory: Path) -> list[Any]:
     return [json.loads(file.with_suffix(".json").read_text()) for file in files]
 
 
+@pytest.mark.requirement("HS-09")
 @examples(4, 50)
 @given(data=st.data())
-def test_hs_09_what_is_written_reads_the_same_by_the_published_schema(data: st.DataObject) -> None:
+def test_written_block_reads_equal_with_published_flatbuffers_schema(data: st.DataObject) -> None:
     made = data.draw(st.lists(events(), min_size=8, max_size=24))
     contents = [MetadataBlock(system_time=Timestamp(number), sequence_number=number, event=event)
                 for number, event in enumerate(made)]  # fmt: skip
@@ -193,9 +197,10 @@ def test_hs_09_what_is_written_reads_the_same_by_the_published_schema(data: st.D
         shutil.rmtree(directory)
 
 
+@pytest.mark.requirement("EV-01")
 @examples(60, 1000)
 @given(event=events(), dialect=st.sampled_from(Dialect), number=st.integers(0, 2**64 - 1))
-def test_ev_01_any_event_comes_back(event: MetadataEvent, dialect: Dialect, number: int) -> None:
+def test_random_event_survives_block_round_trip(event: MetadataEvent, dialect: Dialect, number: int) -> None:
     before = Multihash.sha3(b"before")
     content = MetadataBlock(system_time=Timestamp(0), prev_block_hash=before, sequence_number=number, event=event)
     block = Block.decode(Block.encode(content, dialect).data)
@@ -237,7 +242,8 @@ def _inner(tag: int, extra: bool = False) -> bytes:
     return bytes(builder.Output())
 
 
-def test_ev_01_what_a_later_version_adds_is_kept_and_never_written_again() -> None:
+@pytest.mark.requirement("EV-01")
+def test_block_fields_of_newer_version_are_kept_and_never_rewritten() -> None:
     data = _manifest(Codec.METADATA_BLOCK, 3, _inner(14))
     block = Block.decode(data)
     assert block.content.event == Unknown(14)
@@ -280,6 +286,7 @@ def _source(merge: int, order: int, later: bool) -> bytes:
     return bytes(builder.Output())
 
 
+@pytest.mark.requirement("EV-03")
 @pytest.mark.parametrize(
     ("merge", "order", "later", "unknown"),
     [
@@ -289,9 +296,7 @@ def _source(merge: int, order: int, later: bool) -> bytes:
         (1, 1, True, ("MetadataBlock.event.read: field 2",)),
     ],
 )
-def test_ev_03_parts_of_a_later_version_are_named_and_noted(
-    merge: int, order: int, later: bool, unknown: tuple[str, ...]
-) -> None:
+def test_unknown_parts_of_block_are_listed(merge: int, order: int, later: bool, unknown: tuple[str, ...]) -> None:
     block = Block.decode(_manifest(Codec.METADATA_BLOCK, 3, _source(merge, order, later)))
     event = block.content.event
     assert isinstance(event, SetPollingSource)
@@ -308,7 +313,8 @@ def test_ev_03_parts_of_a_later_version_are_named_and_noted(
             assert shown == {"kind": "Unknown", "tag": getattr(event, member).tag}
 
 
-def test_ev_03_a_kind_of_dataset_that_is_not_known_is_a_later_version() -> None:
+@pytest.mark.requirement("EV-03")
+def test_unknown_dataset_kind_is_unsupported_version() -> None:
     content = MetadataBlock(
         system_time=Timestamp(0),
         sequence_number=0,
@@ -329,6 +335,7 @@ def test_ev_03_a_kind_of_dataset_that_is_not_known_is_a_later_version() -> None:
     assert all("MetadataBlock.event.datasetKind: written by a newer version" in each for each in found)
 
 
+@pytest.mark.requirement("MF-05")
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -341,18 +348,20 @@ def test_ev_03_a_kind_of_dataset_that_is_not_known_is_a_later_version() -> None:
         (b"", "out of 0 bytes"),
     ],
 )
-def test_mf_05_other_manifests_are_refused(data: bytes, message: str) -> None:
+def test_block_with_other_manifest_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(FormatInvalid, match=message):
         Block.decode(data)
 
 
-def test_mf_05_a_manifest_of_a_later_version_is_refused_as_such() -> None:
+@pytest.mark.requirement("MF-05")
+def test_block_with_newer_manifest_raises_unsupported_version() -> None:
     with pytest.raises(UnsupportedVersion, match="manifest version 4, 2 and 3 are read"):
         Block.decode(_manifest(Codec.METADATA_BLOCK, 4, _inner(8)))
 
 
+@pytest.mark.requirement("GR-10")
 @pytest.mark.parametrize("vector", BLOCKS[14:20], ids=NAMES[14:20])
-def test_gr_10_damaged_blocks_end_in_an_error(vector: dict[str, Any]) -> None:
+def test_damaged_block_raises_format_error(vector: dict[str, Any]) -> None:
     data = bytes.fromhex(vector["hex"])
     whole = Block.decode(data)
     for length in range(0, len(data), 1 if SOAK else 3):
@@ -369,7 +378,8 @@ def test_gr_10_damaged_blocks_end_in_an_error(vector: dict[str, Any]) -> None:
             assert found.hash != whole.hash
 
 
-def test_gr_10_shared_parts_cannot_make_much_of_little() -> None:
+@pytest.mark.requirement("GR-10")
+def test_block_with_shared_offsets_cannot_amplify_size() -> None:
     """A few thousand offsets to one large text would be gigabytes."""
     builder: Any = flatbuffers.Builder()
     text = builder.CreateString("x" * 10_000)
@@ -384,7 +394,8 @@ def test_gr_10_shared_parts_cannot_make_much_of_little() -> None:
         Decoder(bytes(builder.Output())).root(SetInfo)
 
 
-def test_mb_01_what_no_block_can_hold_is_refused() -> None:
+@pytest.mark.requirement("MB-01")
+def test_block_content_beyond_format_limits_is_refused() -> None:
     content = MetadataBlock(system_time=Timestamp(0), sequence_number=2**64, event=SetInfo())
     with pytest.raises(InputError, match="sequenceNumber 18446744073709551616"):
         Block.encode(content)

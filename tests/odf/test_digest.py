@@ -26,8 +26,9 @@ PROMOTED = {"time32_s", "timestamp_s"}
 """Parquet has no seconds: pyarrow reads milliseconds, arrow-rs seconds. A slice has milliseconds only."""
 
 
+@pytest.mark.requirement("HS-02")
 @pytest.mark.parametrize("vector", DIGESTS, ids=lambda vector: vector["name"])
-def test_hs_02_logical_hashes_are_the_published_ones(vector: dict[str, Any]) -> None:
+def test_logical_hash_matches_published_vectors(vector: dict[str, Any]) -> None:
     with pa.ipc.open_stream((GOLDEN / "arrow" / f"{vector['name']}.arrows").read_bytes()) as reader:
         table = reader.read_all()
     assert str(logical_hash(table.schema, table.to_batches())) == vector["logical_hash_multibase"]
@@ -36,7 +37,8 @@ def test_hs_02_logical_hashes_are_the_published_ones(vector: dict[str, Any]) -> 
         assert str(logical_hash(again.schema, again.to_batches())) == vector["parquet_roundtrip_logical_hash"]
 
 
-def test_hs_01_the_physical_hash_is_sha3_of_the_file() -> None:
+@pytest.mark.requirement("HS-01")
+def test_physical_hash_is_sha3_of_file() -> None:
     vector = VECTORS["multihash"][0]
     assert str(Multihash.sha3(memoryview(vector["data_utf8"].encode()))) == vector["sha3_256_multihash_base16"]
 
@@ -94,9 +96,10 @@ def _columns(draw: st.DrawFn, rows: int, depth: int = 0) -> Any:
     return lists.from_arrays(pa.array(ends, word), items, mask=pa.array(nulls, pa.bool_()))
 
 
+@pytest.mark.requirement("HS-02")
 @examples(100, 2000)
 @given(data=st.data())
-def test_hs_02_batches_of_any_size_hash_as_value_by_value(data: st.DataObject) -> None:
+def test_logical_hash_is_independent_of_batch_size(data: st.DataObject) -> None:
     """Slices with any offset, nulls with something under them, all types."""
     rows = data.draw(st.integers(0, 12))
     count = data.draw(st.integers(1, 3))
@@ -110,7 +113,8 @@ def test_hs_02_batches_of_any_size_hash_as_value_by_value(data: st.DataObject) -
     assert hasher.finish() == Multihash(Codec.ARROW0_SHA3_256, expected)
 
 
-def test_hs_02_text_under_a_null_does_not_count() -> None:
+@pytest.mark.requirement("HS-02")
+def test_logical_hash_ignores_values_under_nulls() -> None:
     buffers = [pa.py_buffer(b"\x05"), pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0\4\0\0\0"), pa.py_buffer(b"abcd")]
     hidden = pa.StringArray.from_buffers(3, buffers[1], buffers[2], buffers[0])
     plain = pa.array(["a", None, "d"])
@@ -120,7 +124,8 @@ def test_hs_02_text_under_a_null_does_not_count() -> None:
     assert _hash({"c": numbers}) == _hash({"c": pa.array([1, None], pa.int32())})
 
 
-def test_hs_02_names_order_and_nesting_count_and_nullability_does_not() -> None:
+@pytest.mark.requirement("HS-02")
+def test_logical_hash_depends_on_names_order_and_nesting_not_nullability() -> None:
     one, two = pa.array([1, 2]), pa.array(["a", "b"])
     usual = _hash({"a": one, "b": two})
     assert usual != _hash({"b": two, "a": one})
@@ -137,7 +142,8 @@ def test_hs_02_names_order_and_nesting_count_and_nullability_does_not() -> None:
     assert _hash({"a": one, "b": nested}) != usual
 
 
-def test_hs_02_structs_are_hashed_in_the_batches_of_the_reference() -> None:
+@pytest.mark.requirement("HS-02")
+def test_logical_hash_of_structs_follows_reference_batches() -> None:
     """Nulls of a struct and of what is in it: a slot is null only if both are, judged per 10,000 rows."""
     inner = [None if number == 3 else number for number in range(10_000)] + [None] * 3 + list(range(7))
     outer = [number == 5 for number in range(10_000)] + [False] * 10
@@ -158,7 +164,8 @@ def test_hs_02_structs_are_hashed_in_the_batches_of_the_reference() -> None:
     assert once.digest == sha3_256(names + leaf).digest()
 
 
-def test_hs_02_columns_can_be_hashed_in_parallel() -> None:
+@pytest.mark.requirement("HS-02")
+def test_logical_hash_in_parallel_equals_sequential_hash() -> None:
     count = 70_000
     texts = pa.array([None if n % 7 == 0 else f"text {n}" for n in range(count)])
     columns: dict[str, Any] = {"n": pa.array(range(count)), "t": texts, "f": pa.array([n / 3 for n in range(count)])}
@@ -168,13 +175,14 @@ def test_hs_02_columns_can_be_hashed_in_parallel() -> None:
     assert _hash(columns) == Multihash(Codec.ARROW0_SHA3_256, slow_digest(table))
 
 
+@pytest.mark.requirement("HS-02")
 @pytest.mark.parametrize(
     "texts",
     [["JFK", "EWR", "LGA"], ["N1", "N10156", ""], ["", "", ""], ["ä", "a", "long enough to be long"]],
     ids=lambda texts: texts[-1],
 )
 @pytest.mark.parametrize("nulls", [False, True])
-def test_hs_02_texts_hash_the_same_as_dictionaries(texts: list[str], nulls: bool) -> None:
+def test_logical_hash_of_dictionary_equals_hash_of_plain_strings(texts: list[str], nulls: bool) -> None:
     values = [None if nulls and n % 5 == 0 else texts[n * n % 3] for n in range(40_000)]
     plain = pa.array(values, pa.string())
     coded = plain.dictionary_encode()
@@ -189,17 +197,19 @@ def test_hs_02_texts_hash_the_same_as_dictionaries(texts: list[str], nulls: bool
     )
 
 
-def test_hs_02_nulls_among_the_texts_of_a_dictionary_are_nulls() -> None:
+@pytest.mark.requirement("HS-02")
+def test_logical_hash_treats_null_dictionary_values_as_nulls() -> None:
     texts = pa.array(["a", None])
     hasher = LogicalHash(pa.schema([pa.field("c", pa.string())]))
     hasher.update(pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), texts)}))
     assert hasher.finish() == _hash({"c": pa.array(["a", None, None])})
 
 
+@pytest.mark.requirement("HS-02")
 @pytest.mark.parametrize("index", [2, -1])
 @pytest.mark.parametrize("texts", [["a", "b"], ["a", ""]])
 @pytest.mark.parametrize("also", [[], [None]])
-def test_hs_02_texts_that_a_dictionary_does_not_have_are_an_error(
+def test_logical_hash_of_invalid_dictionary_index_raises_input_error(
     index: int, texts: list[str], also: list[Any]
 ) -> None:
     indices = pa.array([0, index, *also], pa.int32())
@@ -208,6 +218,7 @@ def test_hs_02_texts_that_a_dictionary_does_not_have_are_an_error(
         hasher.update(pa.table({"c": pa.DictionaryArray.from_arrays(indices, pa.array(texts), safe=False)}))
 
 
+@pytest.mark.requirement("HS-02")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -224,12 +235,13 @@ def test_hs_02_texts_that_a_dictionary_does_not_have_are_an_error(
     ],
     ids=str,
 )
-def test_hs_02_types_without_a_logical_hash_are_named(kind: Any) -> None:
+def test_logical_hash_of_unsupported_type_raises_input_error(kind: Any) -> None:
     with pytest.raises(InputError, match="has no logical hash"):
         LogicalHash(pa.schema([pa.field("c", kind)]))
 
 
-def test_hs_02_rows_with_other_columns_do_not_go_on() -> None:
+@pytest.mark.requirement("HS-02")
+def test_logical_hash_of_rows_with_other_columns_raises_input_error() -> None:
     hasher = LogicalHash(pa.schema([pa.field("a", pa.int64())]))
     with pytest.raises(InputError, match="columns"):
         hasher.update(pa.table({"a": pa.array([1], pa.int32())}))
@@ -240,6 +252,7 @@ def _hash(columns: dict[str, Any]) -> Multihash:
     return logical_hash(table.schema, table.to_batches())
 
 
+@pytest.mark.requirement("HS-02")
 @pytest.mark.parametrize(
     "values",
     [
@@ -255,7 +268,7 @@ def _hash(columns: dict[str, Any]) -> Multihash:
     ],
     ids=lambda values: str(values.to_pylist())[:30],
 )
-def test_hs_02_values_that_all_take_the_same_number_of_bytes(values: Any) -> None:
+def test_logical_hash_of_fixed_width_values_matches_reference(values: Any) -> None:
     for part in (values, values.slice(1), values.slice(1, 2), values.slice(0, 0)):
         table = pa.table({"x": part})
         assert logical_hash(table.schema, table.to_batches()).digest == slow_digest(table)

@@ -13,7 +13,7 @@ def _texts(directory: str) -> str:
     return "\n".join(path.read_text() for path in sorted(ROOT.glob(f"{directory}/*.py")))
 
 
-def test_every_row_names_tests_that_exist_or_a_reason() -> None:
+def test_odf_page_rows_name_existing_tests_or_reason() -> None:
     texts = _texts("tests/**")
     tests = set(re.findall(r"^def (test_\w+)", texts, re.M))
     rows = re.findall(r"^\| ([A-Z]+-\d\d[^|]*) \| (?:M|M\*|S/M|I|–) \| (?:=|M|I) \| (.*) \|$", PAGE, re.M)
@@ -24,7 +24,7 @@ def test_every_row_names_tests_that_exist_or_a_reason() -> None:
         assert named or len(cell) > 10, ids
 
 
-def test_every_code_and_rule_of_a_problem_is_on_the_page() -> None:
+def test_odf_page_lists_every_problem_code_and_rule() -> None:
     problems = re.findall(
         r'(?:Problem|broken|_note)\(\s*"(\w+)",\s*"([A-Z]+-\d+)"',
         _texts("operator/kubothek/odf/**"),

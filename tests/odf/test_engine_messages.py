@@ -14,8 +14,9 @@ from kubothek.odf.spec.manifests import read_value
 from tests.odf.vectors import VECTORS
 
 
+@pytest.mark.requirement("EN-12", "EN-13", "EN-14", "EN-15", "EN-16", "EN-17", "EN-18", "EN-19")
 @pytest.mark.parametrize("vector", VECTORS["engine_messages"], ids=lambda vector: vector["message"])
-def test_en_12_to_en_19_messages_are_read_and_written_byte_for_byte(vector: dict[str, Any]) -> None:
+def test_engine_messages_are_read_and_written_byte_for_byte(vector: dict[str, Any]) -> None:
     kind, data = getattr(engine_messages, vector["message"]), bytes.fromhex(vector["hex"])
     message = read_value(Table(kind), vector["value"], vector["message"])
     assert decode_message(kind, data) == message

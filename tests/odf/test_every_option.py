@@ -226,7 +226,8 @@ def read_by_generated_code(published: Published, generated: Any, block: Block) -
     return plain(published, schema, schema, content.MetadataBlockT.InitFromPackedBuf(bytes(outer.content)))
 
 
-def test_ev_01_every_option_comes_through_manifest_and_block(published: Published, generated: Any) -> None:
+@pytest.mark.requirement("EV-01")
+def test_event_with_every_option_survives_manifest_and_block(published: Published, generated: Any) -> None:
     made = published.events()
     assert len(made) > 400
     assert len({event["kind"] for event in made}) == 13
@@ -244,7 +245,8 @@ def test_ev_01_every_option_comes_through_manifest_and_block(published: Publishe
         assert written == {"kind": "MetadataBlock", "version": int(published.dialect), "content": content}
 
 
-def test_mf_04_what_a_schema_requires_or_does_not_know_is_refused(published: Published) -> None:
+@pytest.mark.requirement("MF-04")
+def test_event_with_missing_or_unknown_field_is_refused(published: Published) -> None:
     """One field too few, one too many, one of another type, for every object of the schemas."""
     for event in published.events():
         assert plain_value(union_of(MetadataEvent), read_event(event))["kind"] == event["kind"]

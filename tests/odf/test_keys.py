@@ -48,7 +48,7 @@ def found(store: Store) -> list[Problem]:
 
 
 @pytest.mark.parametrize("merge", [APPEND, LEDGER])
-def test_operations_of_a_source_that_only_appends_are_named(store: Store, merge: MergeStrategy) -> None:
+def test_non_append_operation_of_append_only_source_is_reported(store: Store, merge: MergeStrategy) -> None:
     maker = Maker(store)
     maker.start()
     maker.add(source(merge))
@@ -59,7 +59,7 @@ def test_operations_of_a_source_that_only_appends_are_named(store: Store, merge:
     assert f"operation 1 of merge strategy {merge.kind}, which only appends" in problem.message
 
 
-def test_operations_of_snapshots_and_unknown_sources_are_no_finding(store: Store) -> None:
+def test_operations_of_snapshot_and_unknown_sources_are_accepted(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     maker.data(rows(0, 3, 1), 1)
@@ -69,7 +69,7 @@ def test_operations_of_snapshots_and_unknown_sources_are_no_finding(store: Store
     assert found(store) == []
 
 
-def test_a_key_that_ledger_repeats_is_named(store: Store) -> None:
+def test_repeated_key_of_ledger_source_is_reported(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     maker.add(source(LEDGER))
@@ -82,7 +82,7 @@ def test_a_key_that_ledger_repeats_is_named(store: Store) -> None:
     assert "the primary key (city) of the record at offset 1, which Ledger never does" in problem.message
 
 
-def test_a_null_key_that_ledger_repeats_is_named(store: Store) -> None:
+def test_repeated_null_key_of_ledger_source_is_reported(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     maker.add(source(LEDGER))
@@ -91,7 +91,7 @@ def test_a_null_key_that_ledger_repeats_is_named(store: Store) -> None:
     assert [each.row for each in found(store)] == [1]
 
 
-def test_a_key_that_snapshot_appends_while_it_is_there_is_named(store: Store) -> None:
+def test_snapshot_append_of_existing_key_is_reported(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     maker.add(source(SNAPSHOT))
@@ -136,7 +136,7 @@ def test_a_correction_to_another_key_is_named(store: Store, merge: MergeStrategy
 BEFORE = rows(0, 1, 1).column("event_time")[0].as_py()
 
 
-def test_keys_are_those_of_the_source_that_brought_the_data(store: Store) -> None:
+def test_key_check_uses_source_that_added_data(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     maker.add(source(LEDGER, "one"))
@@ -148,7 +148,7 @@ def test_keys_are_those_of_the_source_that_brought_the_data(store: Store) -> Non
     assert [(each.code, each.row) for each in found(store)] == [("DataKey", 2)]
 
 
-def test_keys_with_equal_hashes_are_compared(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_check_compares_values_with_equal_hashes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     real = keys._hashes
     monkeypatch.setattr(keys, "_hashes", lambda *given: (real(*given)[0] * 0, real(*given)[1]))
     maker = Maker(store)
@@ -159,7 +159,7 @@ def test_keys_with_equal_hashes_are_compared(store: Store, monkeypatch: pytest.M
     assert found(store) == []
 
 
-def test_keys_of_a_large_chain_are_not_compared(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_check_of_large_chain_is_skipped_with_note(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "MOST_RECORDS", 1)
     maker = Maker(store)
     maker.start()

@@ -70,8 +70,9 @@ content:
 """
 
 
+@pytest.mark.requirement("MF-01")
 @pytest.mark.parametrize("vector", TEXTS, ids=lambda vector: vector["name"])
-def test_mf_01_blocks_are_written_as_published_and_read_back(vector: dict[str, Any]) -> None:
+def test_block_manifest_matches_published_form_and_reads_back(vector: dict[str, Any]) -> None:
     block = Block.decode(bytes.fromhex(vector["hex"]))
     text = write_block(block.content, block.dialect)
     # ``off`` is a truth value to readers of YAML 1.1: quoted here, not so by the reference
@@ -81,20 +82,23 @@ def test_mf_01_blocks_are_written_as_published_and_read_back(vector: dict[str, A
         assert (manifest.kind, manifest.version, manifest.content) == ("MetadataBlock", 2, block.content)
 
 
+@pytest.mark.requirement("MF-01")
 @examples(40, 500)
 @given(event=events())
-def test_mf_01_any_event_comes_back(event: MetadataEvent) -> None:
+def test_random_event_survives_manifest_round_trip(event: MetadataEvent) -> None:
     content = MetadataBlock(system_time=Timestamp(0), sequence_number=0, event=event)
     assert read_manifest(write_block(content, Dialect.ALIGNED)).content == content
 
 
-def test_sn_01_and_mf_03_snapshots_come_back() -> None:
+@pytest.mark.requirement("SN-01", "MF-03")
+def test_snapshot_survives_manifest_round_trip() -> None:
     snapshot = read_snapshot(ROOT)
     assert (snapshot.name, snapshot.kind) == ("account/ca.covid19.daily-cases", DatasetKind.ROOT)
     assert [event.kind for event in snapshot.metadata] == ["SetPollingSource", "SetVocab"]
     assert read_snapshot(write_snapshot(snapshot)) == snapshot
 
 
+@pytest.mark.requirement("MF-04")
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -128,7 +132,7 @@ def test_sn_01_and_mf_03_snapshots_come_back() -> None:
         ("version: 1", "version: 1\n---", "document"),
     ],
 )
-def test_mf_04_what_the_schemas_forbid_is_named(old: str, new: str, message: str | None) -> None:
+def test_manifest_that_violates_schema_is_refused_with_reason(old: str, new: str, message: str | None) -> None:
     assert old in ROOT
     text = ROOT.replace(old, new, 1)
     if message is None:
@@ -138,13 +142,15 @@ def test_mf_04_what_the_schemas_forbid_is_named(old: str, new: str, message: str
         read_snapshot(text)
 
 
+@pytest.mark.requirement("MF-04")
 @pytest.mark.parametrize("text", ["", "[]", "x", "kind: x", "[" * 1000, "\0", "a: " + "9" * 5000, "? a", "- &a\n- *a"])
-def test_mf_04_texts_of_another_kind_end_in_an_error(text: str) -> None:
+def test_text_that_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(FormatInvalid):
         read_manifest(text)
 
 
-def test_mf_04_values_are_checked_where_they_stand() -> None:
+@pytest.mark.requirement("MF-04")
+def test_manifest_error_names_path_of_invalid_value() -> None:
     add = {"kind": "AddData", "newWatermark": "yesterday"}
     with pytest.raises(FormatInvalid, match=r"event.newWatermark: 'yesterday' is no RFC 3339 time"):
         read_event(add)
@@ -163,7 +169,8 @@ def test_mf_04_values_are_checked_where_they_stand() -> None:
         read_snapshot("kind: MetadataEvent\nversion: 1\ncontent: {kind: SetInfo}")
 
 
-def test_mf_06_numbers_are_those_of_json() -> None:
+@pytest.mark.requirement("MF-06")
+def test_manifest_numbers_follow_json() -> None:
     assert plain_yaml.load("[010, 0x10, 1e3, yes, null, ~, .5, -3, 2024-01-01]") == [
         10, "0x10", 1000.0, "yes", None, None, 0.5, -3, "2024-01-01"
     ]  # fmt: skip
@@ -176,7 +183,8 @@ def _resolve(reference: str) -> DatasetId | None:
     return {"some.root": OTHER, "other.root": KEY.dataset_id}.get(reference)
 
 
-def test_sn_01_a_snapshot_is_a_seed_and_one_block_an_event_of_one_time() -> None:
+@pytest.mark.requirement("SN-01")
+def test_snapshot_becomes_seed_and_one_block_per_event_at_one_time() -> None:
     blocks = first_blocks(read_snapshot(ROOT), KEY.dataset_id, NOON, _resolve)
     assert [block.content.event.kind for block in blocks] == ["Seed", "SetPollingSource", "SetVocab"]
     assert blocks[0].content.event == Seed(dataset_id=KEY.dataset_id, dataset_kind=DatasetKind.ROOT)
@@ -187,7 +195,8 @@ def test_sn_01_a_snapshot_is_a_seed_and_one_block_an_event_of_one_time() -> None
     assert [step.query for step in source.preprocess.queries] == ["SELECT * FROM input\n"]
 
 
-def test_st_02_inputs_are_stored_by_id_with_an_alias() -> None:
+@pytest.mark.requirement("ST-02")
+def test_transform_inputs_are_stored_by_id_with_alias() -> None:
     blocks = first_blocks(read_snapshot(DERIVATIVE), KEY.dataset_id, NOON, _resolve)
     event = blocks[1].content.event
     assert isinstance(event, SetTransform)
@@ -197,11 +206,13 @@ def test_st_02_inputs_are_stored_by_id_with_an_alias() -> None:
     ]
 
 
-def test_sn_03_missing_inputs_are_named_together() -> None:
+@pytest.mark.requirement("SN-03")
+def test_missing_transform_inputs_are_named_together() -> None:
     with pytest.raises(InputError, match=r"do not exist: some.root, other.root"):
         first_blocks(read_snapshot(DERIVATIVE), KEY.dataset_id, NOON, lambda _: None)
 
 
+@pytest.mark.requirement("SN-02")
 @pytest.mark.parametrize(
     "event",
     [
@@ -217,13 +228,14 @@ def test_sn_03_missing_inputs_are_named_together() -> None:
     ],
     ids=lambda event: event["kind"],
 )  # fmt: skip
-def test_sn_02_what_a_root_snapshot_cannot_hold_is_refused(event: dict[str, Any]) -> None:
+def test_root_snapshot_with_forbidden_event_is_refused(event: dict[str, Any]) -> None:
     snapshot = DatasetSnapshot(name="x", kind=DatasetKind.ROOT, metadata=(read_event(event),))
     with pytest.raises(EventInvalid):
         first_blocks(snapshot, KEY.dataset_id, NOON, _resolve)
 
 
-def test_st_05_query_and_queries_are_one_too_many() -> None:
+@pytest.mark.requirement("ST-05")
+def test_transform_with_both_query_and_queries_is_refused() -> None:
     both = read_event({
         "kind": "AddPushSource", "sourceName": "x", "read": {"kind": "Csv"}, "merge": {"kind": "append"},
         "preprocess": {"kind": "Sql", "engine": "x", "query": "y", "queries": []},
@@ -235,7 +247,7 @@ def test_st_05_query_and_queries_are_one_too_many() -> None:
         first_blocks(snapshot, KEY.dataset_id, NOON, _resolve)
 
 
-def test_an_escaped_surrogate_pair_is_one_character() -> None:
+def test_escaped_surrogate_pair_becomes_one_character() -> None:
     """JSON escapes what is beyond 16 bits as a pair of surrogates (RFC 8259, 7)."""
     text = '{"kind": "MetadataEvent", "version": 1, "content": {"kind": "SetInfo", "description": "%s"}}'
     assert read_manifest(text % r"a \ud83d\ude00 b").content.description == "a \U0001f600 b"

@@ -19,20 +19,21 @@ from tests.odf.vectors import VECTORS
 DATA = b"\x00\x00multi\xffbase"
 
 
-def test_codecs_are_the_published_varints() -> None:
+def test_codec_varints_match_published_vectors() -> None:
     for name, vector in VECTORS["codecs"].items():
         assert varint(int(vector["code"], 16)).hex() == vector["varint"], name
         assert split_varint(bytes.fromhex(vector["varint"]) + b"rest") == (int(vector["code"], 16), b"rest")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\x80\x00", b"\xff" * 10])
-def test_what_is_no_varint_is_refused(data: bytes) -> None:
+def test_invalid_varint_is_refused(data: bytes) -> None:
     with pytest.raises(FormatInvalid):
         split_varint(data)
 
 
+@pytest.mark.requirement("HS-04")
 @pytest.mark.parametrize("vector", VECTORS["multihash"], ids=lambda vector: vector["source"][:20])
-def test_hs_04_hashes_are_multihashes(vector: dict[str, str]) -> None:
+def test_multihash_vectors_are_read_and_written(vector: dict[str, str]) -> None:
     text = vector.get("sha3_256_multihash_base16") or vector["base16"]
     found = Multihash.parse(text)
     assert str(found) == text
@@ -42,6 +43,7 @@ def test_hs_04_hashes_are_multihashes(vector: dict[str, str]) -> None:
         assert found.short == vector["short8"]  # HS-07
 
 
+@pytest.mark.requirement("HS-05")
 @pytest.mark.parametrize(
     "text",
     [
@@ -55,34 +57,38 @@ def test_hs_04_hashes_are_multihashes(vector: dict[str, str]) -> None:
         multibase.encode_base58(DATA),
     ],
 )
-def test_hs_05_every_final_base_is_read(text: str) -> None:
+def test_multibase_vector_of_every_final_base_is_decoded(text: str) -> None:
     assert multibase.decode(text) == DATA
 
 
-def test_hs_05_base58_keeps_leading_zeros() -> None:
+@pytest.mark.requirement("HS-05")
+def test_base58_keeps_leading_zeros() -> None:
     assert multibase.encode_base58(b"\0\0a") == "z112g"
     assert multibase.decode("z112g") == b"\0\0a"
 
 
+@pytest.mark.requirement("HS-05")
 @pytest.mark.parametrize(
     "text", ["", "f0", "f0g", "z0", "b1", "b=", "m=", "u+", "U_", "xff", "fé", "é", "z" + "1" * 5000]
 )
-def test_hs_05_anything_else_is_refused(text: str) -> None:
+def test_invalid_multibase_is_refused(text: str) -> None:
     with pytest.raises(FormatInvalid):
         multibase.decode(text)
 
 
+@pytest.mark.requirement("HS-04")
 @pytest.mark.parametrize(
     "data",
     [b"", b"\x16", b"\x16\x20" + b"a" * 31, b"\x16\x21" + b"a" * 33, b"\x16\x20" + b"a" * 33, b"\x11\x14" + b"a" * 20],
 )
-def test_hs_04_hashes_of_another_form_are_refused(data: bytes) -> None:
+def test_hash_of_unknown_form_is_refused(data: bytes) -> None:
     with pytest.raises(FormatInvalid):
         Multihash.from_bytes(data)
 
 
+@pytest.mark.requirement("ID-02")
 @pytest.mark.parametrize("vector", VECTORS["did"], ids=lambda vector: vector["seeded_with"])
-def test_id_02_dids_are_the_published_ones(vector: dict[str, str]) -> None:
+def test_did_vectors_are_read_and_written(vector: dict[str, str]) -> None:
     found = DatasetId.parse(vector["did"])
     assert str(found) == vector["did"]
     assert bytes(found).hex() == vector["bytes"]
@@ -92,7 +98,8 @@ def test_id_02_dids_are_the_published_ones(vector: dict[str, str]) -> None:
         assert DatasetId.parse("did:odf:" + vector["did_key_base58"]) == found
 
 
-def test_id_01_and_id_04_a_key_pair_proves_the_identity() -> None:
+@pytest.mark.requirement("ID-01", "ID-04")
+def test_owner_key_pair_proves_dataset_identity() -> None:
     # RFC 8032, 7.1, test 2
     key = OwnerKey(bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"))
     public = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"
@@ -122,8 +129,9 @@ PARSERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.requirement("GR-01", "GR-02", "GR-03", "GR-04", "GR-05", "GR-06", "GR-07", "GR-08", "GR-10")
 @pytest.mark.parametrize("vector", VECTORS["grammar"], ids=lambda vector: f"{vector['kind']}-{vector['text'][:40]}")
-def test_gr_01_to_08_and_gr_10_names_are_read_as_published(vector: dict[str, Any]) -> None:
+def test_name_vectors_are_parsed_as_published(vector: dict[str, Any]) -> None:
     parse, result = PARSERS[vector["kind"]], vector["result"]
     if not result["ok"]:  # where the reference panics, too
         with pytest.raises(FormatInvalid):
@@ -134,13 +142,15 @@ def test_gr_01_to_08_and_gr_10_names_are_read_as_published(vector: dict[str, Any
         assert parse(vector["text"]).short == result["short"]
 
 
-def test_al_02_names_are_equal_whatever_their_case() -> None:
+@pytest.mark.requirement("AL-02")
+def test_names_compare_case_insensitively() -> None:
     assert names.Name("Net.Example") == names.Name("net.example")
     assert names.parse_alias("Kamu/Data") == names.parse_alias("kamu/data")
     assert len({names.Name("A"), names.Name("a"), names.Name("b")}) == 2
     assert names.Name("a") != names.Name("b")
 
 
+@pytest.mark.requirement("MF-06")
 @pytest.mark.parametrize(
     ("text", "written"),
     [
@@ -151,12 +161,13 @@ def test_al_02_names_are_equal_whatever_their_case() -> None:
         ("1969-12-31t23:59:59z", "1969-12-31T23:59:59Z"),
     ],
 )
-def test_mf_06_times_are_rfc_3339_in_utc(text: str, written: str) -> None:
+def test_timestamp_is_read_and_written_as_rfc_3339_utc(text: str, written: str) -> None:
     moment = Timestamp.parse(text)
     assert str(moment) == written
     assert Timestamp.unpack(moment.pack(), 0) == moment
 
 
+@pytest.mark.requirement("MF-06")
 @pytest.mark.parametrize(
     "text",
     [
@@ -168,12 +179,13 @@ def test_mf_06_times_are_rfc_3339_in_utc(text: str, written: str) -> None:
         "0001-01-01T00:00:00+01:00",
     ],
 )
-def test_mf_06_other_times_are_refused(text: str) -> None:
+def test_invalid_timestamp_is_refused(text: str) -> None:
     with pytest.raises(FormatInvalid):
         Timestamp.parse(text)
 
 
-def test_mf_06_times_of_python_have_a_zone() -> None:
+@pytest.mark.requirement("MF-06")
+def test_python_datetime_without_zone_is_refused() -> None:
     moment = datetime(2024, 12, 31, 1, 2, 3, 4, tzinfo=timezone(timedelta(hours=1)))
     assert str(Timestamp.of(moment)) == "2024-12-31T00:02:03.000004Z"
     assert Timestamp.of(moment).pack()[4:6] == (366).to_bytes(2, "little")
@@ -181,7 +193,8 @@ def test_mf_06_times_of_python_have_a_zone() -> None:
         Timestamp.of(datetime(2024, 1, 1, tzinfo=UTC).replace(tzinfo=None))
 
 
-def test_ly_02_and_ch_03_the_head_is_exactly_the_hash() -> None:
+@pytest.mark.requirement("LY-02", "CH-03")
+def test_head_file_contains_exactly_block_hash() -> None:
     block = Multihash.sha3(b"block")
     assert len(head_bytes(block)) == 69
     assert parse_head(head_bytes(block)) == block

@@ -54,7 +54,8 @@ from tests.odf.vectors import VECTORS
 # --- the link --------------------------------------------------------------------------------------------------------
 
 
-def test_ch_01_vectors_form_chains_that_keep_the_rules() -> None:
+@pytest.mark.requirement("CH-01")
+def test_published_vectors_form_valid_chains() -> None:
     for name in ("good-root", "good-push", "good-deriv"):
         for version in (2, 3):
             these = [each for each in VECTORS["blocks"] if each["name"].startswith(name)]
@@ -65,6 +66,7 @@ def test_ch_01_vectors_form_chains_that_keep_the_rules() -> None:
             assert state.length == len(blocks) > 4
 
 
+@pytest.mark.requirement("MB-02", "MB-03", "MB-04", "MB-05")
 @pytest.mark.parametrize(
     ("link", "expected"),
     [
@@ -76,34 +78,39 @@ def test_ch_01_vectors_form_chains_that_keep_the_rules() -> None:
         ({"system_time": later(1)}, []),
     ],
 )
-def test_mb_02_mb_03_mb_04_and_mb_05_links(link: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+def test_block_link_violations_are_reported(link: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     assert found(seeded(), SetInfo(), **link) == expected
 
 
-def test_seed_01_seed_02_and_mb_03_a_chain_has_one_seed_and_starts_with_it() -> None:
+@pytest.mark.requirement("SEED-01", "SEED-02", "MB-03")
+def test_chain_without_single_leading_seed_is_reported() -> None:
     assert found(ChainState(), SetInfo()) == [("SeedFirst", "SEED-01")]
     assert found(seeded(), ROOT) == [("SeedAgain", "SEED-02")]
     assert found(ChainState(), ROOT, prev_block_hash=H1) == [("PrevBlock", "MB-03")]
     assert found(ChainState(), ROOT) == []
 
 
+@pytest.mark.requirement("EV-02")
 @pytest.mark.parametrize("event", [AddData(new_watermark=later(1)), POLL, PUSH], ids=lambda event: event.kind)
-def test_ev_02_root_events_are_not_for_derivatives(event: MetadataEvent) -> None:
+def test_root_event_in_derivative_is_reported(event: MetadataEvent) -> None:
     assert ("EventKind", "EV-02") in found(chain(DERIVATIVE), event)
 
 
+@pytest.mark.requirement("EV-02")
 @pytest.mark.parametrize("event", [TRANSFORM, ExecuteTransform(query_inputs=())], ids=lambda event: event.kind)
-def test_ev_02_derivative_events_are_not_for_roots(event: MetadataEvent) -> None:
+def test_derivative_event_in_root_is_reported(event: MetadataEvent) -> None:
     assert ("EventKind", "EV-02") in found(chain(ROOT), event)
 
 
-def test_ev_01_an_event_of_a_later_version_is_noted() -> None:
+@pytest.mark.requirement("EV-01")
+def test_event_of_newer_version_is_noted() -> None:
     assert found(seeded(), Unknown(14)) == [("UnknownEvent", "EV-01")]
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("AD-02", "AD-03", "AD-04", "AD-05", "AD-06", "AD-07", "AD-08", "AD-09", "AD-10")
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -129,11 +136,14 @@ def test_ev_01_an_event_of_a_later_version_is_noted() -> None:
         ({"new_data": None, "new_checkpoint": None, "new_watermark": later(2)}, []),  # it ends the lineage
     ],
 )
-def test_ad_02_to_ad_10_data_goes_on_where_it_ended(changed: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+def test_add_data_that_does_not_continue_chain_is_reported(
+    changed: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
     assert found(fed(), replace(NEXT, **changed)) == expected
 
 
-def test_ad_03_the_first_record_has_offset_0() -> None:
+@pytest.mark.requirement("AD-03")
+def test_first_record_with_nonzero_offset_is_reported() -> None:
     assert found(seeded(), AddData(new_data=data(0, 0))) == []
     assert found(seeded(), AddData(new_data=data(1, 1))) == [("Offsets", "AD-03")]
     assert found(seeded(), AddData(prev_offset=0, new_data=data(1, 1))) == [
@@ -142,14 +152,16 @@ def test_ad_03_the_first_record_has_offset_0() -> None:
     ]
 
 
-def test_ad_05_a_checkpoint_that_is_dropped_is_no_predecessor_any_more() -> None:
+@pytest.mark.requirement("AD-05")
+def test_dropped_checkpoint_is_no_predecessor() -> None:
     state = append(fed(), block(fed(), replace(NEXT, new_checkpoint=None)))
     again = AddData(prev_offset=10, new_watermark=later(4))
     assert found(state, again) == []
     assert found(state, replace(again, prev_checkpoint=H2)) == [("PrevCheckpoint", "AD-04")]
 
 
-def test_ad_07_a_source_state_is_the_last_of_its_source() -> None:
+@pytest.mark.requirement("AD-07")
+def test_repeated_state_of_source_is_reported_as_no_op() -> None:
     other = replace(STATE, source_name="other")
     state = append(fed(), block(fed(), replace(NEXT, new_source_state=other)))
     assert state.source_states == {"default": STATE, "other": other}
@@ -158,11 +170,13 @@ def test_ad_07_a_source_state_is_the_last_of_its_source() -> None:
     assert found(state, replace(unchanged, new_source_state=replace(STATE, value="2"))) == []
 
 
-def test_ad_09_an_event_brings_something() -> None:
+@pytest.mark.requirement("AD-09")
+def test_add_data_without_effect_is_reported() -> None:
     assert found(seeded(), AddData()) == [("EmptyEvent", "AD-09")]
 
 
-def test_ad_11_data_needs_a_schema_and_nothing_else_does() -> None:
+@pytest.mark.requirement("AD-11")
+def test_data_without_schema_is_reported() -> None:
     assert found(chain(ROOT), AddData(new_data=data(0, 0))) == [("NoSchema", "AD-11")]
     assert found(chain(ROOT), AddData(new_source_state=STATE)) == []
 
@@ -187,6 +201,7 @@ def run(one: dict[str, Any], two: dict[str, Any] | None = None, **changed: Any) 
     return ExecuteTransform(**{"query_inputs": inputs, "prev_offset": 0, "new_data": data(1, 2), **changed})
 
 
+@pytest.mark.requirement("ET-01", "ET-02", "ET-03", "ET-04", "ET-05", "ET-06")
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
@@ -204,11 +219,14 @@ def run(one: dict[str, Any], two: dict[str, Any] | None = None, **changed: Any) 
         (run({}, new_data=None), [("NoOpEvent", "ET-06")]),
     ],
 )
-def test_et_01_to_et_06_inputs_go_on_where_they_ended(event: ExecuteTransform, expected: list[tuple[str, str]]) -> None:
+def test_query_inputs_that_do_not_continue_are_reported(
+    event: ExecuteTransform, expected: list[tuple[str, str]]
+) -> None:
     assert found(consumed(), event) == expected
 
 
-def test_et_01_and_et_05_all_inputs_in_their_order() -> None:
+@pytest.mark.requirement("ET-01", "ET-05")
+def test_query_inputs_missing_or_out_of_order_are_reported() -> None:
     event = run({})
     assert found(consumed(), replace(event, query_inputs=event.query_inputs[::-1])) == [("InputsOrder", "ET-05")]
     assert found(consumed(), replace(event, query_inputs=event.query_inputs[:1])) == [("Inputs", "ET-01")]
@@ -217,12 +235,14 @@ def test_et_01_and_et_05_all_inputs_in_their_order() -> None:
     assert found(chain(DERIVATIVE), first) == [("NoTransform", "ET-05")]
 
 
-def test_et_03_what_was_consumed_is_carried_over_empty_intervals() -> None:
+@pytest.mark.requirement("ET-03")
+def test_consumed_offset_is_kept_across_empty_interval() -> None:
     state = append(consumed(), block(consumed(), run({"new_block_hash": None, "new_offset": None})))
     assert state.consumed[A] == Consumed(H1, 4)
 
 
-def test_et_06_a_run_that_brings_nothing_at_all_is_refused() -> None:
+@pytest.mark.requirement("ET-06")
+def test_run_without_any_effect_is_refused() -> None:
     nothing = run({"new_block_hash": None, "new_offset": None}, new_data=None)
     (problem,) = problems(consumed(), block(consumed(), nothing))
     assert (problem.code, problem.severity) == ("NoOpEvent", Severity.REFUSED)
@@ -231,9 +251,10 @@ def test_et_06_a_run_that_brings_nothing_at_all_is_refused() -> None:
 # --- whatever the events say, an answer and no crash -----------------------------------------------------------------
 
 
+@pytest.mark.requirement("VE-01")
 @examples(25, 500)
 @given(made=st.lists(events(), max_size=8))
-def test_ve_01_any_events_have_an_answer(made: list[MetadataEvent]) -> None:
+def test_chain_rules_handle_random_events(made: list[MetadataEvent]) -> None:
     state = seeded()
     for event in made:
         found(state, event)
@@ -241,7 +262,8 @@ def test_ve_01_any_events_have_an_answer(made: list[MetadataEvent]) -> None:
     assert state.length == 2 + len(made)
 
 
-def test_sd_01_damaged_schemas_have_an_answer() -> None:
+@pytest.mark.requirement("SD-01")
+def test_chain_rules_handle_damaged_schemas() -> None:
     nested = pa.struct([("t", pa.timestamp("us", "Europe/Paris")), ("d", pa.decimal128(5, 2))])
     fields = [*SCHEMA, pa.field("l", pa.list_(pa.string())), pa.field("s", nested), pa.field("b", pa.binary(3))]
     data = encode_schema(pa.schema(fields))

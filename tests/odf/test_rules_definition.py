@@ -39,7 +39,8 @@ from tests.odf.making import SCHEMA
 from tests.odf.vectors import VECTORS
 
 
-def test_sp_02_sp_03_and_ps_04_polling_and_push_sources_exclude_each_other() -> None:
+@pytest.mark.requirement("SP-02", "SP-03", "PS-04")
+def test_polling_and_push_sources_exclude_each_other() -> None:
     assert found(chain(ROOT, POLL), PUSH) == [("SourceMix", "SP-02")]
     assert found(chain(ROOT, PUSH), POLL) == [("SourceMix", "SP-02")]
     assert found(chain(ROOT, POLL, DisablePollingSource()), PUSH) == []
@@ -48,7 +49,8 @@ def test_sp_02_sp_03_and_ps_04_polling_and_push_sources_exclude_each_other() -> 
     assert found(chain(ROOT, PUSH), DisablePushSource(source_name="q")) == [("SourceDisable", "PS-04")]
 
 
-def test_ps_01_sp_04_and_ps_03_sources_add_up_and_replace_each_other() -> None:
+@pytest.mark.requirement("PS-01", "SP-04", "PS-03")
+def test_push_sources_accumulate_and_same_name_replaces() -> None:
     second = replace(PUSH, source_name="q")
     state = chain(ROOT, PUSH, second, replace(PUSH, merge=MergeStrategyLedger(primary_key=("x",))))
     assert list(state.push_sources) == ["p", "q"]
@@ -57,6 +59,7 @@ def test_ps_01_sp_04_and_ps_03_sources_add_up_and_replace_each_other() -> None:
     assert found(chain(ROOT), replace(PUSH, read=ReadStepCsv())) == [("PushSchema", "PS-03")]
 
 
+@pytest.mark.requirement("MS-02", "MS-04")
 @pytest.mark.parametrize(
     "merge",
     [
@@ -67,11 +70,12 @@ def test_ps_01_sp_04_and_ps_03_sources_add_up_and_replace_each_other() -> None:
         MergeStrategyChangelogStream(primary_key=()),
     ],
 )
-def test_ms_02_and_ms_04_a_primary_key_names_columns(merge: Any) -> None:
+def test_primary_key_without_columns_is_reported(merge: Any) -> None:
     assert [code for code, _ in found(chain(ROOT), replace(PUSH, merge=merge))] == ["PrimaryKey"]
     assert [code for code, _ in found(chain(ROOT), replace(POLL, merge=merge))] == ["PrimaryKey"]
 
 
+@pytest.mark.requirement("ST-03")
 @pytest.mark.parametrize(
     ("sql", "wrong"),
     [
@@ -84,13 +88,14 @@ def test_ms_02_and_ms_04_a_primary_key_names_columns(merge: Any) -> None:
         (replace(SQL, queries=(SqlQueryStep(query="x"), SqlQueryStep(query="y"))), 1),
     ],
 )
-def test_st_03_a_chain_holds_queries_of_which_the_last_is_the_output(sql: TransformSql, wrong: int) -> None:
+def test_transform_queries_without_final_output_are_reported(sql: TransformSql, wrong: int) -> None:
     expected = [("TransformQuery", "ST-03")] * wrong
     assert found(chain(DERIVATIVE), replace(TRANSFORM, transform=sql)) == expected
     assert found(chain(ROOT), replace(PUSH, preprocess=sql)) == expected
     assert found(chain(ROOT), replace(POLL, preprocess=sql)) == expected
 
 
+@pytest.mark.requirement("ST-01", "ST-02", "ST-05")
 @pytest.mark.parametrize(
     ("inputs", "expected"),
     [
@@ -101,14 +106,15 @@ def test_st_03_a_chain_holds_queries_of_which_the_last_is_the_output(sql: Transf
         ([(str(A), "a"), (str(B), "a")], [("TransformInputs", "ST-05")]),
     ],
 )
-def test_st_01_st_02_and_st_05_inputs_are_ids_with_aliases(
+def test_transform_inputs_without_id_or_unique_alias_are_reported(
     inputs: Sequence[tuple[str, str | None]], expected: list[tuple[str, str]]
 ) -> None:
     event = replace(TRANSFORM, inputs=tuple(TransformInput(dataset_ref=one, alias=two) for one, two in inputs))
     assert found(chain(DERIVATIVE), event) == expected
 
 
-def test_sv_01_and_sv_02_common_columns_have_four_names() -> None:
+@pytest.mark.requirement("SV-01", "SV-02")
+def test_vocabulary_with_duplicate_or_late_names_is_reported() -> None:
     assert chain(ROOT, SetVocab(event_time_column="date")).vocabulary == Vocabulary(event_time="date")
     assert chain(ROOT, SetVocab(event_time_column="date"), SetVocab()).vocabulary == Vocabulary()
     assert found(chain(ROOT), SetVocab(event_time_column="op")) == [("Vocabulary", "SV-02")]
@@ -116,8 +122,9 @@ def test_sv_01_and_sv_02_common_columns_have_four_names() -> None:
     assert found(seeded(), SetVocab(event_time_column="event_time")) == []
 
 
+@pytest.mark.requirement("SA-01")
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../b", "", "a//b", "./a", "a\\b", "a\0", "a/"])
-def test_sa_01_attachments_stay_where_they_are_unpacked(path: str) -> None:
+def test_attachment_path_outside_directory_is_reported(path: str) -> None:
     attach: Callable[..., MetadataEvent] = lambda *paths: SetAttachments(  # noqa: E731
         attachments=AttachmentsEmbedded(items=tuple(AttachmentEmbedded(path=each, content="") for each in paths))
     )
@@ -134,6 +141,7 @@ COMMON = list(SCHEMA)[:4]
 MICROSECONDS = pa.field("system_time", pa.timestamp("us", "UTC"))
 
 
+@pytest.mark.requirement("SD-01", "SL-11", "SL-12", "SL-13", "SL-14", "SL-15", "SL-16", "SL-17")
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
@@ -152,13 +160,12 @@ MICROSECONDS = pa.field("system_time", pa.timestamp("us", "UTC"))
         (schema(*COMMON, pa.field("x", pa.duration("s"))), [("DataColumns", "HS-02")]),
     ],
 )  # fmt: skip
-def test_sd_01_and_sl_11_to_sl_17_schemas_have_the_common_columns(
-    event: SetDataSchema, expected: list[tuple[str, str]]
-) -> None:
+def test_schema_without_common_columns_is_reported(event: SetDataSchema, expected: list[tuple[str, str]]) -> None:
     assert found(chain(ROOT), event) == expected
 
 
-def test_sd_02_evo_01_and_evo_02_columns_are_only_added() -> None:
+@pytest.mark.requirement("SD-02", "EVO-01", "EVO-02")
+def test_schema_change_that_is_not_added_column_is_reported() -> None:
     more = SCHEMA.append(pa.field("extra", pa.string()))
     assert found(seeded(), schema(*more)) == []
     assert found(seeded(), schema(*SCHEMA.remove(5))) == [("SchemaEvolution", "EVO-01")]
@@ -169,9 +176,10 @@ def test_sd_02_evo_01_and_evo_02_columns_are_only_added() -> None:
     assert found(seeded(), schema(*strict)) == [("SchemaEvolution", "EVO-02")]
 
 
+@pytest.mark.requirement("SD-01")
 @pytest.mark.parametrize("vector", [each for each in VECTORS["blocks"] if "SetDataSchema" in each["name"]][:3],
                          ids=lambda each: each["name"])  # fmt: skip
-def test_sd_01_schemas_are_written_as_published(vector: dict[str, Any]) -> None:
+def test_schema_vectors_are_encoded_as_published(vector: dict[str, Any]) -> None:
     event = Block.decode(bytes.fromhex(vector["hex"])).content.event
     assert isinstance(event, SetDataSchema)
     assert event.raw_arrow_schema is not None

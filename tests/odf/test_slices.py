@@ -26,6 +26,7 @@ def _bad_rows(**columns: Any) -> pa.Table:
 _MOMENT = later(2).nanoseconds // 10**6
 
 
+@pytest.mark.requirement("DAT-03", "OP-01", "OP-03", "TIM-01", "TIM-02")
 @pytest.mark.parametrize(
     ("code", "row", "column", "table"),
     [
@@ -44,9 +45,7 @@ _MOMENT = later(2).nanoseconds // 10**6
         ("DataSystemTime", 3, "system_time", _bad_rows(system_time=[0, 0, 0, 0])),
     ],
 )
-def test_dat_03_op_01_op_03_tim_01_and_tim_02_rows_are_named(
-    store: Store, code: str, row: int, column: str, table: pa.Table
-) -> None:
+def test_slice_violation_names_row_and_column(store: Store, code: str, row: int, column: str, table: pa.Table) -> None:
     if code == "DataCorrection" and table.column("op").to_pylist() == [0, 3, 3, 2]:
         row = 4
     maker = Maker(store)
@@ -57,7 +56,8 @@ def test_dat_03_op_01_op_03_tim_01_and_tim_02_rows_are_named(
     assert (problem.code, problem.number, problem.row, problem.column) == (code, 3, row, column)
 
 
-def test_op_03_and_dat_03_rows_are_checked_over_batches(store: Store) -> None:
+@pytest.mark.requirement("OP-03", "DAT-03")
+def test_slice_rows_are_checked_across_batches(store: Store) -> None:
     """The second half of a correction is the first record of the reader's next batch."""
     count = 65_536
     op = [0] * (count - 1) + [2, 3, 0]
@@ -73,6 +73,7 @@ def test_op_03_and_dat_03_rows_are_checked_over_batches(store: Store) -> None:
     assert (first(store, forged.layout).code, first(store, forged.layout).row) == ("DataCorrection", count)
 
 
+@pytest.mark.requirement("SL-10")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "written",
@@ -85,7 +86,7 @@ def test_op_03_and_dat_03_rows_are_checked_over_batches(store: Store) -> None:
     ],
     ids=str,
 )
-def test_sl_10_however_a_slice_is_encoded_its_records_are_the_same(store: Store, written: dict[str, Any]) -> None:
+def test_slice_records_are_independent_of_parquet_encoding(store: Store, written: dict[str, Any]) -> None:
     """Texts in dictionaries, in none, in several, and in one that became too large half-way; columns within columns."""
     count = 20_000
     nested = pa.array([{"city": f"in {n % 9}", "seen": [n, None]} for n in range(count)])
@@ -110,6 +111,7 @@ def _changed(maker: Maker, **changed: Any) -> None:
     maker.data(rows(0, 3, 1), 1, new_data=maker.slice(rows(0, 3, 1), 0, **changed))
 
 
+@pytest.mark.requirement("DS-01", "DAT-04", "HS-02")
 @pytest.mark.parametrize(
     ("code", "changed"),
     [
@@ -120,15 +122,14 @@ def _changed(maker: Maker, **changed: Any) -> None:
         ("DataLogical", {"logical_hash": Multihash(Codec.ARROW0_SHA3_256, b"x" * 32)}),
     ],
 )
-def test_ds_01_dat_04_and_hs_02_what_is_said_of_a_slice_is_checked(
-    store: Store, code: str, changed: dict[str, Any]
-) -> None:
+def test_slice_metadata_mismatch_is_reported(store: Store, code: str, changed: dict[str, Any]) -> None:
     maker = Maker(store)
     maker.start()
     _changed(maker, **changed)
     assert first(store).code == code
 
 
+@pytest.mark.requirement("DAT-04", "SL-11")
 @pytest.mark.parametrize(
     ("code", "column", "table"),
     [
@@ -139,15 +140,16 @@ def test_ds_01_dat_04_and_hs_02_what_is_said_of_a_slice_is_checked(
         ("DataTimestamp", "city", rows(0, 3).set_column(4, "city", pa.array([1, 2, 3], pa.timestamp("ms")))),
     ],
 )
-def test_dat_04_and_sl_11_columns_are_named(store: Store, code: str, column: str | None, table: pa.Table) -> None:
+def test_slice_column_mismatch_names_column(store: Store, code: str, column: str | None, table: pa.Table) -> None:
     maker = Maker(store)
     maker.start()
     maker.data(table, 0)
     assert (first(store).code, first(store).column) == (code, column)
 
 
+@pytest.mark.requirement("SL-10")
 @pytest.mark.slow
-def test_sl_10_what_is_no_parquet_is_found(store: Store) -> None:
+def test_slice_with_invalid_parquet_is_reported(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     buffer = io.BytesIO()
@@ -162,7 +164,8 @@ def test_sl_10_what_is_no_parquet_is_found(store: Store) -> None:
         assert first(store, forged.layout).code in {"DataParquet", "DataLogical"}, number
 
 
-def test_sl_12_and_sl_13_the_types_of_the_specification_are_read(store: Store) -> None:
+@pytest.mark.requirement("SL-12", "SL-13")
+def test_slice_with_specification_types_is_sound(store: Store) -> None:
     """uint64 and uint8, a vocabulary of one's own, and a date as event time."""
     fields: list[pa.Field[Any]] = [
         pa.field("n", pa.uint64()),
@@ -185,7 +188,8 @@ def test_sl_12_and_sl_13_the_types_of_the_specification_are_read(store: Store) -
     assert verify(store, Layout(), threads=1).problems == ()
 
 
-def test_dat_04_texts_and_nullability_may_differ(store: Store) -> None:
+@pytest.mark.requirement("DAT-04")
+def test_slice_schema_may_differ_in_string_type_and_nullability(store: Store) -> None:
     """A schema with large strings, say of a writer in Arrow's view types, is the schema of the same column."""
     maker = Maker(store)
     wide = SCHEMA.set(4, pa.field("city", pa.large_string(), nullable=False))
@@ -197,6 +201,7 @@ def test_dat_04_texts_and_nullability_may_differ(store: Store) -> None:
 _EVENTS = [later(1).nanoseconds // 10**6 - 1000 * number for number in range(4)]
 
 
+@pytest.mark.requirement("OP-02")
 @pytest.mark.parametrize(
     ("row", "changed"),
     [
@@ -214,9 +219,7 @@ _EVENTS = [later(1).nanoseconds // 10**6 - 1000 * number for number in range(4)]
         (None, {"op": [0, 0, 1, 1], "city": [None] * 4, "population": [None] * 4, "event_time": [None] * 4}),
     ],
 )  # fmt: skip
-def test_op_02_retractions_carry_the_record_that_they_take_back(
-    store: Store, row: int | None, changed: dict[str, Any]
-) -> None:
+def test_retraction_without_matching_record_is_reported(store: Store, row: int | None, changed: dict[str, Any]) -> None:
     maker = Maker(store)
     maker.start()
     maker.data(rows(0, 3, 1), 1)
@@ -226,7 +229,8 @@ def test_op_02_retractions_carry_the_record_that_they_take_back(
     assert found == ([("DataRetract", 3, row)] if row is not None else [])
 
 
-def test_op_02_records_from_before_a_column_was_added_are_taken_back_with_a_null(store: Store) -> None:
+@pytest.mark.requirement("OP-02")
+def test_retraction_of_record_before_added_column_needs_null(store: Store) -> None:
     kind = pa.struct([("x", pa.int8()), ("y", pa.list_(pa.string()))])
     wide = SCHEMA.append(pa.field("extra", kind))
     for number, (value, sound) in enumerate([(None, True), ({"x": 0, "y": None}, False)]):
@@ -238,7 +242,8 @@ def test_op_02_records_from_before_a_column_was_added_are_taken_back_with_a_null
         assert verify(store, maker.layout, threads=1).sound is sound
 
 
-def test_sl_19_every_type_of_the_schema_language_is_read_back(store: Store) -> None:
+@pytest.mark.requirement("SL-19")
+def test_slice_types_of_schema_language_are_read_back(store: Store) -> None:
     kinds: dict[str, tuple[Any, list[Any]]] = {
         "boolean": (pa.bool_(), [True, None]),
         "int": (pa.int32(), [1, None]),

@@ -28,9 +28,10 @@ from tests.odf.making import KEY, Maker, later, rows, small
 from tests.odf.values import SOAK
 
 
+@pytest.mark.requirement("VE-01")
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("root", ["", "some/where/"])
-def test_ve_01_a_good_chain_is_sound(store: Store, root: str, dialect: Dialect) -> None:
+def test_verification_of_valid_chain_is_sound(store: Store, root: str, dialect: Dialect) -> None:
     maker = small(store, Layout(root), dialect)
     seen: list[tuple[int, int]] = []
     verdict = verify(store, Layout(root), threads=2, progress=lambda done, of: seen.append((done, of)))
@@ -43,7 +44,8 @@ def test_ve_01_a_good_chain_is_sound(store: Store, root: str, dialect: Dialect) 
     assert verify(store, Layout(root), threads=5) == verdict, "with threads left for columns"
 
 
-def test_ve_01_a_chain_can_be_verified_up_to_a_block(store: Store) -> None:
+@pytest.mark.requirement("VE-01")
+def test_verification_can_end_at_given_block(store: Store) -> None:
     """What came later does not matter: that is how a version is cited (REQ-02)."""
     maker = small(store)
     store.delete([Layout().block(maker.blocks[3].hash)])
@@ -52,7 +54,8 @@ def test_ve_01_a_chain_can_be_verified_up_to_a_block(store: Store) -> None:
     assert first(store).code == "BlockMissing"
 
 
-def test_req_03_every_changed_byte_is_found(store: Store, tmp_path: Path) -> None:
+@pytest.mark.requirement("REQ-03")
+def test_verification_finds_every_changed_byte(store: Store, tmp_path: Path) -> None:
     """``make soak``: all bits of every byte; else one bit of a spread of them. Missing and shorter files, too."""
     small(store)
     expected = {"refs": "Ref", "blocks": "Block", "data": "Data", "checkpoints": "Checkpoint"}
@@ -77,7 +80,8 @@ def test_req_03_every_changed_byte_is_found(store: Store, tmp_path: Path) -> Non
     assert count > 100
 
 
-def test_ve_01_as_closely_as_asked(store: Store) -> None:
+@pytest.mark.requirement("VE-01")
+def test_verification_follows_requested_level_and_scope(store: Store) -> None:
     """Levels, and slices of the blocks that were not verified before."""
     maker = small(store)
     slices = [event.new_data for block in maker.blocks if isinstance(event := block.content.event, AddData)]
@@ -96,7 +100,8 @@ def test_ve_01_as_closely_as_asked(store: Store) -> None:
     assert after.number == 3
 
 
-def test_ve_04_other_bytes_of_the_same_records_are_corrupt_in_a_root(store: Store) -> None:
+@pytest.mark.requirement("VE-04")
+def test_verification_of_root_reports_different_bytes_of_same_records(store: Store) -> None:
     """What a root holds cannot be made again: a copy is a copy only if it is the same bytes."""
     maker = small(store)
     event = maker.blocks[2].content.event
@@ -108,7 +113,8 @@ def test_ve_04_other_bytes_of_the_same_records_are_corrupt_in_a_root(store: Stor
     assert first(store).code == "DataPhysical"
 
 
-def test_ve_01_the_first_wrong_thing_is_the_first_of_the_chain(store: Store) -> None:
+@pytest.mark.requirement("VE-01")
+def test_verification_reports_first_problem_of_chain(store: Store) -> None:
     maker = small(store)
     for block in maker.blocks[2:]:
         event = block.content.event
@@ -124,21 +130,24 @@ def test_ve_01_the_first_wrong_thing_is_the_first_of_the_chain(store: Store) -> 
     assert f"block 2 ({maker.blocks[2].hash.short}), slice" in str(verdict.first)
 
 
-def test_ch_01_a_block_under_another_name_is_found(store: Store) -> None:
+@pytest.mark.requirement("CH-01")
+def test_verification_finds_block_under_wrong_name(store: Store) -> None:
     """Reordered: each block is whole, but not where it should be."""
     maker = small(store)
     store.put(Layout().block(maker.blocks[2].hash), maker.blocks[1].data)
     assert (first(store).code, first(store).number) == ("BlockHash", 2)
 
 
-def test_mb_02_a_chain_that_skips_a_number_is_found(store: Store) -> None:
+@pytest.mark.requirement("MB-02")
+def test_verification_finds_skipped_sequence_number(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     maker.add(SetInfo(description="x"), sequence_number=3)
     assert first(store).code == "Sequence"
 
 
-def test_ch_01_a_forked_chain_is_followed_from_its_head(store: Store) -> None:
+@pytest.mark.requirement("CH-01")
+def test_verification_of_forked_chain_follows_head(store: Store) -> None:
     maker = small(store)
     other = Maker(store, blocks=maker.blocks[:3])
     other.add(SetInfo(description="a fork"), 5)
@@ -147,7 +156,8 @@ def test_ch_01_a_forked_chain_is_followed_from_its_head(store: Store) -> None:
     assert verify(store, Layout(), threads=1).records == 7
 
 
-def test_ch_03_a_store_without_a_chain_says_so(store: Store) -> None:
+@pytest.mark.requirement("CH-03")
+def test_verification_without_chain_reports_missing_reference(store: Store) -> None:
     assert (first(store).code, first(store).rule) == ("RefMissing", "CH-03")
     with pytest.raises(BrokenChain, match="refs/head") as caught:
         read_chain(store, Layout())
@@ -155,14 +165,16 @@ def test_ch_03_a_store_without_a_chain_says_so(store: Store) -> None:
     assert caught.value.reason == "Corrupt"
 
 
-def test_ad_06_rules_of_the_chain_are_part_of_the_verdict(store: Store) -> None:
+@pytest.mark.requirement("AD-06")
+def test_verification_includes_chain_rules(store: Store) -> None:
     maker = small(store)
     maker.data(rows(7, 1, 3), 3, new_watermark=None)
     problem = first(store)
     assert (problem.code, problem.rule, problem.number) == ("Watermark", "AD-06", 4)
 
 
-def test_hs_09_blocks_that_the_reference_would_write_otherwise_are_noted(store: Store) -> None:
+@pytest.mark.requirement("HS-09")
+def test_verification_notes_block_with_non_reference_encoding(store: Store) -> None:
     maker = small(store)
     data = maker.blocks[-1].data + b"\0\0\0\0"
     block = Multihash.sha3(data)
@@ -173,7 +185,8 @@ def test_hs_09_blocks_that_the_reference_would_write_otherwise_are_noted(store: 
     assert [(problem.code, problem.severity) for problem in verdict.problems] == [("BlockDialect", Severity.NOTE)]
 
 
-def test_ve_01_no_number_of_notes_hides_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requirement("VE-01")
+def test_verification_with_many_notes_still_reports_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.odf.validation.verification._KEPT", 2)
     maker = Maker(store)
     maker.start()
@@ -186,7 +199,8 @@ def test_ve_01_no_number_of_notes_hides_an_error(store: Store, monkeypatch: pyte
     assert not verdict.sound
 
 
-def test_ve_01_a_slice_can_be_checked_elsewhere(store: Store) -> None:
+@pytest.mark.requirement("VE-01")
+def test_slice_check_can_run_in_other_process(store: Store) -> None:
     """What is needed travels, and what was found: to Spark's executors and back."""
     small(store)
     audit, _ = audit_store(store, Layout())
@@ -200,7 +214,8 @@ def test_ve_01_a_slice_can_be_checked_elsewhere(store: Store) -> None:
 # --- large, and a store that fails -----------------------------------------------------------------------------------
 
 
-def test_ch_01_a_long_chain_is_read_once_and_at_once(store: Store) -> None:
+@pytest.mark.requirement("CH-01")
+def test_chain_read_fetches_each_block_once(store: Store) -> None:
     maker = Maker(store)
     maker.start()
     for number in range(60):
@@ -219,15 +234,17 @@ def test_ch_01_a_long_chain_is_read_once_and_at_once(store: Store) -> None:
     assert (first(store).code, first(store).number) == ("BlockMissing", 10)
 
 
+@pytest.mark.requirement("REQ-03")
 @pytest.mark.parametrize("key", ["refs/", "blocks/", "data/", "checkpoints/"])
-def test_req_03_a_store_that_does_not_answer_is_not_a_corrupt_chain(store: Store, key: str) -> None:
+def test_verification_with_unavailable_store_raises_unavailable(store: Store, key: str) -> None:
     small(store)
     fault = Fault(("get",), key=key, error=StoreUnavailable("the store does not answer"))
     with pytest.raises(StoreUnavailable):
         verify(FaultStore(store, fault), Layout(), threads=2)
 
 
-def test_ds_01_large_slices_go_through_the_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requirement("DS-01")
+def test_verification_of_large_slice_spills_to_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.storage.hashed.IN_MEMORY", 100)
     small(store)
     assert verify(store, Layout(), threads=2).sound
@@ -237,7 +254,8 @@ def test_ds_01_large_slices_go_through_the_disk(store: Store, monkeypatch: pytes
     assert first(store).code == "DataPhysical"
 
 
-def test_ve_01_a_problem_says_where_it_is() -> None:
+@pytest.mark.requirement("VE-01")
+def test_verification_problem_names_object_column_and_offset() -> None:
     problem = Problem("X", "Y-1", "message")
     assert str(problem) == "message [X, Y-1]"
     assert (

@@ -12,7 +12,7 @@ import kubothek
 
 @pytest.mark.parametrize("kind", ["Kartothek", "Native"])
 @pytest.mark.parametrize("zeros", [[0.0], [-0.0], [0.0, -0.0]])
-def test_an_index_finds_either_zero_among_other_numbers(tmp_path: Path, kind: str, zeros: list[float]) -> None:
+def test_index_lookup_of_zero_finds_both_signed_zeros(tmp_path: Path, kind: str, zeros: list[float]) -> None:
     """Statistics tell Arrow that all values are -0.0, which it then does not find in a set with 0.0."""
     lake = kubothek.open(tmp_path.as_uri())
     dataset = lake.create_dataset("t", schema={"x": "float64"}, indices={"x": kind})

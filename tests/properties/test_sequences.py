@@ -147,5 +147,5 @@ class Sequences(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(0 if SOAK else 600)
-def test_every_reader_sees_what_a_plain_model_says() -> None:
+def test_random_change_sequence_matches_model_for_every_reader() -> None:
     run_state_machine_as_test(Sequences, settings=PROFILE)

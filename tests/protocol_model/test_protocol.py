@@ -102,7 +102,7 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
 @pytest.mark.parametrize(
     "scenario", [cast for cast in scenarios.ALL if SOAK or cast not in LARGE], ids=lambda scenario: scenario.__name__
 )
-def test_the_protocol_keeps_its_promises_in_every_interleaving(scenario: Callable[[Rules], Scenario]) -> None:
+def test_protocol_keeps_invariants_in_every_interleaving(scenario: Callable[[Rules], Scenario]) -> None:
     explored = scenario(PROTOCOL).explore()
     assert explored.ends > 0, "nobody ever finished: the scenario shows nothing"
 
@@ -113,7 +113,7 @@ def test_the_protocol_keeps_its_promises_in_every_interleaving(scenario: Callabl
     FAULTS,
     ids=lambda value: "+".join(sorted(value)) if isinstance(value, set) else getattr(value, "__name__", ""),
 )
-def test_without_this_rule_a_promise_breaks(
+def test_protocol_without_rule_violates_invariant(
     left_out: set[str], scenario: Callable[[Rules], Scenario], finding: str
 ) -> None:
     faulty = replace(PROTOCOL, **dict.fromkeys(left_out, False))
@@ -122,22 +122,22 @@ def test_without_this_rule_a_promise_breaks(
     assert 3 <= len(found.value.trace) <= 45, str(found.value)
 
 
-def test_every_rule_is_shown_to_be_needed() -> None:
+def test_protocol_faults_cover_every_rule() -> None:
     assert set().union(*(left_out for left_out, _, _ in FAULTS)) == {rule.name for rule in fields(Rules)}
 
 
-def test_young_records_are_the_second_line_of_defence_of_a_restore() -> None:
+def test_young_record_rules_each_protect_restore_alone() -> None:
     """Each of the two rules protects it alone; together with the fault above this is why both are there."""
     for left_out in ("keeps_files_of_young_records", "allows_for_the_time_between_record_and_swap"):
         scenarios.collector_beside_a_restore(replace(PROTOCOL, **{left_out: False})).explore()
 
 
-def test_the_protocol_assumes_that_no_swap_is_under_way_for_half_the_grace() -> None:
+def test_protocol_with_swap_slower_than_half_grace_violates_invariant() -> None:
     with pytest.raises(Violation, match="which does not exist"):
         scenarios.collector_with_nothing_to_expire(PROTOCOL, prompt=False).explore()
 
 
-def test_the_protocol_assumes_that_no_foreign_write_takes_longer_than_the_grace() -> None:
+def test_protocol_with_foreign_write_slower_than_grace_violates_invariant() -> None:
     with pytest.raises(Violation, match="which does not exist"):
         scenarios.collector_beside_plateau(PROTOCOL, in_time=False).explore()
 
@@ -152,14 +152,14 @@ def _increment(times: int) -> Program:
     return Task(_increment, (times - 1,)) if times > 1 else None
 
 
-def test_the_explorer_visits_every_interleaving() -> None:
+def test_explorer_visits_every_interleaving() -> None:
     ends = set()
     tasks = {"A": Task(_increment, (2,)), "B": Task(_increment, (2,))}
     Explorer({}, tasks, lambda _store: None, check_end=lambda store: ends.add(store["n"])).run()
     assert ends == {2, 3, 4}
 
 
-def test_the_explorer_finds_a_shortest_trace() -> None:
+def test_explorer_finds_shortest_trace() -> None:
     def never_two(store: Store) -> None:
         if store.get("n") == 2:
             raise Violation("two")
@@ -170,6 +170,6 @@ def test_the_explorer_finds_a_shortest_trace() -> None:
     assert len(found.value.trace) == 4
 
 
-def test_the_explorer_refuses_what_is_too_large() -> None:
+def test_explorer_above_state_limit_raises_error() -> None:
     with pytest.raises(RuntimeError, match="more than 3 states"):
         Explorer({}, {"A": Task(_increment, (5,))}, lambda _store: None).run(limit=3)

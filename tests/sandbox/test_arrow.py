@@ -16,7 +16,7 @@ from tests.sandbox.test_limited import run
 pytestmark = pytest.mark.slow
 
 
-def test_files_are_read_where_no_memory_is_left_for_a_thread(tmp_path: Path) -> None:
+def test_arrow_reads_files_without_memory_for_threads(tmp_path: Path) -> None:
     for number in range(16):
         pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number}.parquet")
     limited.stop()  # the next zygote imports kubothek.sandbox.arrow

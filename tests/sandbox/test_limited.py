@@ -56,13 +56,13 @@ def test_worker_yields_bytes_in_order() -> None:
     assert list(run(tasks.echo, b"a", b"bc", b"")) == [b"a", b"bc"]
 
 
-def test_worker_large_piece_comes_in_frames() -> None:
+def test_worker_splits_large_piece_into_frames() -> None:
     pieces = list(run(tasks.large, (5 << 20) + 1))
     assert max(map(len, pieces)) <= 1 << 20
     assert b"".join(pieces) == b"x" * ((5 << 20) + 1)
 
 
-def test_worker_does_one_task_and_keeps_nothing() -> None:
+def test_worker_runs_one_task_and_keeps_no_state() -> None:
     first, second = (b"".join(run(tasks.pid)).split() for _ in range(2))
     assert first[0] != second[0]
     assert (first[1], second[1]) == (b"1", b"1")
@@ -76,7 +76,7 @@ def test_worker_past_its_deadline_is_killed() -> None:
     assert work.usage.signal == signal.SIGALRM
 
 
-def test_worker_that_nobody_reads_is_killed_at_its_deadline() -> None:
+def test_worker_without_reader_is_killed_at_deadline() -> None:
     work = run(tasks.endless, seconds=0.5)
     pid = work._process.pid
     assert gone(pid)
@@ -85,7 +85,7 @@ def test_worker_that_nobody_reads_is_killed_at_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("task", [tasks.hoarding, tasks.hoarding_outside])
-def test_worker_beyond_its_memory_ends_within_it(task: Any) -> None:
+def test_worker_beyond_memory_limit_ends_within_limit(task: Any) -> None:
     work = run(task)
     with pytest.raises(Ended, match=r"memory|crash"):
         list(work)
@@ -93,7 +93,7 @@ def test_worker_beyond_its_memory_ends_within_it(task: Any) -> None:
     assert work.usage.peak < MEMORY + (200 << 20)
 
 
-def test_worker_errors_cross_with_their_class() -> None:
+def test_worker_error_keeps_its_class() -> None:
     with pytest.raises(QueryInvalid, match="no such column"):
         list(run(tasks.failing, "lake"))
     with pytest.raises(ObjectNotFound, match="no object 'a/b' in the store") as caught:
@@ -104,12 +104,12 @@ def test_worker_errors_cross_with_their_class() -> None:
 
 
 @pytest.mark.parametrize(("number", "cause"), [("SIGSEGV", "crash"), ("SIGABRT", "crash"), ("SIGKILL", "memory")])
-def test_worker_death_by_signal_is_named(number: str, cause: str) -> None:
+def test_worker_killed_by_signal_reports_cause(number: str, cause: str) -> None:
     with pytest.raises(Ended, match=cause):
         list(run(tasks.failing, number))
 
 
-def test_worker_asks_its_caller() -> None:
+def test_worker_question_is_answered_by_caller() -> None:
     def answer(question: Any) -> Any:
         if question == "secret":
             raise QueryInvalid("not for you")
@@ -119,7 +119,7 @@ def test_worker_asks_its_caller() -> None:
     assert pieces == [b"{'of': 'a'}", b"refused: not for you", b"{'of': 3}"]
 
 
-def test_worker_is_killed_with_its_children_when_closed() -> None:
+def test_worker_closed_is_killed_with_children() -> None:
     work = run(tasks.asleep)
     pids = [int(each) for each in next(work).split()]
     work.close()
@@ -127,7 +127,7 @@ def test_worker_is_killed_with_its_children_when_closed() -> None:
     assert list(work) == []
 
 
-def test_worker_is_killed_when_the_stream_is_dropped() -> None:
+def test_worker_is_killed_when_stream_is_dropped() -> None:
     work = run(tasks.endless)
     next(work)
     pid = work._process.pid
@@ -135,7 +135,7 @@ def test_worker_is_killed_when_the_stream_is_dropped() -> None:
     assert gone(pid)
 
 
-def test_work_closed_by_another_thread_ends_the_reader() -> None:
+def test_worker_closed_by_other_thread_ends_reader() -> None:
     work = run(tasks.asleep)
     next(work)
     closer = Thread(target=work.close)
@@ -144,7 +144,7 @@ def test_work_closed_by_another_thread_ends_the_reader() -> None:
     closer.join()
 
 
-def test_many_threads_share_the_workers() -> None:
+def test_workers_serve_many_threads() -> None:
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda n: b"".join(run(tasks.echo, b"%d" % n)), range(24)))
     assert answers == [b"%d" % n for n in range(24)]
@@ -170,14 +170,14 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_workers_end_when_their_parent_is_killed() -> None:
+def test_workers_end_when_parent_is_killed() -> None:
     parent = subprocess.run([sys.executable, "-c", _ORPHANED], capture_output=True, text=True, check=False)
     pids = [int(each) for each in parent.stdout.split()]
     assert len(pids) == 2, parent.stderr
     assert all(map(gone, pids))
 
 
-def test_forked_parent_has_workers_of_its_own() -> None:
+def test_forked_parent_gets_own_workers() -> None:
     list(run(tasks.echo, b"a"))
     pid = os.fork()
     if not pid:
@@ -190,6 +190,6 @@ def test_forked_parent_has_workers_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["std::bad_alloc", "Failed to launch worker thread: Resource temporarily unavailable"])
-def test_error_of_a_library_without_memory_is_an_end_by_memory(text: str) -> None:
+def test_library_error_without_memory_counts_as_out_of_memory(text: str) -> None:
     assert is_memory(LakeError(f"cannot read the table in file:///x: {text}"))
     assert not is_memory(LakeError("cannot read the table in file:///x: damaged"))

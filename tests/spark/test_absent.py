@@ -52,13 +52,13 @@ def result(tmp_path: Path, hidden: tuple[str, ...], **environ: str) -> tuple[int
     return done.returncode, json.loads(found[0].read_text())
 
 
-def test_commit_without_pyspark_names_the_extra(tmp_path: Path) -> None:
+def test_commit_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
     code, found = result(tmp_path, ("pyspark", "py4j"))
     assert (code, found["reason"], found["retryable"]) == (ExitCode.INVALID, "SparkUnavailable", False)
     assert "pip install 'kubothek[spark]'" in str(found["message"])
 
 
-def test_commit_without_java_says_what_to_install(tmp_path: Path) -> None:
+def test_commit_without_java_names_required_java_version(tmp_path: Path) -> None:
     code, found = result(tmp_path, (), JAVA_HOME="/nonexistent", PATH="/nonexistent")
     assert (code, found["reason"], found["retryable"]) == (ExitCode.INVALID, "SparkUnavailable", False)
     assert "install Java 17 or newer and set JAVA_HOME" in str(found["message"])

@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Store:
     return open_store(StoreConfig(root.as_uri()))
 
 
-def test_spark_compacts_as_one_process_does(session: SparkSession, store: Store) -> None:
+def test_spark_compaction_equals_compaction_in_process(session: SparkSession, store: Store) -> None:
     table = filled(Lake(store), indices={"carrier": "Native"})
     heard: list[tuple[int, int]] = []
     compactor = compact_with_spark(session, lambda done, total: heard.append((done, total)))
@@ -43,7 +43,7 @@ def test_spark_compacts_as_one_process_does(session: SparkSession, store: Store)
     assert all(total == 2 for _, total in heard)
 
 
-def test_spark_puts_rows_in_order(session: SparkSession, store: Store) -> None:
+def test_spark_compaction_with_clustering_sorts_rows(session: SparkSession, store: Store) -> None:
     table = filled(Lake(store))
     request = CompactionRequest(clustering=Clustering(("delay", "carrier"), curve=True))
     log = DatasetLog(store, "flights")
@@ -54,7 +54,7 @@ def test_spark_puts_rows_in_order(session: SparkSession, store: Store) -> None:
     assert compact(store, log, request, commit_id="two", digest="", compactor=compactor).version is None
 
 
-def test_what_a_task_finds_wrong_is_said(session: SparkSession, store: Store) -> None:
+def test_spark_compaction_raises_error_of_task(session: SparkSession, store: Store) -> None:
     table = filled(Lake(store))
     store.delete([next(key for label, key in labels(table).items() if label.startswith("month=2"))])
     with pytest.raises(VersionIncomplete, match="a file that the version needs no longer exists"):

@@ -85,7 +85,9 @@ QUERIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("asked", QUERIES, ids=str)
-def test_the_rows_are_those_without_spark(session: SparkSession, lake: Lake, asked: dict[str, Any]) -> None:
+def test_spark_cube_query_returns_same_rows_as_query_in_process(
+    session: SparkSession, lake: Lake, asked: dict[str, Any]
+) -> None:
     expected = lake.cube("c").query(**asked)
     with patch.object(assembling, "UNIT_ROWS", 1):
         found = read(session, lake.store.url, "c", **asked)
@@ -93,7 +95,7 @@ def test_the_rows_are_those_without_spark(session: SparkSession, lake: Lake, ask
     assert plain(found.toArrow()) == plain(expected.to_arrow())
 
 
-def test_nothing_is_shuffled_and_each_task_joins_its_own_partitions(session: SparkSession, lake: Lake) -> None:
+def test_spark_cube_query_needs_no_shuffle_and_joins_per_task(session: SparkSession, lake: Lake) -> None:
     with patch.object(assembling, "UNIT_ROWS", 1):
         found = frame(session, lake.store.config, lake.cube("c").query().plan)
     text = StringIO()
@@ -109,7 +111,7 @@ def test_nothing_is_shuffled_and_each_task_joins_its_own_partitions(session: Spa
     }
 
 
-def test_a_query_that_cannot_be_is_refused_before_spark_works(session: SparkSession, lake: Lake) -> None:
+def test_spark_cube_query_that_is_invalid_is_refused_before_job_starts(session: SparkSession, lake: Lake) -> None:
     url = lake.store.url
     with pytest.raises(DatasetNotFound):
         read(session, url, "nope")
@@ -119,7 +121,9 @@ def test_a_query_that_cannot_be_is_refused_before_spark_works(session: SparkSess
         read(session, url, "c", payload_columns=["nope"])
 
 
-def test_a_file_that_is_gone_ends_the_job_with_its_name(session: SparkSession, tmp_path_factory: Any) -> None:
+def test_spark_cube_query_with_missing_file_raises_version_incomplete(
+    session: SparkSession, tmp_path_factory: Any
+) -> None:
     lake = kubothek.open(tmp_path_factory.mktemp("gone").as_uri())
     cube = lake.create_cube("c", dimension_columns=["x", "at"], partition_columns=["p"])
     cube.build({"seed": seed(0)})

@@ -12,13 +12,13 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_errors_of_every_kind_arrive_as_they_left(kind: type[LakeError]) -> None:
+def test_task_error_of_each_kind_arrives_unchanged(kind: type[LakeError]) -> None:
     arrived = Failure(3, kind.__name__, "what, where, what to do").error()
     assert type(arrived) is kind
     assert str(arrived) == "what, where, what to do"
 
 
-def test_failures_of_all_tasks_are_kept() -> None:
+def test_task_failures_are_all_collected() -> None:
     joined = Joined()
     first, second = Failure(1, "SourceEmpty", "a"), Failure(0, "SourceCorrupt", "b")
     assert joined.addInPlace(joined.addInPlace(joined.zero([]), [first]), [second]) == [first, second]

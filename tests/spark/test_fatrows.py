@@ -26,7 +26,7 @@ def unpacked(rows: list[pa.RecordBatch], schema: pa.Schema) -> dict[Group | None
     return found
 
 
-def test_what_is_packed_comes_back_by_partition_and_bucket() -> None:
+def test_packed_rows_are_unpacked_by_partition_and_bucket() -> None:
     packer = Packer()
     rows = [
         r
@@ -38,7 +38,7 @@ def test_what_is_packed_comes_back_by_partition_and_bucket() -> None:
     assert unpacked(rows, batch([]).schema) == {P1: [1, 2, 4], P2: [3], Group("p=1", 0): [5]}
 
 
-def test_large_partitions_are_sent_off_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packer_sends_large_partitions_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fatrows, "FAT_ROW_BYTES", 1000)
     packer = Packer()
     rows = [*packer.add(P1, batch(list(range(1000))))]
@@ -50,7 +50,7 @@ def test_large_partitions_are_sent_off_in_bounded_pieces(monkeypatch: pytest.Mon
     assert unpacked(rows, batch([]).schema) == {P1: list(range(1000))}
 
 
-def test_many_small_partitions_are_held_only_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packer_holds_small_partitions_only_up_to_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fatrows, "HELD_BYTES", 5000)
     packer = Packer()
     sent = [r for number in range(1000) for r in packer.add(Group(f"p={number}", number % 3), batch([number]))]
@@ -59,11 +59,11 @@ def test_many_small_partitions_are_held_only_up_to_a_limit(monkeypatch: pytest.M
     assert found == {Group(f"p={number}", number % 3): [number] for number in range(1000)}
 
 
-def test_a_row_that_only_counts_has_no_rows() -> None:
+def test_packed_row_with_count_only_has_no_rows() -> None:
     assert [*Unpacker(batch([]).schema).unpack(fat_rows([(None, 7, None)]))] == [(None, 7, None)]
 
 
-def test_an_empty_partition_path_is_a_partition() -> None:
+def test_packer_accepts_empty_partition_path() -> None:
     packer = Packer()
     assert [*packer.add(Group(""), batch([1]))] == []
     assert unpacked([*packer.finish()], batch([]).schema) == {Group(""): [1]}

@@ -119,7 +119,7 @@ FILTERS = [
 ]
 
 
-def test_all_rows_come_with_their_stored_types(session: SparkSession, lake: Lake) -> None:
+def test_spark_frame_has_all_rows_with_stored_types(session: SparkSession, lake: Lake) -> None:
     frame = read(session, lake.store.url, "t")
     assert frame.columns == lake.dataset("t").schema.names
     assert dict(frame.dtypes)["at"] == "timestamp_ntz"
@@ -130,33 +130,31 @@ def test_all_rows_come_with_their_stored_types(session: SparkSession, lake: Lake
 
 
 @pytest.mark.parametrize("where", FILTERS)
-def test_filters_select_the_same_rows_in_spark_as_in_our_own_scan(
-    session: SparkSession, lake: Lake, where: str
-) -> None:
+def test_spark_frame_filter_selects_same_rows_as_scan(session: SparkSession, lake: Lake, where: str) -> None:
     assert found(read(session, lake.store.url, "t", where=where)) == expected(lake, where)
 
 
-def test_queries_over_one_view_do_not_see_each_others_filters(session: SparkSession, lake: Lake) -> None:
+def test_spark_view_queries_keep_separate_filters(session: SparkSession, lake: Lake) -> None:
     by_format(session, lake, columns="id, at,share,name").createOrReplaceTempView("t")
     for where in ["at IS NULL AND share > 1", "name NOT IN ('x') OR share > 1"]:
         chosen = session.sql(f"SELECT * FROM t WHERE {where}")
         assert found(chosen) == expected(lake, where, ["id", "at", "share", "name"]), where
 
 
-def test_the_formats_own_filter_selects_the_same_rows_from_planned_files(session: SparkSession, lake: Lake) -> None:
+def test_spark_format_filter_selects_same_rows_from_planned_files(session: SparkSession, lake: Lake) -> None:
     where = "region = 'a/b' AND share > 1 OR region = ''"
     frame = by_format(session, lake, where=where)
     assert found(frame) == expected(lake, where)
     assert frame.rdd.getNumPartitions() == 4
 
 
-def test_only_planned_files_are_given_to_spark(session: SparkSession, lake: Lake) -> None:
+def test_spark_frame_reads_only_planned_files(session: SparkSession, lake: Lake) -> None:
     one = read(session, lake.store.url, "t", where="region = 'Zürich' AND day = DATE '2024-02-28'")
     assert len(one.inputFiles()) == 2
     assert files_read(read(session, lake.store.url, "t")) == 16
 
 
-def test_later_filters_on_partition_columns_skip_files_too(session: SparkSession, lake: Lake) -> None:
+def test_spark_frame_filter_on_partition_column_skips_files(session: SparkSession, lake: Lake) -> None:
     frame = read(session, lake.store.url, "t").where("region = '東京'").select("id")
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "PartitionFilters: [isnotnull(region" in plan
@@ -164,7 +162,7 @@ def test_later_filters_on_partition_columns_skip_files_too(session: SparkSession
     assert files_read(read(session, lake.store.url, "t").where("region = '東京'")) == 2
 
 
-def test_columns_are_given_in_the_order_asked_for(session: SparkSession, lake: Lake) -> None:
+def test_spark_frame_has_columns_in_requested_order(session: SparkSession, lake: Lake) -> None:
     assert read(session, lake.store.url, "t", columns=["id", "region"], where="day = DATE '2024-02-29'").columns == [
         "id",
         "region",
@@ -173,7 +171,7 @@ def test_columns_are_given_in_the_order_asked_for(session: SparkSession, lake: L
     assert found(cut) == expected(lake, columns=["share"])
 
 
-def test_earlier_versions_are_read_by_number_and_by_time(session: SparkSession, lake: Lake) -> None:
+def test_spark_frame_reads_earlier_version_by_number_and_time(session: SparkSession, lake: Lake) -> None:
     second = next(iter(lake.dataset("t").history())).time
     url = lake.store.url
     assert [read(session, url, "t", as_of=version).count() for version in (1, 2, 3)] == [0, 64, 80]
@@ -185,7 +183,7 @@ def test_earlier_versions_are_read_by_number_and_by_time(session: SparkSession, 
     assert Options.of(given).as_of is None
 
 
-def test_a_table_without_partitions_and_files_of_other_writers_are_read(
+def test_spark_frame_reads_unpartitioned_table_and_foreign_files(
     session: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:
     other = kubothek.open(tmp_path.as_uri())
@@ -199,7 +197,7 @@ def test_a_table_without_partitions_and_files_of_other_writers_are_read(
         read(session, other.store.url, "t")
 
 
-def test_partition_values_of_every_type_come_back(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_frame_keeps_partition_values_of_every_type(session: SparkSession, tmp_path: Path) -> None:
     other = kubothek.open(tmp_path.as_uri())
     given = pa.table(
         {
@@ -216,7 +214,7 @@ def test_partition_values_of_every_type_come_back(session: SparkSession, tmp_pat
     assert found(late) == [{"x": "a"}]
 
 
-def test_what_cannot_be_read_is_refused_by_name(session: SparkSession, lake: Lake) -> None:
+def test_spark_frame_of_missing_dataset_or_column_is_refused_by_name(session: SparkSession, lake: Lake) -> None:
     with pytest.raises(DatasetNotFound):
         read(session, lake.store.url, "nothing")
     with pytest.raises(FilterInvalid, match="did you mean 'region'"):
@@ -239,12 +237,12 @@ def test_what_cannot_be_read_is_refused_by_name(session: SparkSession, lake: Lak
         ({"where": "id ="}, "id ="),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_spark_format_with_invalid_options_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Options.of({"path": "file:///lake", "uuid": "t", **options})
 
 
-def test_spark_is_told_of_a_bucket_what_the_configuration_says(tmp_path: Path) -> None:
+def test_spark_s3a_settings_match_store_configuration(tmp_path: Path) -> None:
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "t"}.items():
         (tmp_path / name).write_text(value)
     config = StoreConfig("s3://lake/x", "http://s3:7070", "eu-central-1", str(tmp_path))

@@ -214,7 +214,7 @@ TOGETHER = TransformSql(
     ],
     ids=["ordered", "unordered", "ledger", "ledger-by-time", "row-wise", "aggregate"],
 )
-def test_spark_makes_the_same_ledger_as_one_process(
+def test_spark_ingestion_writes_same_ledger_as_process(
     stores: tuple[Store, Store, Store],
     read: ReadStep,
     merge: MergeStrategy,
@@ -239,7 +239,7 @@ def test_spark_makes_the_same_ledger_as_one_process(
     require_same(*roots)
 
 
-def test_a_file_that_was_cut_inside_of_a_value_is_read_as_a_whole(stores: tuple[Store, Store, Store]) -> None:
+def test_spark_ingestion_reads_file_cut_inside_value_unsplit(stores: tuple[Store, Store, Store]) -> None:
     """Of two files, in one of which every value has line ends, and rows of another width behind them."""
     inbox, *others = stores
     read = ReadStepCsv(header=True, ddl_schema=DDL)
@@ -252,7 +252,7 @@ def test_a_file_that_was_cut_inside_of_a_value_is_read_as_a_whole(stores: tuple[
     require_same(*roots)
 
 
-def test_what_is_wrong_is_told_with_its_row_and_nothing_is_left(stores: tuple[Store, Store, Store]) -> None:
+def test_spark_ingestion_with_bad_row_names_row_and_leaves_nothing(stores: tuple[Store, Store, Store]) -> None:
     inbox, store, _ = stores
     root = made(store, ReadStepCsv(header=True, ddl_schema=DDL), APPEND, None)
     before = root.snapshot.version, root.state.head
@@ -265,7 +265,7 @@ def test_what_is_wrong_is_told_with_its_row_and_nothing_is_left(stores: tuple[St
     assert not root.history.records
 
 
-def test_a_writer_that_dies_is_followed_by_another_and_rows_are_there_once(
+def test_spark_ingestion_that_crashes_is_applied_once_on_rerun(
     stores: tuple[Store, Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker's process that ends in the middle of a slice is started again by Spark; a driver that is gone before
@@ -313,7 +313,7 @@ class DiesOnce(WritesSlices):
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have the tests
 
 
-def test_files_that_a_poll_finds_in_a_store_are_read_elsewhere(stores: tuple[Store, Store, Store]) -> None:
+def test_spark_ingestion_of_polled_store_files_equals_poll_in_process(stores: tuple[Store, Store, Store]) -> None:
     inbox, *others = stores
     for n in range(2):
         as_file(inbox, f"landing/{n}.parquet", rows(n, 300, ordered=True))  # each with a time of its own
@@ -341,7 +341,7 @@ def test_files_that_a_poll_finds_in_a_store_are_read_elsewhere(stores: tuple[Sto
     assert roots[0].state.source_states == roots[1].state.source_states
 
 
-def test_pieces_of_files_put_together_are_the_files(stores: tuple[Store, Store, Store]) -> None:
+def test_file_pieces_joined_equal_complete_file(stores: tuple[Store, Store, Store]) -> None:
     """Wherever files are cut, also in the middle of a header's or a line's bytes."""
     inbox, *_ = stores
     table = rows(1, 50, ordered=False)
@@ -362,7 +362,7 @@ def test_pieces_of_files_put_together_are_the_files(stores: tuple[Store, Store, 
             assert pa.Table.from_batches(b for each in found if each is not None for b in each).equals(expected)
 
 
-def test_what_depends_on_other_rows_is_not_cut() -> None:
+def test_transform_that_depends_on_other_rows_is_not_row_wise() -> None:
     schema = pa.table({"a": [1], "b": ["x"]}).schema
     for query, row_wise in {
         "SELECT a + 1 AS a, upper(b) AS b FROM input WHERE a > 1": True,
@@ -379,7 +379,7 @@ def test_what_depends_on_other_rows_is_not_cut() -> None:
         assert is_row_wise(TransformSql(engine="duckdb", query=query), schema) is row_wise, query
 
 
-def test_ranges_hold_every_row_once_and_in_order() -> None:
+def test_sort_ranges_hold_each_row_once_in_order() -> None:
     """Also where many rows have one event time, or none."""
     random = np.random.default_rng(3)
     schema = pa.schema([("__at", pa.int64()), ("event_time", pa.timestamp("ms", "UTC"))])

@@ -44,7 +44,7 @@ def patient(context: Context, seconds: float, executors: int) -> AbstractContext
     return patience(cast("SparkContext", context), seconds, interval=0.01, executors=lambda: executors)
 
 
-def test_work_without_an_executor_is_cancelled_when_the_time_is_over() -> None:
+def test_spark_work_without_executor_is_cancelled_after_timeout() -> None:
     context = Context(work=True)
     with patient(context, 0.02, executors=0) as watched:
         assert context.cancelled.wait(WAIT)
@@ -52,7 +52,7 @@ def test_work_without_an_executor_is_cancelled_when_the_time_is_over() -> None:
 
 
 @pytest.mark.parametrize(("work", "executors"), [(True, 1), (False, 0)], ids=["there is one", "there is no work"])
-def test_nothing_else_is(work: bool, executors: int) -> None:
+def test_spark_work_with_executor_or_idle_context_is_not_cancelled(work: bool, executors: int) -> None:
     context = Context(work=work)
     with patient(context, 0.01, executors) as watched:
         context.wait_for_looks(10)
@@ -60,7 +60,7 @@ def test_nothing_else_is(work: bool, executors: int) -> None:
     assert not context.cancelled.is_set()
 
 
-def test_whatever_the_job_says_of_it_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executor_timeout_is_reported_despite_error_of_job(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(work=True)
     session = SimpleNamespace(sparkContext=context, stop=lambda: None)
     monkeypatch.setattr(sessions, "_start", lambda _: session)

@@ -23,7 +23,7 @@ POD = {
 }
 
 
-def test_in_a_pod_spark_asks_the_cluster_for_executors_that_find_the_pod() -> None:
+def test_session_in_pod_requests_executors_from_cluster() -> None:
     conf = settings({"spark.executor.instances": "3"}, POD)
     assert {key: conf[key] for key in conf if "kubernetes" in key or "driver.host" in key or "bind" in key.lower()} == {
         "spark.driver.host": "10.1.2.3",
@@ -39,11 +39,11 @@ def test_in_a_pod_spark_asks_the_cluster_for_executors_that_find_the_pod() -> No
     assert conf["spark.executor.instances"] == "3"
 
 
-def test_an_ipv6_address_is_bracketed() -> None:
+def test_session_driver_host_with_ipv6_address_is_bracketed() -> None:
     assert settings({}, {**POD, "POD_IP": "fd00::7"})["spark.driver.host"] == "[fd00::7]"
 
 
-def test_a_named_master_needs_no_pod_and_stays_on_this_machine() -> None:
+def test_session_with_named_master_stays_local_and_needs_no_pod() -> None:
     conf = settings({"spark.master": "local-cluster[2,1,1024]"}, POD)
     assert conf["spark.master"] == "local-cluster[2,1,1024]"
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
@@ -54,16 +54,16 @@ def test_a_named_master_needs_no_pod_and_stays_on_this_machine() -> None:
     ("master", "with_retries"),
     [("local", "local[1,4]"), ("local[2]", "local[2,4]"), ("local[*]", "local[*,4]"), ("local[2,1]", "local[2,1]")],
 )
-def test_tasks_are_tried_again_on_one_machine_too(master: str, with_retries: str) -> None:
+def test_session_with_local_master_retries_tasks(master: str, with_retries: str) -> None:
     assert settings({"spark.master": master}, {})["spark.master"] == with_retries
 
 
-def test_without_a_master_and_outside_of_a_pod_there_is_no_place_to_run() -> None:
+def test_session_without_master_outside_pod_is_refused() -> None:
     with pytest.raises(SparkUnavailable, match=r"no spark\.master, and this is no driver pod: POD_IP is not set"):
         settings({}, {key: value for key, value in POD.items() if key != "POD_IP"})
 
 
-def test_a_job_may_tune_but_not_break_what_the_write_relies_on() -> None:
+def test_session_settings_of_job_cannot_override_write_requirements() -> None:
     tuning = {"spark.log.level": "INFO", "spark.task.maxFailures": "1", "spark.sql.adaptive.enabled": "false"}
     conf = settings({"spark.master": "local", **tuning}, {})
     assert conf["spark.log.level"] == "INFO"
@@ -71,14 +71,14 @@ def test_a_job_may_tune_but_not_break_what_the_write_relies_on() -> None:
     assert conf["spark.sql.adaptive.enabled"] == "true"
 
 
-def test_the_last_words_of_spark_are_pythons_if_it_has_some() -> None:
+def test_spark_error_summary_prefers_python_message() -> None:
     text = "Job aborted\nTraceback (most recent call last):\n  File x\nMemoryError: no room\n\n\tat java.lang.Thread"
     assert last_words(RuntimeError(text)) == "MemoryError: no room"
     assert last_words(RuntimeError("Job 0 cancelled\n\tat x")) == "Job 0 cancelled"
     assert last_words(RuntimeError("")) == "RuntimeError"
 
 
-def test_a_pods_secret_is_a_file_and_other_sessions_have_one_too() -> None:
+def test_session_secret_is_file_in_pod_and_set_in_local_session() -> None:
     files = settings({}, {**POD, "KUBOTHEK_PRIVATE": "/var/run/kubothek/private"})
     assert files["spark.authenticate.secret.file"] == "/var/run/kubothek/private/rpc-secret"
     assert "spark.authenticate.secret" not in files
@@ -90,7 +90,7 @@ def test_a_pods_secret_is_a_file_and_other_sessions_have_one_too() -> None:
 
 
 @pytest.mark.spark
-def test_a_driver_answers_only_clients_that_know_its_secret(spark: SparkSession) -> None:
+def test_driver_accepts_only_clients_with_its_secret(spark: SparkSession) -> None:
     context = spark.sparkContext
     jvm = context._gateway.jvm
     scala = jvm.java.lang.Class.forName("org.apache.spark.internal.config.package$").getField("MODULE$").get(None)

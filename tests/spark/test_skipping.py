@@ -33,7 +33,7 @@ TYPES: list[pa.Field[Any]] = [pa.field("part", pa.int64()), pa.field("n", pa.int
 DEFINITIONS = SkippingState((IndexDefinition("MinMax", ("n",)), IndexDefinition("BloomFilter", ("word",))))
 
 
-def test_tasks_describe_what_they_write(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_write_tasks_describe_written_files(session: SparkSession, tmp_path: Path) -> None:
     """More tasks than there shall be parts."""
     (tmp_path / "lake").mkdir()
     store = open_store(StoreConfig((tmp_path / "lake").as_uri()))
@@ -76,7 +76,7 @@ def test_tasks_describe_what_they_write(session: SparkSession, tmp_path: Path) -
     assert table.scan(["n"], "word = 'w5'").read_all()["n"].to_pylist() == [15, 16, 17]
 
 
-def test_tasks_describe_files_and_what_they_compact(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_tasks_describe_existing_and_compacted_files(session: SparkSession, tmp_path: Path) -> None:
     store = open_store(StoreConfig(tmp_path.as_uri()))
     table = Lake(store).create_dataset("t", partition_on=["part"])
     for number in range(3):

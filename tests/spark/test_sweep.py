@@ -56,7 +56,7 @@ def names(store: Store) -> list[str]:
     return [info.key for info in store.list("") if not info.key.startswith(own)]
 
 
-def test_spark_collects_as_one_process_does(
+def test_spark_collection_equals_collection_in_process(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kubothek.gc.listing.RANGE_KEYS", 4)
@@ -77,7 +77,7 @@ def test_spark_collects_as_one_process_does(
     assert not swept(second, spread_with_spark(session, second.config)).found
 
 
-def test_tasks_look_whether_they_still_may(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_sweep_tasks_check_head_and_grace_period_before_deleting(session: SparkSession, tmp_path: Path) -> None:
     """The head is another one, and the store's grace period is not what it was."""
     store = aged(tmp_path / "lake")
     plan = collect(store, DatasetLog(store, "letters"), [Retention(versions=2)], keeps_plan=True).plan
@@ -97,7 +97,7 @@ def test_tasks_look_whether_they_still_may(session: SparkSession, tmp_path: Path
     assert len(names(store)) < len(before)
 
 
-def test_what_a_task_finds_wrong_is_said(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_sweep_raises_error_of_task(session: SparkSession, tmp_path: Path) -> None:
     store = aged(tmp_path / "lake")
     sweep = Sweep("letters", "", False, StoreSettings(), frozenset())
     with pytest.raises(ObjectNotFound, match="absent"):
@@ -108,6 +108,6 @@ def test_what_a_task_finds_wrong_is_said(session: SparkSession, tmp_path: Path) 
     assert len(names(store)) == len(names(aged(tmp_path / "again")))
 
 
-def test_nothing_to_do_needs_no_store(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_sweep_without_parts_needs_no_store(session: SparkSession, tmp_path: Path) -> None:
     sweep = Sweep("letters", "", False, StoreSettings(), frozenset())
     assert spread_with_spark(session, StoreConfig((tmp_path / "gone").as_uri()))(sweep, [], "sweep") == []

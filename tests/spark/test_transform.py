@@ -78,7 +78,9 @@ def dying(spread: Spread, mark: Path) -> Spread:
 
 
 @pytest.mark.parametrize("parts", PARTS if SOAK else [3])
-def test_one_process_makes_the_same_again(session: SparkSession, flown: Store, tmp_path: Path, parts: int) -> None:
+def test_spark_transform_is_reproduced_byte_for_byte_in_process(
+    session: SparkSession, flown: Store, tmp_path: Path, parts: int
+) -> None:
     spread = dying(spread_with_spark(session, flown.config), tmp_path / "died")
     query, conf = PARTS[parts]
     uuid = f"derived-{parts}"

@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Store:
     return open_store(StoreConfig(tmp_path.as_uri()))
 
 
-def test_a_chain_is_verified_as_in_one_process(session: SparkSession, store: Store) -> None:
+def test_spark_verification_of_chain_equals_verification_in_process(session: SparkSession, store: Store) -> None:
     """With all passes: a retraction of what is not there is looked for last."""
     maker = small(store)
     maker.data(changes(city=["new", "city 9", "x", "y"], offset=[7, 8, 9, 10], op=[0, 1, 0, 0]), 3)
@@ -46,7 +46,7 @@ def test_a_chain_is_verified_as_in_one_process(session: SparkSession, store: Sto
     assert (there.first.code, there.first.number) == ("DataPhysical", 2)
 
 
-def test_a_table_is_verified_as_in_one_process(session: SparkSession, store: Store) -> None:
+def test_spark_verification_of_table_equals_verification_in_process(session: SparkSession, store: Store) -> None:
     letters = Lake(store).create_dataset("letters", ["part"], indices=["n"])
     for n in range(3):
         letters.append(pa.table({"part": [1, 2, 3], "n": [n, n + 10, n + 20]}))

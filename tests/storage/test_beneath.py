@@ -12,7 +12,7 @@ import pytest
 from kubothek.storage import beneath
 
 
-def test_openat2_that_is_not_there_is_replaced_by_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_openat2_is_replaced_by_directory_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "get_errno", lambda: errno.ENOSYS)
     monkeypatch.setattr(beneath, "_RESOLVE", 1 << 40)  # so that the call fails
     (tmp_path / "a/b").mkdir(parents=True)

@@ -35,7 +35,7 @@ AWKWARD_KEYS = [
 """In UTF-8 order; in a tree, ``a.b`` sorts between ``a-b/`` and ``a/``, and ``a/b.c`` before ``a/b/``."""
 
 
-def test_reads_back_what_was_written(store: Store) -> None:
+def test_store_returns_written_object_and_metadata(store: Store) -> None:
     etag = store.put("a/b", b"content")
     data, info = store.get_with_info("a/b")
     assert data == store.get("a/b") == b"content"
@@ -44,12 +44,12 @@ def test_reads_back_what_was_written(store: Store) -> None:
     assert list(store.list("a/b")) == [info]
 
 
-def test_the_modification_time_is_aware_and_recent(store: Store) -> None:
+def test_object_modification_time_is_aware_and_recent(store: Store) -> None:
     store.put("k", b"")
     assert abs(store.stat("k").modified - datetime.now(UTC)) < timedelta(seconds=10)
 
 
-def test_an_empty_object_is_an_object(store: Store) -> None:
+def test_empty_object_can_be_read(store: Store) -> None:
     store.put("k", b"")
     assert store.get("k") == b""
     assert store.stat("k").size == 0
@@ -57,14 +57,14 @@ def test_an_empty_object_is_an_object(store: Store) -> None:
         assert file.read() == b""
 
 
-def test_put_replaces_and_accepts_a_memoryview(store: Store) -> None:
+def test_put_replaces_object_and_accepts_memoryview(store: Store) -> None:
     first = store.put("k", b"one")
     second = store.put("k", memoryview(b"--two--")[2:5])
     assert first != second
     assert store.get("k") == b"two"
 
 
-def test_get_if_changed_gives_nothing_while_the_object_is_the_same(store: Store) -> None:
+def test_get_if_changed_of_unchanged_object_returns_none(store: Store) -> None:
     etag = store.put("k", b"one")
     assert store.get_if_changed("k", etag) is None
     new = store.put("k", b"two")
@@ -75,7 +75,7 @@ def test_get_if_changed_gives_nothing_while_the_object_is_the_same(store: Store)
         store.get_if_changed("k", new)
 
 
-def test_put_if_absent_loses_against_what_is_there(store: Store) -> None:
+def test_put_if_absent_on_existing_key_fails(store: Store) -> None:
     etag = store.put_if_absent("k", b"first")
     with pytest.raises(PreconditionFailed):
         store.put_if_absent("k", b"second")
@@ -83,7 +83,7 @@ def test_put_if_absent_loses_against_what_is_there(store: Store) -> None:
     assert store.stat("k").etag == etag
 
 
-def test_put_if_match_replaces_only_what_was_read(store: Store) -> None:
+def test_put_if_match_with_stale_etag_fails(store: Store) -> None:
     old = store.put("k", b"old")
     new = store.put_if_match("k", b"new", old)
     assert store.stat("k").etag == new
@@ -92,7 +92,7 @@ def test_put_if_match_replaces_only_what_was_read(store: Store) -> None:
     assert store.get("k") == b"new"
 
 
-def test_put_if_match_loses_when_the_object_is_gone(store: Store) -> None:
+def test_put_if_match_on_deleted_object_fails(store: Store) -> None:
     etag = store.put("k", b"old")
     store.delete(["k"])
     with pytest.raises(PreconditionFailed):
@@ -102,12 +102,14 @@ def test_put_if_match_loses_when_the_object_is_gone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("read", [Store.get, Store.get_with_info, Store.stat, Store.open])
-def test_reading_an_absent_key_names_key_and_store(store: Store, read: Callable[[Store, str], object]) -> None:
+def test_read_of_missing_key_raises_error_with_key_and_store(
+    store: Store, read: Callable[[Store, str], object]
+) -> None:
     with pytest.raises(ObjectNotFound, match=r"'a/absent' in .*://"):
         getattr(store, read.__name__)("a/absent")
 
 
-def test_a_directory_of_the_tree_is_not_an_object(store: Store) -> None:
+def test_directory_in_store_is_no_object(store: Store) -> None:
     store.put("a/b/c", b"")
     for key in ("a", "a/b"):
         with pytest.raises(ObjectNotFound):
@@ -121,7 +123,7 @@ def test_a_directory_of_the_tree_is_not_an_object(store: Store) -> None:
 @pytest.mark.parametrize(
     "key", ["", "/a", "a/", "a//b", "..", "../a", "a/../b", "./a", "a/.", "a\0b", "\udc80", "k" * 1025]
 )
-def test_keys_that_could_leave_the_store_are_refused(store: Store, key: str) -> None:
+def test_key_outside_store_is_refused(store: Store, key: str) -> None:
     with pytest.raises(InvalidKey):
         store.put(key, b"")
     with pytest.raises(InvalidKey):
@@ -131,12 +133,12 @@ def test_keys_that_could_leave_the_store_are_refused(store: Store, key: str) -> 
 
 
 @pytest.mark.parametrize("prefix", ["/", "../", "a//", "a/../", "./"])
-def test_prefixes_that_could_leave_the_store_are_refused(store: Store, prefix: str) -> None:
+def test_prefix_outside_store_is_refused(store: Store, prefix: str) -> None:
     with pytest.raises(InvalidKey):
         list(store.list(prefix))
 
 
-def test_awkward_keys_work_everywhere(store: Store) -> None:
+def test_unusual_keys_work_in_every_operation(store: Store) -> None:
     for key in AWKWARD_KEYS:
         store.put_if_match(key, key.encode(), store.put_if_absent(key, b"-"))
     assert [store.get(key).decode() for key in AWKWARD_KEYS] == AWKWARD_KEYS
@@ -144,7 +146,7 @@ def test_awkward_keys_work_everywhere(store: Store) -> None:
     assert list(store.list("")) == []
 
 
-def test_lists_in_byte_order_from_any_prefix_and_start(store: Store) -> None:
+def test_list_returns_byte_order_from_any_prefix_and_start(store: Store) -> None:
     for key in random.Random(1).sample(AWKWARD_KEYS, len(AWKWARD_KEYS)):
         store.put(key, b"")
     prefixes = [
@@ -183,7 +185,7 @@ def test_lists_in_byte_order_from_any_prefix_and_start(store: Store) -> None:
             assert [info.key for info in store.list(prefix, start)] == expected, (prefix, start)
 
 
-def test_lists_the_names_of_one_level(store: Store) -> None:
+def test_list_names_returns_one_level(store: Store) -> None:
     for key in AWKWARD_KEYS:
         store.put(key, b"")
     names = [name for name in store.list_names("") if name != ".kubothek/"]
@@ -193,7 +195,7 @@ def test_lists_the_names_of_one_level(store: Store) -> None:
     assert list(store.list_names(".kubothek/")) == []
 
 
-def test_lists_more_than_one_page(store: Store) -> None:
+def test_list_returns_more_than_one_page(store: Store) -> None:
     keys = [f"k/{number:04}" for number in range(1003)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: store.put(key, b""), keys))
@@ -203,7 +205,7 @@ def test_lists_more_than_one_page(store: Store) -> None:
     assert list(store.list("k/")) == []
 
 
-def test_delete_ignores_what_is_absent_and_counts_what_was_asked(store: Store) -> None:
+def test_delete_ignores_missing_keys_and_counts_requested_keys(store: Store) -> None:
     store.put("a/b", b"")
     store.put("a/c", b"")
     assert store.delete(["a/b", "a/absent", "x/y"]) == 3
@@ -211,7 +213,7 @@ def test_delete_ignores_what_is_absent_and_counts_what_was_asked(store: Store) -
     assert [info.key for info in store.list("")] == ["a/c"]
 
 
-def test_the_reader_seeks_and_reads_like_a_file(store: Store) -> None:
+def test_store_reader_seeks_and_reads_like_file(store: Store) -> None:
     data = random.Random(2).randbytes(3 << 20)
     store.upload("big", io.BytesIO(data))
     with store.open("big") as file:
@@ -228,7 +230,7 @@ def test_the_reader_seeks_and_reads_like_a_file(store: Store) -> None:
         assert file.read() == data
 
 
-def test_a_reader_keeps_to_the_object_that_it_opened_or_fails(store: Store) -> None:
+def test_store_reader_of_replaced_object_returns_old_content_or_fails(store: Store) -> None:
     old = random.Random(3).randbytes(3 << 20)
     store.put("k", old)
     with store.open("k") as file:
@@ -244,7 +246,7 @@ def test_a_reader_keeps_to_the_object_that_it_opened_or_fails(store: Store) -> N
             assert head + rest == old
 
 
-def test_upload_writes_a_stream_of_several_parts_from_its_start(store: Store) -> None:
+def test_upload_rewinds_stream_and_writes_several_parts(store: Store) -> None:
     data = os.urandom(1 << 20) * 33
     source = io.BytesIO(data)
     source.seek(5)
@@ -253,7 +255,7 @@ def test_upload_writes_a_stream_of_several_parts_from_its_start(store: Store) ->
     assert store.get("big") == data
 
 
-def test_many_are_written_as_one_is(store: Store) -> None:
+def test_put_many_writes_all_objects(store: Store) -> None:
     store.put("0/77", b"of before")
     objects = [(f"{number % 7}/{number}", b"%d" % number) for number in range(150)]
     store.put_many(objects)
@@ -263,14 +265,14 @@ def test_many_are_written_as_one_is(store: Store) -> None:
     assert [store.get(key) for key, _ in objects] == [data for _, data in objects]
 
 
-def test_of_many_the_one_that_cannot_be_written_is_named(store: Store) -> None:
+def test_put_many_with_invalid_key_names_key(store: Store) -> None:
     objects = [(f"{number}", b"%d" % number) for number in range(10)]
     with pytest.raises(InvalidKey, match=r"'a/\.\./b'"):
         store.put_many([*objects, ("a/../b", b""), ("c", b"")])
     assert {(info.key, store.get(info.key)) for info in store.list("")} <= {*objects, ("c", b"")}
 
 
-def test_a_root_that_does_not_exist_is_named_and_not_created(
+def test_missing_store_root_is_reported_and_not_created(
     missing_root: Store, any_call: Callable[[Store], object]
 ) -> None:
     for _ in range(2):
@@ -278,14 +280,14 @@ def test_a_root_that_does_not_exist_is_named_and_not_created(
             any_call(missing_root)
 
 
-def test_a_store_travels_by_pickle(store: Store) -> None:
+def test_store_can_be_pickled(store: Store) -> None:
     store.put("k", b"1")
     copy = pickle.loads(pickle.dumps(store))
     assert copy.config == store.config
     assert copy.get("k") == b"1"
 
 
-def test_a_forked_process_can_go_on_with_the_store(store: Store) -> None:
+def test_store_works_in_forked_process(store: Store) -> None:
     store.put("k", b"1")
     child = os.fork()
     if child == 0:
@@ -300,7 +302,7 @@ def test_a_forked_process_can_go_on_with_the_store(store: Store) -> None:
     assert store.get("child") == b"1"
 
 
-def test_the_probe_finds_conditional_writes_and_cleans_up(store: Store) -> None:
+def test_probe_detects_conditional_writes_and_cleans_up(store: Store) -> None:
     found = store.probe()
     assert found.conditional_writes
     assert abs(found.clock_skew) < 2
@@ -322,7 +324,7 @@ class IgnoresIfNoneMatch(FaultStore):
 @pytest.mark.parametrize(
     ("careless", "absent", "match"), [(IgnoresIfMatch, True, False), (IgnoresIfNoneMatch, False, True)]
 )
-def test_the_probe_is_not_fooled_by_a_server_that_ignores_conditions(
+def test_probe_detects_server_that_ignores_conditions(
     store: Store, careless: type[FaultStore], absent: bool, match: bool
 ) -> None:
     found = probe_store(careless(store))
@@ -330,7 +332,7 @@ def test_the_probe_is_not_fooled_by_a_server_that_ignores_conditions(
     assert not found.conditional_writes
 
 
-def test_of_many_processes_that_swap_one_wins_each_time(config: StoreConfig, store: Store) -> None:
+def test_concurrent_put_if_match_has_one_winner_per_round(config: StoreConfig, store: Store) -> None:
     store.put("counter", b"0")
     rounds = 5
     with racers() as pool:
@@ -340,7 +342,7 @@ def test_of_many_processes_that_swap_one_wins_each_time(config: StoreConfig, sto
     assert lost > 0, "nobody raced"
 
 
-def test_of_many_processes_that_create_one_wins_each_key(config: StoreConfig, store: Store) -> None:
+def test_concurrent_put_if_absent_has_one_winner_per_key(config: StoreConfig, store: Store) -> None:
     keys = [f"new/{number}" for number in range(20)]
     with racers() as pool:
         futures = {name: pool.submit(create, config, keys, name) for name in map(str, range(RACERS))}
@@ -349,7 +351,7 @@ def test_of_many_processes_that_create_one_wins_each_key(config: StoreConfig, st
     assert {key: store.get(key).decode() for key in keys} == won
 
 
-def test_work_together_gives_both_results_or_the_first_error(store: Store) -> None:
+def test_together_returns_both_results_or_first_error(store: Store) -> None:
     store.put("k", b"content")
     assert store.together(lambda: store.get("k"), lambda: store.stat("k").size) == (b"content", 7)
     with pytest.raises(ObjectNotFound, match="second"):
@@ -358,6 +360,6 @@ def test_work_together_gives_both_results_or_the_first_error(store: Store) -> No
         store.together(lambda: store.get("first"), lambda: store.get("second"))
 
 
-def test_open_store_contacts_nothing() -> None:
+def test_open_store_sends_no_request() -> None:
     open_store(StoreConfig("s3://bucket", "http://127.0.0.1:1"))
     open_store(StoreConfig("file:///no/such/directory"))

@@ -13,7 +13,7 @@ LIMIT = 8 << 20
 DATA = msgpack.packb({"dataset_metadata_version": 4, "dataset_uuid": "d", "metadata": {"x": "y" * 1000}})
 
 
-def test_compressed_data_within_the_limit_is_read() -> None:
+def test_compressed_data_within_limit_is_read() -> None:
     for sized in (True, False):
         packed = zstandard.ZstdCompressor(write_content_size=sized).compress(DATA)
         assert decompress(packed, len(DATA)) == DATA

@@ -22,14 +22,14 @@ def write_two(store: Store) -> None:
     store.put_if_absent("b", b"2")
 
 
-def test_it_records_calls_and_lets_them_through(store: Store) -> None:
+def test_faultstore_records_calls_and_forwards_them(store: Store) -> None:
     counting = FaultStore(store)
     write_two(counting)
     assert counting.calls == [Call("put", "a"), Call("get", "a"), Call("put_if_absent", "b")]
     assert store.get("b") == b"2"
 
 
-def test_every_crash_visits_each_write_before_and_after_it_took_effect(store: Store) -> None:
+def test_every_crash_visits_each_write_before_and_after_its_effect(store: Store) -> None:
     counting = FaultStore(store)
     write_two(counting)
     left = []
@@ -41,7 +41,7 @@ def test_every_crash_visits_each_write_before_and_after_it_took_effect(store: St
     assert left == [[], ["a"], ["a"], ["a", "b"]]
 
 
-def test_after_a_crash_nothing_can_be_cleaned_up(store: Store) -> None:
+def test_faultstore_after_crash_refuses_every_call(store: Store) -> None:
     dying = FaultStore(store, Fault(nth=1, after=True))
     with pytest.raises(Crash):
         dying.put("a", b"")
@@ -50,7 +50,7 @@ def test_after_a_crash_nothing_can_be_cleaned_up(store: Store) -> None:
     assert store.get("a") == b""
 
 
-def test_a_lost_response_happens_once(store: Store) -> None:
+def test_faultstore_loses_response_once(store: Store) -> None:
     lossy = FaultStore(store, Fault(("put",), key="a", after=True, error=StoreUnavailable("lost")))
     lossy.put("b", b"")
     with pytest.raises(StoreUnavailable, match="lost"):
@@ -59,7 +59,7 @@ def test_a_lost_response_happens_once(store: Store) -> None:
     lossy.put("a", b"2")
 
 
-def test_another_writer_can_come_in_ahead_of_a_call(store: Store) -> None:
+def test_faultstore_hook_runs_before_call(store: Store) -> None:
     def delete_it(_name: str, key: str) -> None:
         store.delete([key])
 
@@ -74,7 +74,7 @@ def _write_and_be_killed(config: StoreConfig) -> None:
     write_two(FaultStore(open_store(config), Fault(nth=2, kill=True)))
 
 
-def test_a_process_can_be_killed_at_a_call(store: Store, directory_config: StoreConfig) -> None:
+def test_faultstore_kills_process_at_call(store: Store, directory_config: StoreConfig) -> None:
     context = multiprocessing.get_context("forkserver")
     process = context.Process(target=_write_and_be_killed, args=(directory_config,))
     process.start()

@@ -42,12 +42,12 @@ def hidden_files(root: Path) -> list[str]:
 # --- ETags ---
 
 
-def test_an_etag_never_comes_back(store: Store) -> None:
+def test_file_store_etags_are_never_reused(store: Store) -> None:
     etags = [store.put("k", b"%4d" % number) for number in range(300)]
     assert len(set(etags)) == len(etags)
 
 
-def test_an_etag_does_not_come_back_after_a_delete(store: Store) -> None:
+def test_file_store_etags_are_not_reused_after_delete(store: Store) -> None:
     etags = []
     for number in range(100):
         etags.append(store.put_if_absent("k", b"%4d" % number))
@@ -55,9 +55,7 @@ def test_an_etag_does_not_come_back_after_a_delete(store: Store) -> None:
     assert len(set(etags)) == len(etags)
 
 
-def test_an_etag_never_comes_back_on_a_file_system_with_coarse_times(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_store_etags_stay_unique_with_coarse_timestamps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = os.utime
 
     def whole_seconds(descriptor: int, *, ns: tuple[int, int]) -> None:
@@ -70,7 +68,7 @@ def test_an_etag_never_comes_back_on_a_file_system_with_coarse_times(
     assert times == sorted(set(times))
 
 
-def test_a_foreign_write_in_place_is_seen_also_within_one_clock_tick(store: Store, foreign: FilesystemStore) -> None:
+def test_foreign_write_within_one_clock_tick_is_detected(store: Store, foreign: FilesystemStore) -> None:
     for _ in range(10):
         foreign.put("k", b"first")
         data, info = store.get_with_info("k")
@@ -81,14 +79,14 @@ def test_a_foreign_write_in_place_is_seen_also_within_one_clock_tick(store: Stor
         assert store.get("k") == b"other"
 
 
-def test_a_foreign_write_over_ours_is_seen(store: Store, foreign: FilesystemStore) -> None:
+def test_foreign_write_over_own_object_is_detected(store: Store, foreign: FilesystemStore) -> None:
     etag = store.put("k", b"first")
     foreign.put("k", b"other")
     with pytest.raises(PreconditionFailed):
         store.put_if_match("k", b"ours!", etag)
 
 
-def test_bytes_and_etag_are_of_one_moment_while_a_foreign_writer_writes(store: Store, foreign: FilesystemStore) -> None:
+def test_content_and_etag_match_during_foreign_writes(store: Store, foreign: FilesystemStore) -> None:
     done = threading.Event()
     foreign.put("k", bytes(1 << 20))
 
@@ -107,7 +105,7 @@ def test_bytes_and_etag_are_of_one_moment_while_a_foreign_writer_writes(store: S
     assert store.get_with_info("k")[0] == bytes([29]) * (1 << 20)
 
 
-def test_a_file_that_is_overwritten_without_a_pause_is_given_up(
+def test_file_overwritten_continuously_raises_unavailable(
     store: Store, root: Path, foreign: FilesystemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(
@@ -120,7 +118,7 @@ def test_a_file_that_is_overwritten_without_a_pause_is_given_up(
         store.get_with_info("k")
 
 
-def test_a_foreign_file_appearing_under_the_lock_wins_against_put_if_absent(
+def test_foreign_file_created_under_lock_fails_put_if_absent(
     store: Store, foreign: FilesystemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = os.link
@@ -143,7 +141,7 @@ def _create(config: StoreConfig) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "utime", "link"])
-def test_a_writer_that_is_killed_leaves_no_lock_and_nothing_visible(
+def test_killed_writer_leaves_no_lock_and_no_visible_object(
     store: Store, directory_config: StoreConfig, root: Path, call: str
 ) -> None:
     store.put("other", b"")
@@ -154,7 +152,7 @@ def test_a_writer_that_is_killed_leaves_no_lock_and_nothing_visible(
     assert store.get("k") == b"alive"
 
 
-def test_the_probe_sweeps_what_dead_writers_left_long_ago(store: Store, root: Path) -> None:
+def test_probe_deletes_old_temporary_files(store: Store, root: Path) -> None:
     store.put("k", b"")
     temporary = root / ".kubothek/.file/tmp"
     (temporary / "fresh").write_bytes(b"")
@@ -164,7 +162,7 @@ def test_the_probe_sweeps_what_dead_writers_left_long_ago(store: Store, root: Pa
     assert hidden_files(root) == ["fresh"]
 
 
-def test_content_is_synced_before_its_name_appears_and_the_name_before_put_returns(
+def test_content_is_synced_before_rename_and_directory_before_return(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("d/other", b"")
@@ -189,7 +187,7 @@ def test_content_is_synced_before_its_name_appears_and_the_name_before_put_retur
     assert events == ["sync content", "sync .", "sync new", "rename", "sync new/er"]
 
 
-def test_what_is_staged_is_read_back_before_anybody_sees_it(store: Store, root: Path) -> None:
+def test_staged_content_can_be_read_back_before_publication(store: Store, root: Path) -> None:
     content = os.urandom(5 << 16) + b"end"
     staging = store.stage("d/k")
     assert staging is not None
@@ -209,7 +207,7 @@ def test_what_is_staged_is_read_back_before_anybody_sees_it(store: Store, root: 
     assert hidden_files(root) == []
 
 
-def test_a_flush_syncs_each_directory_once_whoever_wrote_into_it(
+def test_flush_syncs_each_directory_once(
     store: Store, directory_config: StoreConfig, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = ["a/1", "b/1", "a/2"]
@@ -231,7 +229,7 @@ def test_a_flush_syncs_each_directory_once_whoever_wrote_into_it(
     assert [store.get(key) for key in written] == [b"data"] * 3
 
 
-def test_of_many_none_has_its_name_before_its_content_is_on_the_disk(
+def test_put_many_syncs_all_contents_before_first_rename(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the disk has been given all of them before it is waited for."""
@@ -249,7 +247,7 @@ def test_of_many_none_has_its_name_before_its_content_is_on_the_disk(
     assert [synced[inode] for inode in inodes] == [{"many/0"}] * 5
 
 
-def test_of_many_the_one_that_fails_is_named_and_no_half_of_any_stays(
+def test_failed_put_many_names_object_and_leaves_no_partial_file(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("b", b"")
@@ -270,7 +268,7 @@ def test_of_many_the_one_that_fails_is_named_and_no_half_of_any_stays(
     assert {info.key: store.get(info.key) for info in store.list("")} == {"a": b"a", "b": b""}
 
 
-def test_what_is_named_by_its_content_takes_no_lock(store: Store, root: Path) -> None:
+def test_content_addressed_write_takes_no_lock(store: Store, root: Path) -> None:
     """A lock is a file: of many small objects each would cost as much as the object."""
     store.put_many([("d/1", b"1"), ("d/2", b"2")])
     staging = store.stage("d/3")
@@ -289,7 +287,7 @@ def test_what_is_named_by_its_content_takes_no_lock(store: Store, root: Path) ->
 # --- the tree ---
 
 
-def test_locks_and_temporary_files_are_no_objects(store: Store, root: Path) -> None:
+def test_locks_and_temporary_files_are_not_listed(store: Store, root: Path) -> None:
     store.put("k", b"")
     assert (root / ".kubothek/.file/locks").is_dir()
     for prefix in ("", ".kubothek/", ".kubothek/.f", ".kubothek/.file/", ".kubothek/.file/locks/"):
@@ -301,7 +299,7 @@ def test_locks_and_temporary_files_are_no_objects(store: Store, root: Path) -> N
     store.put(".kubothek/.filed", b"")
 
 
-def test_a_key_cannot_be_an_object_and_a_directory(store: Store) -> None:
+def test_key_cannot_be_both_object_and_directory(store: Store) -> None:
     store.put("a/b", b"")
     for write, key in ((store.put, "a"), (store.put_if_absent, "a"), (store.put, "a/b/c")):
         with pytest.raises(InvalidKey, match="both an object and a directory"):
@@ -311,12 +309,12 @@ def test_a_key_cannot_be_an_object_and_a_directory(store: Store) -> None:
     assert [info.key for info in store.list("")] == ["a/b"]
 
 
-def test_a_name_that_is_too_long_for_a_file_says_so(store: Store) -> None:
+def test_name_longer_than_255_bytes_is_refused(store: Store) -> None:
     with pytest.raises(InvalidKey, match="255 bytes"):
         store.put("k" * 256, b"")
 
 
-def test_listing_does_not_follow_links_to_directories(store: Store, root: Path) -> None:
+def test_listing_does_not_follow_symbolic_links(store: Store, root: Path) -> None:
     store.put("d/k", b"")
     (root / "d/loop").symlink_to(root / "d")
     (root / "fifo").touch()
@@ -339,7 +337,7 @@ def scanned(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_listing_reads_only_directories_of_the_prefix_and_after_the_start(store: Store, scanned: list[str]) -> None:
+def test_listing_reads_only_directories_of_prefix_after_start(store: Store, scanned: list[str]) -> None:
     for key in ("a/1/k", "a/2/k", "a/3/k", "b/k", "c/k"):
         store.put(key, b"")
     scanned.clear()
@@ -358,7 +356,7 @@ def test_listing_is_lazy(store: Store, scanned: list[str]) -> None:
     assert scanned == [".", ".kubothek", "a"]
 
 
-def test_deleting_looks_at_no_directory_and_leaves_no_empty_ones(store: Store, root: Path, scanned: list[str]) -> None:
+def test_delete_scans_no_directory_and_leaves_no_empty_directory(store: Store, root: Path, scanned: list[str]) -> None:
     keys = [f"a/{number % 2}/{number}" for number in range(50)]
     for key in [*keys, "a/kept"]:
         store.put(key, b"")
@@ -370,7 +368,7 @@ def test_deleting_looks_at_no_directory_and_leaves_no_empty_ones(store: Store, r
     assert not (root / "a").exists()
 
 
-def test_a_put_survives_a_concurrent_delete_that_prunes_its_directory(store: Store) -> None:
+def test_put_survives_concurrent_delete_of_its_directory(store: Store) -> None:
     done = threading.Event()
 
     def delete_all_the_time() -> None:
@@ -404,7 +402,7 @@ def test_a_put_survives_a_concurrent_delete_that_prunes_its_directory(store: Sto
         (errno.EINVAL, "StoreError", ""),
     ],
 )
-def test_a_failed_write_is_told_apart_and_changes_nothing(
+def test_failed_write_maps_to_matching_error_and_changes_nothing(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: str, remedy: str
 ) -> None:
     store.put("k", b"before")

@@ -54,14 +54,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("key", ["linked/secret", "linked/deep/secret", "d/linked", "inner/object", "d/inner"])
 @pytest.mark.parametrize("call", CALLS)
-def test_object_through_a_link_is_refused(store: Store, call: str, key: str) -> None:
+def test_object_behind_symbolic_link_is_refused(store: Store, call: str, key: str) -> None:
     with pytest.raises(AccessDenied, match="symbolic link"):
         CALLS[call](store, key)
 
 
 @pytest.mark.parametrize("key", ["linked/secret", "linked/new", "linked/deep/secret", "linked/a/b", "inner/object"])
 @pytest.mark.parametrize("call", WRITES)
-def test_write_through_a_linked_directory_is_refused(store: Store, call: str, key: str) -> None:
+def test_write_through_linked_directory_is_refused(store: Store, call: str, key: str) -> None:
     with pytest.raises(AccessDenied, match="symbolic link"):
         WRITES[call](store, key)
     assert store.get("d/object") == b"secret"
@@ -69,21 +69,21 @@ def test_write_through_a_linked_directory_is_refused(store: Store, call: str, ke
 
 @pytest.mark.parametrize("key", ["d/linked", "d/inner", "linked"])
 @pytest.mark.parametrize("call", [name for name in WRITES if name != "delete"])
-def test_write_to_a_link_is_refused(store: Store, call: str, key: str) -> None:
+def test_write_to_symbolic_link_is_refused(store: Store, call: str, key: str) -> None:
     with pytest.raises(AccessDenied, match="symbolic link"):
         WRITES[call](store, key)
     assert store.get("d/object") == b"secret"
 
 
 @pytest.mark.parametrize("key", ["d/linked", "d/inner", "linked", "inner"])
-def test_delete_of_a_link_takes_the_link_only(store: Store, key: str) -> None:
+def test_delete_of_symbolic_link_keeps_target(store: Store, key: str) -> None:
     store.delete([key])
     with pytest.raises(ObjectNotFound):
         store.get(key)
     assert store.get("d/object") == b"secret"
 
 
-def test_listing_leaves_links_out(store: Store) -> None:
+def test_listing_excludes_symbolic_links(store: Store) -> None:
     assert [info.key for info in store.list("")] == ["d/object"]
     assert list(store.list_names("")) == ["d/"]
     assert list(store.list_names("d/")) == ["object"]
@@ -93,14 +93,14 @@ def test_listing_leaves_links_out(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["tmp", "locks"])
-def test_linked_directory_of_the_store_itself_is_refused(store: Store, tmp_path: Path, name: str) -> None:
+def test_linked_internal_directory_of_store_is_refused(store: Store, tmp_path: Path, name: str) -> None:
     (tmp_path / "real/.kubothek/.file").mkdir(parents=True)
     (tmp_path / "real/.kubothek/.file" / name).symlink_to(tmp_path / "outside")
     with pytest.raises(AccessDenied, match="symbolic link"):
         store.put("k", b"")
 
 
-def test_data_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+def test_data_file_that_is_symbolic_link_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     pq.write_table(pa.table({"a": [666]}), tmp_path / "outside.parquet")
     lake = kubothek.open((tmp_path / "store").as_uri())

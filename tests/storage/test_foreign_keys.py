@@ -51,13 +51,13 @@ REFUSED: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("key", ACCEPTED)
-def test_foreign_key_below_a_prefix_is_returned(key: str) -> None:
+def test_foreign_key_within_allowed_prefix_is_returned(key: str) -> None:
     assert foreign_key(key, "d/", ".kubothek/d/") == key
     check_foreign_keys([key, key], "d/", ".kubothek/d/")
 
 
 @pytest.mark.parametrize("key", REFUSED, ids=repr)
-def test_foreign_key_that_leaves_its_prefixes_is_refused(key: object) -> None:
+def test_foreign_key_outside_allowed_prefixes_is_refused(key: object) -> None:
     with pytest.raises(InvalidKey) as one:
         foreign_key(key, "d/", ".kubothek/d/")
     with pytest.raises(InvalidKey) as many:
@@ -66,5 +66,5 @@ def test_foreign_key_that_leaves_its_prefixes_is_refused(key: object) -> None:
     assert repr(key)[:50] in str(one.value)
 
 
-def test_no_foreign_keys_are_fine() -> None:
+def test_empty_list_of_foreign_keys_is_accepted() -> None:
     check_foreign_keys([], "d/")

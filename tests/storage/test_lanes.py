@@ -45,7 +45,7 @@ def together(data: Sequence[bytes], cuts: Sequence[Sequence[int]], width: int, a
     return hashed.digests(streams)
 
 
-def test_every_length_around_a_block(width: int) -> None:
+def test_sha3_of_lengths_around_block_boundaries_matches_hashlib(width: int) -> None:
     """From none to three blocks and some, in one piece, at a byte, and around each end of a block."""
     data = [BYTES[:size] for size in range(3 * RATE + 10)]
     expected = [sha3_256(each).digest() for each in data]
@@ -57,7 +57,7 @@ def test_every_length_around_a_block(width: int) -> None:
 
 @examples(60, 2000)
 @given(data=st.data())
-def test_streams_of_any_lengths_in_any_pieces(data: st.DataObject) -> None:
+def test_sha3_of_random_streams_and_pieces_matches_hashlib(data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 20))
     sizes = st.one_of(st.integers(0, 4 * RATE), st.sampled_from([20 * RATE, 20 * RATE + 1, 9_999]))
     starts = st.integers(0, len(BYTES) - 10_000)
@@ -70,7 +70,7 @@ def test_streams_of_any_lengths_in_any_pieces(data: st.DataObject) -> None:
     assert sha3_multibuffer.digests(ones) == expected
 
 
-def test_whatever_has_bytes_is_hashed(width: int) -> None:
+def test_sha3_accepts_every_buffer_type(width: int) -> None:
     made: list[Any] = [b"abc", bytearray(b"abc"), memoryview(b"xabcx")[1:4], np.frombuffer(b"abc", np.uint8)]
     made.append(pa.py_buffer(b"abc"))
     assert set(sha3_multibuffer.digests(made)) == {sha3_256(b"abc").digest()}
@@ -80,7 +80,7 @@ def test_whatever_has_bytes_is_hashed(width: int) -> None:
     assert stream.digest() == stream.digest() == sha3_256(b"abc" * len(made)).digest()
 
 
-def test_threads_that_come_and_go_share_lanes(width: int) -> None:
+def test_sha3_lanes_are_shared_by_concurrent_threads(width: int) -> None:
     """Each with streams of its own, long ones and short ones, more of them than there are lanes."""
     hashed = Lanes(10_000, width)
 
@@ -100,7 +100,7 @@ def test_threads_that_come_and_go_share_lanes(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [width for width in WIDTHS if width])
-def test_a_stream_that_ends_leaves_others_for_lanes_that_are_full(width: int) -> None:
+def test_finished_sha3_stream_leaves_others_waiting_for_full_lanes(width: int) -> None:
     """They are kept, and hashed from where they were left, once more streams have come."""
     hashed, kept = Lanes(1 << 20, width), [bytearray(BYTES) for _ in range(2 * width)]
     short, *others = [hashed.stream() for _ in range(1 + len(kept))]
@@ -115,7 +115,7 @@ def test_a_stream_that_ends_leaves_others_for_lanes_that_are_full(width: int) ->
     assert not any(map(is_held, kept))
 
 
-def test_few_streams_do_not_pile_up(width: int) -> None:
+def test_few_sha3_streams_buffer_bounded_bytes(width: int) -> None:
     """They never fill the lanes, and nothing else comes."""
     ahead, given = 10_000, list[bytearray]()
     hashed = Lanes(ahead, width)
@@ -137,7 +137,7 @@ def is_held(data: bytearray) -> bool:
     return False
 
 
-def test_without_the_library_hashlib_does_it(tmp_path: Path) -> None:
+def test_sha3_without_native_library_uses_hashlib(tmp_path: Path) -> None:
     """A wheel of a machine without a compiler, what no loader takes, or a library with structs of another size."""
     source = Path(sha3_multibuffer.__file__)
     built = source.with_name("libsha3_multibuffer.so").read_bytes() if sha3_multibuffer.WIDTH else None

@@ -46,7 +46,7 @@ def run(call: Flaky, clock: Clock, budget: float, patience: RetryPolicy) -> str:
     return with_retries(call, lambda _raised: Verdict(error, budget), patience, sleep=clock.sleep, clock=clock)
 
 
-def test_pauses_double_up_to_a_cap_and_jitter() -> None:
+def test_retry_pauses_double_up_to_cap_with_jitter() -> None:
     clock = Clock()
     assert run(Flaky(8), clock, 1000, RetryPolicy(first_pause=1, longest_pause=16)) == "answer"
     for pause, longest in zip(clock.pauses, [1, 2, 4, 8, 16, 16, 16, 16], strict=True):
@@ -54,7 +54,7 @@ def test_pauses_double_up_to_a_cap_and_jitter() -> None:
     assert len({pause / longest for pause, longest in zip(clock.pauses, [1, 2, 4, 8, 16, 16, 16, 16], strict=True)}) > 1
 
 
-def test_it_gives_up_when_the_budget_would_be_exceeded_and_keeps_the_cause() -> None:
+def test_retry_stops_before_budget_is_exceeded_and_keeps_cause() -> None:
     clock = Clock()
     with pytest.raises(StoreUnavailable) as raised:
         run(Flaky(10**9), clock, 10, RetryPolicy(first_pause=1, longest_pause=2))
@@ -62,14 +62,14 @@ def test_it_gives_up_when_the_budget_would_be_exceeded_and_keeps_the_cause() -> 
     assert isinstance(raised.value.__cause__, OSError)
 
 
-def test_no_budget_means_one_try() -> None:
+def test_retry_without_budget_tries_once() -> None:
     clock = Clock()
     with pytest.raises(StoreError):
         run(Flaky(1), clock, 0, RetryPolicy())
     assert clock.pauses == []
 
 
-def test_what_the_judge_does_not_know_passes_unchanged() -> None:
+def test_retry_passes_unclassified_errors_unchanged() -> None:
     with pytest.raises(OSError, match="flaky"):
         with_retries(Flaky(1), lambda _raised: None, RetryPolicy())
 
@@ -86,7 +86,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=256), tail=st.integers(0, 300), buffer=st.integers(1, 64), steps=STEPS)
-def test_a_range_reader_reads_as_a_file_does(data: bytes, tail: int, buffer: int, steps: list[tuple[str, int]]) -> None:
+def test_range_reader_behaves_like_file(data: bytes, tail: int, buffer: int, steps: list[tuple[str, int]]) -> None:
     raw = RangeReader(len(data), data[max(0, len(data) - tail) :], lambda start, stop: data[start:stop])
     reader, file = io.BufferedReader(raw, buffer), io.BytesIO(data)
     for step, number in steps:
@@ -99,7 +99,7 @@ def test_a_range_reader_reads_as_a_file_does(data: bytes, tail: int, buffer: int
         assert reader.tell() == file.tell()
 
 
-def test_a_range_reader_fetches_only_what_is_not_in_its_tail() -> None:
+def test_range_reader_fetches_only_ranges_outside_its_tail() -> None:
     fetched = []
 
     def fetch(start: int, stop: int) -> bytes:

@@ -83,21 +83,21 @@ PASSING_FAULTS = [
 
 
 @pytest.mark.parametrize("fault", PASSING_FAULTS, ids=repr)
-def test_a_read_survives_what_passes(store: Store, proxy: FaultProxy, fault: Fault) -> None:
+def test_s3_read_survives_transient_fault(store: Store, proxy: FaultProxy, fault: Fault) -> None:
     store.put("k", b"content")
     proxy.inject(fault, method="GET", times=2)
     assert store.get("k") == b"content"
 
 
 @pytest.mark.parametrize("fault", PASSING_FAULTS, ids=repr)
-def test_a_write_survives_what_passes(store: Store, proxy: FaultProxy, fault: Fault) -> None:
+def test_s3_write_survives_transient_fault(store: Store, proxy: FaultProxy, fault: Fault) -> None:
     proxy.inject(fault, method="PUT")
     etag = store.put("k", b"content")
     assert store.get_with_info("k")[1].etag == etag
     assert [request.method for request in proxy.requests] == ["PUT", "PUT", "GET"]
 
 
-def test_a_server_that_falls_silent_is_asked_again(config: StoreConfig, proxy: FaultProxy) -> None:
+def test_s3_request_to_silent_server_is_retried(config: StoreConfig, proxy: FaultProxy) -> None:
     store = patient_store(config, Hasty(silence=0.5))
     proxy.inject(Silence(), method="PUT")
     proxy.inject(Silence(), method="GET")
@@ -105,13 +105,13 @@ def test_a_server_that_falls_silent_is_asked_again(config: StoreConfig, proxy: F
     assert store.get("k") == b"content"
 
 
-def test_a_body_that_ends_early_is_fetched_again(store: Store, proxy: FaultProxy) -> None:
+def test_s3_truncated_body_is_fetched_again(store: Store, proxy: FaultProxy) -> None:
     store.put("k", b"content")
     proxy.inject(Truncated(3), method="GET")
     assert store.get("k") == b"content"
 
 
-def test_the_reader_survives_what_passes(store: Store, proxy: FaultProxy) -> None:
+def test_s3_reader_survives_transient_faults(store: Store, proxy: FaultProxy) -> None:
     data = os.urandom(2 << 20)
     store.put("k", data)
     with store.open("k") as file:
@@ -120,7 +120,7 @@ def test_the_reader_survives_what_passes(store: Store, proxy: FaultProxy) -> Non
         assert file.read() == data
 
 
-def test_a_range_of_which_too_little_comes_is_no_data(store: Store, proxy: FaultProxy) -> None:
+def test_s3_range_response_that_is_too_short_raises_error(store: Store, proxy: FaultProxy) -> None:
     store.put("k", bytes(2 << 20))
     with store.open("k") as file:
         proxy.inject(Short(1000), method="GET")
@@ -128,7 +128,7 @@ def test_a_range_of_which_too_little_comes_is_no_data(store: Store, proxy: Fault
             file.read(10)
 
 
-def test_the_bucket_is_found_in_another_region(config: StoreConfig, proxy: FaultProxy) -> None:
+def test_s3_bucket_in_other_region_is_found_and_remembered(config: StoreConfig, proxy: FaultProxy) -> None:
     """As S3 says it: an error that names the region. Who then knows it asks there at once."""
     store = patient_store(replace(config, region="eu-west-3"), Hasty())
     store.put("k", b"content")
@@ -137,7 +137,7 @@ def test_the_bucket_is_found_in_another_region(config: StoreConfig, proxy: Fault
     assert len(proxy.requests) == 1
 
 
-def test_a_region_that_cannot_be_found_is_told_once(config: StoreConfig, proxy: FaultProxy) -> None:
+def test_s3_region_that_cannot_be_found_is_looked_up_once(config: StoreConfig, proxy: FaultProxy) -> None:
     store = patient_store(replace(config, region="eu-west-4"), Hasty())
     proxy.inject(Status(400, "AuthorizationHeaderMalformed"), times=1000)
     with pytest.raises(StoreError, match="AuthorizationHeaderMalformed"):
@@ -146,7 +146,7 @@ def test_a_region_that_cannot_be_found_is_told_once(config: StoreConfig, proxy: 
 
 
 @pytest.mark.parametrize("fault", [Status(503, "SlowDown"), Status(429, "Throttling"), Reset()], ids=repr)
-def test_a_server_that_stays_in_trouble_is_given_up_and_named(
+def test_s3_server_with_persistent_fault_raises_unavailable(
     store: Store, proxy: FaultProxy, fault: Fault, any_call: Callable[[Store], object]
 ) -> None:
     proxy.inject(fault, times=1000)
@@ -155,7 +155,7 @@ def test_a_server_that_stays_in_trouble_is_given_up_and_named(
     assert len(proxy.requests) == TRIES
 
 
-def test_nobody_listening_is_told_within_seconds(bucket_config: StoreConfig) -> None:
+def test_s3_unreachable_endpoint_raises_unavailable_within_seconds(bucket_config: StoreConfig) -> None:
     started = time.monotonic()
     with pytest.raises(StoreUnavailable, match=r"http://127.0.0.1:1 of s3://.*is the endpoint right") as raised:
         open_store(replace(bucket_config, endpoint="http://127.0.0.1:1")).get("k")
@@ -163,7 +163,7 @@ def test_nobody_listening_is_told_within_seconds(bucket_config: StoreConfig) -> 
     assert raised.value.transient
 
 
-def test_a_server_that_comes_back_is_waited_for(bucket_config: StoreConfig) -> None:
+def test_s3_server_restart_is_awaited(bucket_config: StoreConfig) -> None:
     with S3Server() as server:
 
         class StartTheServer(RetryPolicy):
@@ -183,18 +183,14 @@ def test_a_server_that_comes_back_is_waited_for(bucket_config: StoreConfig) -> N
 # --- conditional writes ---
 
 
-def test_a_lost_response_to_put_if_absent_loses_against_itself_and_the_object_tells(
-    store: Store, proxy: FaultProxy
-) -> None:
+def test_s3_put_if_absent_with_lost_response_fails_after_writing(store: Store, proxy: FaultProxy) -> None:
     proxy.inject(LostResponse(), method="PUT")
     with pytest.raises(PreconditionFailed):
         store.put_if_absent("k", b"ours")
     assert store.get("k") == b"ours"
 
 
-def test_a_lost_response_to_put_if_match_loses_against_itself_and_the_object_tells(
-    store: Store, proxy: FaultProxy
-) -> None:
+def test_s3_put_if_match_with_lost_response_fails_after_writing(store: Store, proxy: FaultProxy) -> None:
     etag = store.put("k", b"old")
     proxy.inject(LostResponse(), method="PUT")
     with pytest.raises(PreconditionFailed):
@@ -203,13 +199,13 @@ def test_a_lost_response_to_put_if_match_loses_against_itself_and_the_object_tel
 
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
-def test_a_conditional_write_that_met_another_is_tried_again(store: Store, proxy: FaultProxy, code: str) -> None:
+def test_s3_conditional_write_conflict_is_retried(store: Store, proxy: FaultProxy, code: str) -> None:
     proxy.inject(Status(409, code), method="PUT")
     store.put_if_absent("k", b"ours")
     assert store.get("k") == b"ours"
 
 
-def test_the_probe_finds_a_server_without_conditional_writes(store: Store, proxy: FaultProxy) -> None:
+def test_probe_detects_s3_server_without_conditional_writes(store: Store, proxy: FaultProxy) -> None:
     proxy.inject(Status(501, "NotImplemented"), method="PUT", path="-new")
     found = store.probe()
     assert (found.put_if_absent, found.put_if_match) == (False, True)
@@ -219,7 +215,9 @@ def test_the_probe_finds_a_server_without_conditional_writes(store: Store, proxy
 # --- uploads in parts, deletes in batches ---
 
 
-def test_an_upload_in_parts_survives_lost_parts_and_a_lost_end(store: Store, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_s3_multipart_upload_survives_lost_parts_and_completion(
+    store: Store, proxy: FaultProxy, tmp_path: Path
+) -> None:
     data = os.urandom(1 << 20) * 17
     (tmp_path / "big").write_bytes(data)
     proxy.inject(Reset(), method="PUT", path="partNumber=2")
@@ -231,7 +229,7 @@ def test_an_upload_in_parts_survives_lost_parts_and_a_lost_end(store: Store, pro
     assert store.get("big") == data
 
 
-def test_uploads_that_nobody_finished_are_aborted(store: Store, proxy: FaultProxy, s3: S3Server, bucket: str) -> None:
+def test_s3_abandoned_multipart_uploads_are_aborted(store: Store, proxy: FaultProxy, s3: S3Server, bucket: str) -> None:
     client = s3.client()
 
     def begin(key: str) -> None:
@@ -254,7 +252,7 @@ def test_uploads_that_nobody_finished_are_aborted(store: Store, proxy: FaultProx
         store.abort_uploads("other/", began + timedelta(hours=1))
 
 
-def test_an_upload_that_fails_leaves_no_parts(
+def test_s3_failed_multipart_upload_leaves_no_parts(
     store: Store, proxy: FaultProxy, s3: S3Server, config: StoreConfig
 ) -> None:
     proxy.inject(Status(403, "AccessDenied"), method="PUT", path="partNumber=2")
@@ -272,7 +270,7 @@ def errors(**codes: str) -> Status:
     return Status(200, body=f"<DeleteResult>{entries}</DeleteResult>")
 
 
-def test_only_keys_that_were_not_deleted_are_tried_again(store: Store, proxy: FaultProxy) -> None:
+def test_s3_batch_delete_retries_only_failed_keys(store: Store, proxy: FaultProxy) -> None:
     for key in ("a", "b", "c"):
         store.put(key, b"")
     proxy.inject(errors(b="InternalError", c="NoSuchKey"), method="POST")
@@ -286,7 +284,7 @@ def test_only_keys_that_were_not_deleted_are_tried_again(store: Store, proxy: Fa
     ("code", "expected"),
     [("AccessDenied", AccessDenied), ("SlowDown", StoreUnavailable), ("InvalidObjectState", StoreError)],
 )
-def test_a_key_that_cannot_be_deleted_is_named(
+def test_s3_key_that_cannot_be_deleted_is_named(
     store: Store, proxy: FaultProxy, code: str, expected: type[StoreError]
 ) -> None:
     proxy.inject(errors(b=code), method="POST", times=1000)
@@ -298,7 +296,7 @@ def test_a_key_that_cannot_be_deleted_is_named(
 # --- credentials and rights ---
 
 
-def test_a_wrong_secret_is_told_from_a_missing_right(
+def test_s3_wrong_secret_and_missing_permission_raise_different_errors(
     config: StoreConfig, store: Store, proxy: FaultProxy, tmp_path: Path, any_call: Callable[[Store], object]
 ) -> None:
     (tmp_path / "AWS_ACCESS_KEY_ID").write_text("local-access-key")
@@ -314,7 +312,7 @@ def test_a_wrong_secret_is_told_from_a_missing_right(
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "RequestTimeTooSkewed"])
-def test_what_a_person_must_set_right_is_not_retried(store: Store, proxy: FaultProxy, code: str) -> None:
+def test_s3_credential_errors_are_not_retried(store: Store, proxy: FaultProxy, code: str) -> None:
     proxy.inject(Status(403, code))
     with pytest.raises(InvalidCredentials, match=code):
         store.get("k")
@@ -322,14 +320,14 @@ def test_what_a_person_must_set_right_is_not_retried(store: Store, proxy: FaultP
 
 
 @pytest.mark.parametrize("missing", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_a_secret_without_a_key_says_which(config: StoreConfig, tmp_path: Path, missing: str) -> None:
+def test_s3_incomplete_secret_names_missing_key(config: StoreConfig, tmp_path: Path, missing: str) -> None:
     for name in {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} - {missing}:
         (tmp_path / name).write_text("x")
     with pytest.raises(InvalidCredentials, match=f"no {missing} in {tmp_path}"):
         patient_store(replace(config, credentials_dir=str(tmp_path)), Hasty()).get("k")
 
 
-def test_a_rotated_secret_takes_effect_without_a_restart(config: StoreConfig, secret: Path, tmp_path: Path) -> None:
+def test_s3_rotated_secret_is_used_without_restart(config: StoreConfig, secret: Path, tmp_path: Path) -> None:
     """As the kubelet does it: files are links into ``..data``, which is a link that it swaps."""
     versions = {"..1": "expired\n", "..2": (secret / "AWS_SECRET_ACCESS_KEY").read_text() + "\n"}
     for version, key in versions.items():
@@ -347,7 +345,7 @@ def test_a_rotated_secret_takes_effect_without_a_restart(config: StoreConfig, se
     store.put("k", b"")
 
 
-def test_credentials_are_read_again_when_their_files_are_others(tmp_path: Path) -> None:
+def test_s3_credentials_are_reloaded_when_files_change(tmp_path: Path) -> None:
     """Also if the files were old when they were read, so that they are not read each time."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
@@ -368,7 +366,7 @@ def test_credentials_are_read_again_when_their_files_are_others(tmp_path: Path) 
         credentials.get_frozen_credentials()
 
 
-def test_credentials_that_were_just_written_are_read_each_time(tmp_path: Path) -> None:
+def test_s3_recently_written_credentials_are_read_each_time(tmp_path: Path) -> None:
     """A file that is written twice within a tick of the clock can look the same."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         (tmp_path / name).write_text("1")
@@ -380,7 +378,7 @@ def test_credentials_that_were_just_written_are_read_each_time(tmp_path: Path) -
     assert credentials.get_frozen_credentials().access_key == "2"
 
 
-def test_no_credentials_at_all_says_where_to_put_them(config: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_without_credentials_error_names_secret_keys(config: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -396,7 +394,9 @@ def test_no_credentials_at_all_says_where_to_put_them(config: StoreConfig, monke
     ("status", "body"),
     [(404, "<html>not found</html>"), (200, "<html>hello</html>"), (200, ""), (405, "")],
 )
-def test_a_server_that_is_no_s3_is_not_an_empty_store(store: Store, proxy: FaultProxy, status: int, body: str) -> None:
+def test_s3_response_of_other_server_raises_store_error(
+    store: Store, proxy: FaultProxy, status: int, body: str
+) -> None:
     proxy.inject(Status(status, body=body), times=10)
     with pytest.raises(StoreError) as raised:
         list(store.list(""))

@@ -57,7 +57,7 @@ def essence(parsed: Any) -> Any:
         page(AWS.format(key="a").replace("05.678Z", "05+02:00")),
     ],
 )
-def test_page_that_is_read_here(body: bytes) -> None:
+def test_s3_listing_page_parsed_natively_equals_botocore_result(body: bytes) -> None:
     found, here = ours(body)
     assert here
     assert essence(found) == essence(botocores(body))
@@ -77,12 +77,12 @@ def test_page_that_is_read_here(body: bytes) -> None:
         pytest.param(page(AWS.format(key="a"), name="Error"), 403, id="an error"),
     ],
 )
-def test_page_that_is_left_to_botocore(body: bytes, status: int) -> None:
+def test_s3_listing_page_of_unknown_form_is_parsed_by_botocore(body: bytes, status: int) -> None:
     assert ours(body, status) == (botocores(body, status), False)
 
 
 @pytest.mark.parametrize("cut", [50, 120, 300, 520, 700])
-def test_page_that_breaks_off_is_an_error_and_not_the_end_of_the_listing(cut: int) -> None:
+def test_s3_truncated_listing_page_raises_error(cut: int) -> None:
     body = page(AWS.format(key="a"), AWS.format(key="b"))
     with pytest.raises(Exception, match="Unable to parse"):
         botocores(body[:cut])
@@ -91,7 +91,7 @@ def test_page_that_breaks_off_is_an_error_and_not_the_end_of_the_listing(cut: in
 
 
 @given(st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="￾￿"), min_size=1)))
-def test_any_key(keys: list[str]) -> None:
+def test_s3_listing_page_with_random_keys_equals_botocore_result(keys: list[str]) -> None:
     body = page(*(AWS.replace("{key}", escape(key)) for key in keys))
     found, _ = ours(body)
     assert [entry["Key"] for entry in found.get("Contents", ())] == keys

@@ -65,7 +65,7 @@ def described(request: AWSPreparedRequest) -> tuple[object, ...]:
         ({"region_name": "eu-west-1", "config": DUALSTACK}, "lake"),
     ],
 )
-def test_objects_are_asked_for_where_and_how_the_client_does(where: dict[str, Any], bucket: str) -> None:
+def test_s3_object_requests_equal_those_of_botocore(where: dict[str, Any], bucket: str) -> None:
     quiet = Config(request_checksum_calculation="when_required", response_checksum_validation="when_required")
     where = {**where, "config": quiet.merge(where.get("config", Config()))}
     session = botocore.session.Session()

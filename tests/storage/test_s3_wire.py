@@ -104,7 +104,7 @@ def wire(certificates: Path) -> Wire:
     return Wire(str(certificates / "authority.crt"), connect=60, silence=60)
 
 
-def test_one_connection_serves_one_request_after_another(wire: Wire) -> None:
+def test_s3_connection_is_reused_for_sequential_requests(wire: Wire) -> None:
     with serving() as server:
         assert [wire.send(put(server, body)).content for body in (b"a", b"", bytes(1 << 20))] == [
             b"a",
@@ -114,7 +114,7 @@ def test_one_connection_serves_one_request_after_another(wire: Wire) -> None:
         assert server.connections == 1
 
 
-def test_a_connection_that_the_server_has_closed_is_not_used_again(wire: Wire) -> None:
+def test_s3_connection_closed_by_server_is_not_reused(wire: Wire) -> None:
     with serving() as server:
         server.close = True
         for number in range(3):
@@ -123,7 +123,7 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again(wire: Wire) -
             assert server.connections == number + 1
 
 
-def test_a_refusal_that_comes_before_the_body_is_sent_is_the_answer(wire: Wire) -> None:
+def test_s3_response_before_end_of_body_is_returned(wire: Wire) -> None:
     with serving() as server:
         server.refuse = True
         assert wire.send(put(server, bytes(32 << 20))).status_code == 412
@@ -132,7 +132,7 @@ def test_a_refusal_that_comes_before_the_body_is_sent_is_the_answer(wire: Wire) 
         assert server.connections == 2
 
 
-def test_only_a_server_with_a_trusted_certificate_is_talked_to(wire: Wire, certificates: Path) -> None:
+def test_s3_server_with_untrusted_certificate_is_refused(wire: Wire, certificates: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
     with serving(context) as server:
@@ -142,7 +142,7 @@ def test_only_a_server_with_a_trusted_certificate_is_talked_to(wire: Wire, certi
 
 
 @pytest.mark.s3
-def test_where_a_proxy_is_set_requests_go_there(bucket_config: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_requests_use_configured_proxy(bucket_config: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "")
     store = S3Store(

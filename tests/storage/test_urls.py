@@ -25,7 +25,7 @@ from kubothek.storage.urls import FileLocation, S3Location, parse_url
         ("file:///my%20data/50%25", FileLocation(Path("/my data/50%"))),
     ],
 )
-def test_a_url_names_a_place(url: str, location: S3Location | FileLocation) -> None:
+def test_store_url_is_parsed_into_location(url: str, location: S3Location | FileLocation) -> None:
     assert parse_url(url) == location
 
 
@@ -53,7 +53,7 @@ def test_a_url_names_a_place(url: str, location: S3Location | FileLocation) -> N
         ("file:///data/%2e%2e/etc", r"'\.\.'"),
     ],
 )
-def test_a_url_that_names_none_is_refused_with_a_hint(url: str, hint: str) -> None:
+def test_invalid_store_url_is_refused_with_hint(url: str, hint: str) -> None:
     with pytest.raises(InputError, match=hint):
         open_store(StoreConfig(url))
 
@@ -71,12 +71,12 @@ def test_a_url_that_names_none_is_refused_with_a_hint(url: str, hint: str) -> No
         "http://h?q",
     ],
 )
-def test_an_endpoint_is_a_bare_http_address(endpoint: str) -> None:
+def test_s3_endpoint_other_than_bare_http_address_is_refused(endpoint: str) -> None:
     with pytest.raises(InputError, match="is no S3 endpoint"):
         open_store(StoreConfig("s3://bucket", endpoint))
 
 
-def test_s3_settings_on_a_directory_are_a_mistake() -> None:
+def test_s3_settings_on_directory_store_are_refused() -> None:
     for config in (
         StoreConfig("file:///data", endpoint="http://host"),
         StoreConfig("file:///data", region="eu-central-1"),

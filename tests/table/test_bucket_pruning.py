@@ -60,7 +60,7 @@ def lay_out(lake: Lake, layout: dict[str, Any]) -> None:
         ("a = NULL AND b = 'b1'", 0, lambda a, b: False),
     ],
 )
-def test_values_for_all_bucket_columns_leave_their_buckets(
+def test_filter_on_all_bucket_columns_opens_only_matching_buckets(
     lake: Lake, table: Dataset, where: str, values: int, matches: Callable[[Any, Any], bool]
 ) -> None:
     assert files_left(lake, f"k = 1 AND ({where})") <= values
@@ -70,11 +70,11 @@ def test_values_for_all_bucket_columns_leave_their_buckets(
 
 
 @pytest.mark.parametrize("where", ["a = 5", "b = 'b1'", "a > 5 AND b = 'b1'", "a != 5 AND b = 'b1'", "TRUE"])
-def test_less_than_all_bucket_columns_says_nothing(lake: Lake, table: Dataset, where: str) -> None:
+def test_filter_on_some_bucket_columns_prunes_nothing(lake: Lake, table: Dataset, where: str) -> None:
     assert files_left(lake, where) == len(table.snapshot().head.partitions)
 
 
-def test_files_of_an_older_bucketing_are_read(lake: Lake, table: Dataset) -> None:
+def test_files_of_older_bucketing_are_read(lake: Lake, table: Dataset) -> None:
     before = len(table.snapshot().head.partitions)
     lay_out(lake, Layout(partition_on=("k",), bucket_by=("b",), num_buckets=7).to_json())
     table.append(ROWS)
@@ -83,9 +83,7 @@ def test_files_of_an_older_bucketing_are_read(lake: Lake, table: Dataset) -> Non
 
 
 @pytest.mark.parametrize("layout", [{"numBuckets": "many"}, {"bucketBy": ["gone"], "numBuckets": 3}])
-def test_a_layout_that_makes_no_sense_is_no_reason_not_to_read(
-    lake: Lake, table: Dataset, layout: dict[str, Any]
-) -> None:
+def test_invalid_stored_layout_does_not_prevent_reads(lake: Lake, table: Dataset, layout: dict[str, Any]) -> None:
     lay_out(lake, layout)
     assert table.scan(where="a = 5 AND b = 'b1'").read_all()["k"].to_pylist() == [1]
 
@@ -104,7 +102,7 @@ def test_a_layout_that_makes_no_sense_is_no_reason_not_to_read(
         (pa.array([2**63 - 1, 0], pa.int64()), "x = 99999999999999999999999", 0),
     ],
 )
-def test_literals_find_the_bucket_of_their_rows(lake: Lake, values: pa.Array[Any], where: str, matching: int) -> None:
+def test_bucket_of_literal_equals_bucket_of_row(lake: Lake, values: pa.Array[Any], where: str, matching: int) -> None:
     dataset = lake.create_dataset("t", bucket_by=["x"], num_buckets=64)
     dataset.append(pa.table({"x": values, "n": list(range(len(values)))}))
     assert dataset.scan(where=where).read_all().num_rows == matching

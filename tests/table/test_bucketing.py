@@ -76,7 +76,7 @@ def bucket_of(*values: bytes | None, count: int = COUNT) -> int:
     st.integers(1, COUNT),
 )
 @pytest.mark.slow
-def test_text_and_binary_of_any_length_hash_as_specified(
+def test_bucket_hash_of_text_and_binary_matches_specification(
     rows: list[tuple[bytes | None, str | None]], count: int
 ) -> None:
     found = buckets(
@@ -86,14 +86,14 @@ def test_text_and_binary_of_any_length_hash_as_specified(
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))))
-def test_integers_hash_as_specified(values: list[int | None]) -> None:
+def test_bucket_hash_of_integers_matches_specification(values: list[int | None]) -> None:
     expected = [bucket_of(None if v is None else v.to_bytes(8, "little", signed=True)) for v in values]
     assert buckets(pa.array(values, pa.int64())) == expected
     assert buckets(pa.array(values, pa.timestamp("us"))) == expected
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True)))
-def test_equal_numbers_are_in_one_bucket(values: list[float]) -> None:
+def test_bucket_hash_of_equal_numbers_is_equal(values: list[float]) -> None:
     canonical = [0.0 if v == 0 else float("nan") if v != v else v for v in values]
     assert buckets(pa.array(values, pa.float64())) == [bucket_of(struct.pack("<d", v)) for v in canonical]
 
@@ -102,7 +102,7 @@ def test_equal_numbers_are_in_one_bucket(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['type']} {str(vector['value'])[:20]}")
-def test_vectors_of_every_type(vector: dict[str, Any]) -> None:
+def test_bucket_hash_matches_recorded_vectors_of_each_type(vector: dict[str, Any]) -> None:
     """Written down once; what was bucketed by any version must be found by all later ones."""
     data_type = parse_type(vector["type"])
     values = [decoded(vector["value"], data_type)]
@@ -127,7 +127,7 @@ def decoded(value: Any, data_type: pa.DataType) -> Any:
     return timedelta(microseconds=value) if types.is_duration(data_type) else value
 
 
-def test_the_vectors_name_every_type_that_can_be_bucketed() -> None:
+def test_bucket_hash_vectors_cover_every_supported_type() -> None:
     kinds = {vector["type"].partition("(")[0] for vector in VECTORS}
     assert kinds == {
         *("bool", "int64", "uint64", "double", "string", "binary", "date32", "timestamp[us]", "decimal128"),
@@ -135,25 +135,25 @@ def test_the_vectors_name_every_type_that_can_be_bucketed() -> None:
     }
 
 
-def test_a_column_of_nulls_says_nothing() -> None:
+def test_bucket_hash_ignores_null_column() -> None:
     assert buckets(pa.nulls(2), pa.array([1, 2])) == buckets(pa.array([1, 2]))
     assert buckets(pa.array([None, None], pa.string()), pa.array([1, 2])) == buckets(pa.array([1, 2]))
 
 
-def test_slices_hash_as_their_rows_do() -> None:
+def test_bucket_hash_of_slice_equals_hash_of_rows() -> None:
     columns = [pa.array([*range(50), None]), pa.array([*(str(n) * n for n in range(50)), None]), pa.array([True] * 51)]
     decimals = pa.array([Decimal(n) for n in range(51)], pa.decimal128(20, 2))
     whole = buckets(*columns, decimals)
     assert buckets(*(column[13:40] for column in (*columns, decimals))) == whole[13:40]
 
 
-def test_of_a_huge_text_only_the_beginning_counts() -> None:
+def test_bucket_hash_of_huge_text_uses_bounded_prefix() -> None:
     """One such value would hold a writer up for minutes otherwise."""
     huge = "x" * 5_000_000
     assert buckets(pa.array([huge, "x" * 1024, "x" * 1023])) == [bucket_of(b"x" * n) for n in (1024, 1024, 1023)]
 
 
-def test_rows_spread_evenly() -> None:
+def test_bucket_hash_spreads_rows_evenly() -> None:
     found = buckets(pa.array(range(100_000)), count=16)
     assert all(5500 < found.count(bucket) < 7000 for bucket in range(16))
 
@@ -161,14 +161,14 @@ def test_rows_spread_evenly() -> None:
 # --- names --------------------------------------------------------------------------------------------------
 
 
-def test_a_lookup_knows_the_bucket_of_a_value() -> None:
+def test_bucket_lookup_of_value_equals_bucket_of_row() -> None:
     batch = batch_of(pa.array([1, None, 3]), pa.array(["a", "b", None]))
     bucketing = bucketing_of(batch, 7)
     rows = [bucketing.bucket_of({"c0": a, "c1": b, "other": 0}) for a, b in [(1, "a"), (None, "b"), (3, None)]]
     assert rows == bucketing.buckets(batch).to_pylist()
 
 
-def test_files_of_another_bucketing_are_of_no_bucket() -> None:
+def test_bucket_of_file_with_other_bucketing_is_none() -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     one = Bucketing.of(Layout(bucket_by=("a",), num_buckets=16), schema)
     more = Bucketing.of(Layout(bucket_by=("a",), num_buckets=32), schema)
@@ -179,9 +179,9 @@ def test_files_of_another_bucketing_are_of_no_bucket() -> None:
     assert one.read(pa.array([*labels, "p=1/plain", ""])).to_pylist() == [11, None, None, None, None, None]
 
 
-def test_a_table_without_buckets_has_no_bucketing() -> None:
+def test_layout_without_buckets_has_no_bucketing() -> None:
     assert Bucketing.of(Layout(), pa.schema([])) is None
 
 
-def test_the_mark_is_the_same_for_ever() -> None:
+def test_bucket_mark_is_stable() -> None:
     assert Bucketing((("carrier", pa.string()), ("n", pa.int64())), 16).mark(3) == "-c9681eb69bfc-3"

@@ -27,7 +27,7 @@ def with_another_type(data: bytes, type_: int) -> bytes:
     return before + b"\x15\x7c\x19" + after
 
 
-def test_source_with_a_contradictory_footer_is_corrupt() -> None:
+def test_source_with_contradictory_footer_is_corrupt() -> None:
     sink = io.BytesIO()
     pq.write_table(ROWS, sink)
     with (
@@ -37,7 +37,7 @@ def test_source_with_a_contradictory_footer_is_corrupt() -> None:
         pass
 
 
-def test_index_with_a_contradictory_footer_hides_no_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_index_with_contradictory_footer_hides_no_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lake = kubothek.open(tmp_path)
     dataset = lake.create_dataset("flights", partition_on="month", indices={"carrier": IndexKind.KARTOTHEK})
     dataset.append(ROWS)

@@ -37,7 +37,7 @@ def keys_in(store: Store) -> set[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_conformance(case: WriteCase, store: Store) -> None:
+def test_writer_with_default_memory_meets_conformance_cases(case: WriteCase, store: Store) -> None:
     with PartitionedWriter(store, "ds", case.schema, Layout(partition_on=case.partition_on)) as writer:
         for table in case.tables:
             writer.write(table)
@@ -46,7 +46,7 @@ def test_conformance(case: WriteCase, store: Store) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_conformance_with_almost_no_memory(case: WriteCase, store: Store) -> None:
+def test_writer_with_minimal_memory_meets_conformance_cases(case: WriteCase, store: Store) -> None:
     with PartitionedWriter(store, "ds", case.schema, Layout(partition_on=case.partition_on), memory_budget=1) as writer:
         for table in case.tables:
             writer.write(table)
@@ -54,7 +54,7 @@ def test_conformance_with_almost_no_memory(case: WriteCase, store: Store) -> Non
     check(case, store, "ds", files)
 
 
-def test_a_file_is_ours_in_every_respect(store: Store) -> None:
+def test_written_file_has_expected_key_schema_and_statistics(store: Store) -> None:
     table = pa.table({"k": ["a", "a"], "x": pa.array([1, 2], pa.int8()), "t": pa.array([0, 1], pa.timestamp("ms"))})
     with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:
         writer.write(table)
@@ -75,7 +75,7 @@ def test_a_file_is_ours_in_every_respect(store: Store) -> None:
     assert "microseconds" in str(timestamp)
 
 
-def test_files_are_closed_at_the_target_size(store: Store) -> None:
+def test_writer_closes_files_at_target_size(store: Store) -> None:
     table = pa.table({"x": pa.array(range(400_000))})
     target = 256 * 1024
     with PartitionedWriter(store, "ds", stored(table), Layout(target_file_bytes=target, compression="NONE")) as writer:
@@ -87,7 +87,7 @@ def test_files_are_closed_at_the_target_size(store: Store) -> None:
     assert pq.read_table(pa.BufferReader(store.get(files[0].key)))["x"].to_pylist() == list(range(files[0].rows))
 
 
-def test_small_writes_become_one_file_per_partition(store: Store) -> None:
+def test_writer_merges_small_writes_into_one_file_per_partition(store: Store) -> None:
     table = pa.table({"k": [1, 2], "x": [1, 2]})
     with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:
         for _ in range(50):
@@ -96,7 +96,7 @@ def test_small_writes_become_one_file_per_partition(store: Store) -> None:
     assert [(file.label.split("/")[0], file.rows) for file in files] == [("k=1", 50), ("k=2", 50)]
 
 
-def test_rows_that_are_grouped_already(store: Store) -> None:
+def test_write_group_adds_rows_to_group_partition(store: Store) -> None:
     schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
     with PartitionedWriter(store, "ds", schema, BY_K) as writer:
         writer.write_group(Group("k=1"), pa.table({"x": [1, 2]}))
@@ -108,7 +108,7 @@ def test_rows_that_are_grouped_already(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_memory_stays_within_the_budget_however_much_is_written(store: Store) -> None:
+def test_writer_memory_stays_within_budget(store: Store) -> None:
     """Arrow's own pool holds rows and unfinished files; each round brings 8 MiB, half a budget."""
     budget = 16 << 20
     keys = pa.array([n % 64 for n in range(1 << 19)])
@@ -127,7 +127,7 @@ def test_memory_stays_within_the_budget_however_much_is_written(store: Store) ->
 
 
 @pytest.mark.slow
-def test_many_partitions_cost_python_little(store: Store) -> None:
+def test_writer_of_many_partitions_uses_little_python_memory(store: Store) -> None:
     table = pa.table({"k": list(range(2000)) * 2, "x": list(range(4000))})
     with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:
         tracemalloc.start()
@@ -139,7 +139,7 @@ def test_many_partitions_cost_python_little(store: Store) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_nothing_in_nothing_out(store: Store, rows: int) -> None:
+def test_writer_creates_file_only_for_rows(store: Store, rows: int) -> None:
     table = pa.table({"x": [1] * rows})
     with PartitionedWriter(store, "ds", stored(table), Layout()) as writer:
         writer.write(table)
@@ -155,7 +155,7 @@ def test_nothing_in_nothing_out(store: Store, rows: int) -> None:
         (lambda: Layout(target_file_bytes=0), LayoutInvalid),
     ],
 )
-def test_a_wrong_layout_is_refused_at_once(store: Store, make: Callable[[], Layout], error: type[Exception]) -> None:
+def test_writer_with_wrong_layout_is_refused(store: Store, make: Callable[[], Layout], error: type[Exception]) -> None:
     schema = pa.table({"ok": [True], "x": [1]}).schema
     with pytest.raises(error):
         PartitionedWriter(store, "ds", schema, make())
@@ -169,14 +169,16 @@ def test_a_wrong_layout_is_refused_at_once(store: Store, make: Callable[[], Layo
         (pa.table({"k": ["a"], "x": ["one"]}), DataTypeMismatch),
     ],
 )
-def test_bad_rows_are_refused_with_nothing_written(store: Store, table: pa.Table, error: type[Exception]) -> None:
+def test_writer_refuses_bad_rows_and_writes_nothing(store: Store, table: pa.Table, error: type[Exception]) -> None:
     schema = pa.table({"k": ["a"], "x": [1]}).schema
     with pytest.raises(error), PartitionedWriter(store, "ds", schema, BY_K) as writer:
         writer.write(table)
     assert keys_in(store) == set()
 
 
-def test_a_failed_upload_fails_the_writer_and_cancels_the_rest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_upload_fails_writer_and_cancels_remaining_uploads(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = pa.table({"k": list(range(100)), "x": list(range(100))})
     puts = []
 

@@ -70,7 +70,7 @@ def opened(store: Store, file: PartitionFile) -> pq.ParquetFile:
         (lambda: Layout(num_buckets=4), "name the columns in bucketBy"),
     ],
 )
-def test_impossible_values_are_refused(make: Callable[[], Layout], says: str) -> None:
+def test_layout_with_invalid_values_is_refused(make: Callable[[], Layout], says: str) -> None:
     with pytest.raises(LayoutInvalid, match=says):
         make()
 
@@ -87,7 +87,7 @@ def test_impossible_values_are_refused(make: Callable[[], Layout], says: str) ->
         (Layout(dictionary_columns=("nope",)), r"dictionaryColumns names column 'nope'"),
     ],
 )
-def test_columns_that_cannot_be_are_refused_before_anything_is_written(store: Store, layout: Layout, says: str) -> None:
+def test_layout_with_invalid_columns_is_refused_before_writing(store: Store, layout: Layout, says: str) -> None:
     with pytest.raises(LayoutInvalid, match=says):
         PartitionedWriter(store, "ds", SCHEMA, layout)
     assert list(store.list("")) == []
@@ -108,16 +108,16 @@ FULL = Layout(
 
 
 @pytest.mark.parametrize("layout", [FULL, Layout(), Layout(dictionary_columns=("x",))])
-def test_a_layout_comes_back_from_the_head(layout: Layout) -> None:
+def test_layout_survives_roundtrip_through_head(layout: Layout) -> None:
     metadata = {"creation_time": "then", "kubothek_layout": layout.to_json()}
     assert Layout.of(Head("ds", partition_keys=layout.partition_on, metadata=metadata)) == layout
 
 
-def test_a_table_of_another_library_has_the_defaults() -> None:
+def test_layout_of_foreign_table_has_defaults() -> None:
     assert Layout.of(Head("ds", partition_keys=("p",))) == Layout(partition_on=("p",))
 
 
-def test_a_wanted_layout_holds_from_now_on_but_for_the_partition_columns() -> None:
+def test_requested_layout_applies_except_for_partition_columns() -> None:
     head = Head("ds", partition_keys=("p",), metadata={"creation_time": "then", "kubothek_layout": Layout().to_json()})
     assert Layout.of(head, FULL) == FULL
     for other in ((), ("q",)):
@@ -126,12 +126,12 @@ def test_a_wanted_layout_holds_from_now_on_but_for_the_partition_columns() -> No
 
 
 @pytest.mark.parametrize("metadata", [{}, {"kubothek_version": 7, "kubothek_since": 7}])
-def test_a_table_that_starts_anew_is_partitioned_as_wanted(metadata: dict[str, Any]) -> None:
+def test_layout_of_new_table_has_requested_partition_columns(metadata: dict[str, Any]) -> None:
     assert Layout.of(Head("ds", metadata=metadata), FULL) == FULL
 
 
 @pytest.mark.parametrize("found", [[], "x", {"sortBy": 1}, {"numBuckets": "many"}, {"numBuckets": 3}])
-def test_a_stored_layout_that_is_none_is_told(found: Any) -> None:
+def test_invalid_stored_layout_raises_layout_invalid(found: Any) -> None:
     with pytest.raises(LayoutInvalid):
         Layout.of(Head("ds", metadata={"kubothek_layout": found}))
 
@@ -139,7 +139,7 @@ def test_a_stored_layout_that_is_none_is_told(found: Any) -> None:
 # --- files --------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_sorted_inside_each_file_and_files_say_so(store: Store) -> None:
+def test_written_rows_are_sorted_per_file_with_declared_order(store: Store) -> None:
     rows = 20_000
     table = pa.table(
         {
@@ -167,7 +167,7 @@ def _ordering(file: pq.ParquetFile) -> Sequence[pq.SortingColumn]:
     return file.metadata.row_group(0).sorting_columns
 
 
-def test_the_files_of_a_partition_have_ranges_of_their_own(store: Store) -> None:
+def test_sorted_files_of_partition_have_disjoint_ranges(store: Store) -> None:
     rows = 200_000
     table = pa.table({"x": [n * 104_729 % rows for n in range(rows)]})
     layout = Layout(sort_by=("x",), target_file_bytes=128 << 10, compression="NONE", row_group_rows=5000)
@@ -179,7 +179,7 @@ def test_the_files_of_a_partition_have_ranges_of_their_own(store: Store) -> None
 
 
 @pytest.mark.slow
-def test_sorting_stays_within_the_memory_budget_and_still_makes_large_files(store: Store) -> None:
+def test_sorted_writer_stays_in_memory_budget_and_makes_large_files(store: Store) -> None:
     budget, target, rounds, rows = 16 << 20, 2 << 20, 24, 1 << 17
     table = pa.table({"x": pa.array(range(rows)), "y": [n * 104_729 % rows for n in range(rows)]})
     before = pa.total_allocated_bytes()
@@ -200,7 +200,7 @@ def test_sorting_stays_within_the_memory_budget_and_still_makes_large_files(stor
         assert read == read.sort_by("y")
 
 
-def test_each_file_is_of_one_bucket_and_says_which(store: Store) -> None:
+def test_written_file_holds_one_bucket_named_in_label(store: Store) -> None:
     table = pa.table({"k": ["a", "b"] * 500, "x": list(range(1000)), "y": [str(n % 50) for n in range(1000)]})
     layout = Layout(partition_on=("k",), bucket_by=("y",), num_buckets=4)
     files = write(store, layout, table.slice(0, 300), table.slice(300))
@@ -215,7 +215,7 @@ def test_each_file_is_of_one_bucket_and_says_which(store: Store) -> None:
     assert sorted(file.label.split("/")[0] for file in files) == ["k=a"] * 4 + ["k=b"] * 4
 
 
-def test_row_groups_have_the_rows_that_are_wanted_and_no_more(store: Store) -> None:
+def test_row_groups_have_requested_row_count(store: Store) -> None:
     table = pa.table({"x": list(range(2500))})
     for sort_by in ((), ("x",)):
         layout = Layout(row_group_rows=1000, sort_by=sort_by)
@@ -225,7 +225,9 @@ def test_row_groups_have_the_rows_that_are_wanted_and_no_more(store: Store) -> N
 
 
 @pytest.mark.parametrize(("columns", "encoded"), [(None, {"a", "b"}), ((), set()), (("b",), {"b"})])
-def test_dictionary_columns_are_encoded_so(store: Store, columns: tuple[str, ...] | None, encoded: set[str]) -> None:
+def test_dictionary_columns_are_dictionary_encoded(
+    store: Store, columns: tuple[str, ...] | None, encoded: set[str]
+) -> None:
     table = pa.table({"a": ["x", "y"] * 50, "b": [1, 2] * 50})
     (file,) = write(store, Layout(dictionary_columns=columns), table)
     group = opened(store, file).metadata.row_group(0)
@@ -234,7 +236,7 @@ def test_dictionary_columns_are_encoded_so(store: Store, columns: tuple[str, ...
 
 
 @pytest.mark.parametrize("compression", ["NONE", "SNAPPY", "GZIP", "BROTLI", "LZ4", "ZSTD"])
-def test_compression_is_as_wanted(store: Store, compression: str) -> None:
+def test_written_file_has_requested_compression(store: Store, compression: str) -> None:
     (file,) = write(store, Layout(compression=compression), pa.table({"x": list(range(100))}))
     found = opened(store, file).metadata.row_group(0).column(0).compression
     assert found == {"NONE": "UNCOMPRESSED"}.get(compression, compression)
@@ -261,7 +263,7 @@ PIECES = st.lists(st.lists(CELLS, min_size=1, max_size=40), min_size=1, max_size
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(LAYOUTS, PIECES, st.sampled_from([1, 1 << 20]))
-def test_whatever_the_layout_every_row_is_written_once_where_it_belongs(
+def test_writer_with_random_layout_writes_each_row_once_in_its_partition(
     tmp_path_factory: pytest.TempPathFactory, layout: Layout, pieces: list[list[tuple[Any, ...]]], budget: int
 ) -> None:
     store = open_store(StoreConfig(tmp_path_factory.mktemp("lake").as_uri()))

@@ -56,7 +56,7 @@ SCHEMA = schema_of(
         ("t", datetime(2020, 1, 1, 1, 2, 3, 500000), "t=2020-01-01%2001%3A02%3A03.500000"),
     ],
 )
-def test_the_text_of_a_value_is_kartotheks(column: str, value: PartitionValue, path: str) -> None:
+def test_partition_value_text_matches_kartothek(column: str, value: PartitionValue, path: str) -> None:
     """Kartothek specification, "Filenames", text form of partition values."""
     assert p.render_path({column: value}) == path
     assert parse_path(path, SCHEMA) == {column: value}
@@ -73,7 +73,7 @@ def test_the_text_of_a_value_is_kartotheks(column: str, value: PartitionValue, p
         }
     )
 )
-def test_every_value_comes_back(values: dict[str, Any]) -> None:
+def test_partition_path_of_any_values_survives_roundtrip(values: dict[str, Any]) -> None:
     path = p.render_path(values)
     assert parse_path(path, SCHEMA) == values
     assert path.isascii()
@@ -89,18 +89,18 @@ def test_every_value_comes_back(values: dict[str, Any]) -> None:
         ("", {}),
     ],
 )
-def test_paths_of_other_writers_are_read(path: str, values: dict[str, Any]) -> None:
+def test_partition_paths_of_other_writers_are_parsed(path: str, values: dict[str, Any]) -> None:
     assert parse_path(path, SCHEMA) == values
 
 
 @pytest.mark.parametrize("path", ["i=x", "d=2020-13-01", "ok=maybe", "nope=1", "s=%FF", "t=yesterday"])
-def test_a_path_that_does_not_fit_the_schema_is_an_error(path: str) -> None:
+def test_partition_path_that_mismatches_schema_is_refused(path: str) -> None:
     with pytest.raises(PartitionInvalid, match="path"):
         parse_path(path, SCHEMA)
 
 
 @pytest.mark.parametrize("key", ["ok", "raw", "z"])
-def test_types_that_do_not_survive_a_path_cannot_partition(key: str) -> None:
+def test_partition_key_of_unsupported_type_is_refused(key: str) -> None:
     with pytest.raises(PartitionInvalid, match=f"'{key}' is .*; use one of int64"):
         p.check_partition_keys(SCHEMA, [key])
 
@@ -117,14 +117,14 @@ def test_types_that_do_not_survive_a_path_cannot_partition(key: str) -> None:
         (["a", "__index_level_0__"], [], SchemaMismatch),
     ],
 )
-def test_a_new_table_that_could_not_be_read_is_refused(
+def test_new_table_with_unreadable_columns_is_refused(
     names: list[str], keys: list[str], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         p.check_new_table(pa.schema([pa.field(name, pa.int64()) for name in names]), keys)
 
 
-def test_a_good_layout_is_accepted() -> None:
+def test_new_table_with_valid_columns_is_accepted() -> None:
     p.check_new_table(SCHEMA, ["i", "u", "f", "s", "d", "t"])
     p.check_new_table(schema_of({"odd name=%": pa.string(), "a\\b": pa.int64()}), ["odd name=%"])
 
@@ -133,13 +133,13 @@ def batch_of(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def test_split_groups_rows_in_order_and_drops_the_partition_columns() -> None:
+def test_split_groups_rows_in_order_and_drops_partition_columns() -> None:
     batch = batch_of(s=["b", "a", "b", "a"], i=[1, 1, 1, 2], x=[0, 1, 2, 3])
     parts = {group.path: part.to_pylist() for group, part in p.split(batch, ["s", "i"])}
     assert parts == {"s=b/i=1": [{"x": 0}, {"x": 2}], "s=a/i=1": [{"x": 1}], "s=a/i=2": [{"x": 3}]}
 
 
-def test_split_without_keys_or_rows() -> None:
+def test_split_without_keys_or_rows_returns_batch_or_nothing() -> None:
     batch = batch_of(x=[1, 2])
     assert list(p.split(batch, [])) == [(p.Group(""), batch)]
     assert list(p.split(batch.slice(0, 0), [])) == []
@@ -157,7 +157,7 @@ def test_split_keeps_every_row_once(rows: list[tuple[str, int, int]]) -> None:
     assert {group.path: part["x"].to_pylist() for group, part in p.split(batch, ["s", "i", "k"])} == expected
 
 
-def test_split_does_not_overflow_with_many_values_in_many_columns() -> None:
+def test_split_with_many_values_in_many_columns_does_not_overflow() -> None:
     rows = 3000
     columns: dict[str, list[int]] = {f"k{c}": [(row * (7 + c)) % rows for row in range(rows)] for c in range(8)}
     parts = list(p.split(batch_of(**columns, x=list(range(rows))), list(columns)))
@@ -167,25 +167,25 @@ def test_split_does_not_overflow_with_many_values_in_many_columns() -> None:
         assert group.path == "/".join(f"{name}={values[row]}" for name, values in columns.items())
 
 
-def test_a_part_does_not_keep_the_whole_batch_in_memory() -> None:
+def test_split_part_does_not_keep_entire_batch_in_memory() -> None:
     batch = batch_of(k=[n % 100 for n in range(10_000)], x=["some text"] * 10_000)
     _, part = next(iter(p.split(batch, ["k"])))
     assert sum(buffer.size for buffer in part["x"].buffers() if buffer) < 5000
 
 
 @pytest.mark.parametrize("values", [[1.0, None], [1.0, math.nan]])
-def test_null_partition_values_are_refused_before_anything_is_yielded(values: list[float | None]) -> None:
+def test_split_with_null_partition_value_is_refused_before_first_part(values: list[float | None]) -> None:
     with pytest.raises(PartitionInvalid, match="'f' has nulls"):
         next(iter(p.split(batch_of(f=values, x=[1, 2]), ["f"])))
 
 
-def test_text_that_is_not_utf8_is_refused() -> None:
+def test_split_with_invalid_utf8_partition_value_is_refused() -> None:
     bad = pa.array([b"\xff", b"a"]).view(pa.string())
     with pytest.raises(PartitionInvalid, match="'s' has a value without a text form"):
         next(iter(p.split(batch_of(s=bad, x=[1, 2]), ["s"])))
 
 
-def test_a_value_too_long_for_a_file_name_is_refused() -> None:
+def test_partition_value_too_long_for_file_name_is_refused() -> None:
     assert p.render_path({"s": "x" * 253}) == "s=" + "x" * 253
     with pytest.raises(PartitionInvalid, match="too long"):
         p.render_path({"s": "x" * 254})
@@ -193,12 +193,12 @@ def test_a_value_too_long_for_a_file_name_is_refused() -> None:
         p.render_path({"s": "東" * 30})
 
 
-def test_values_that_are_too_long_together_are_refused() -> None:
+def test_partition_path_with_too_long_values_is_refused() -> None:
     with pytest.raises(PartitionInvalid, match="partition on fewer"):
         p.render_path({f"c{n}": "x" * 200 for n in range(4)})
 
 
-def test_keys_are_quoted_like_kartothek_but_for_the_slash() -> None:
+def test_partition_values_are_quoted_like_kartothek_except_slash() -> None:
     text = "".join(chr(n) for n in range(1, 0x250))
     for character in text:
         expected = "%2F" if character == "/" else quote(character)

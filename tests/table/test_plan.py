@@ -87,7 +87,7 @@ def steps(store: Store, snapshot: Snapshot, where: str) -> dict[str, int]:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(rows(min_size=1, max_size=12), predicates(), st.data())
-def test_every_index_gives_the_rows_that_sql_would(
+def test_plan_with_any_index_selects_rows_that_sql_selects(
     data: list[dict[str, Any]], where: Predicate, draw: st.DataObject
 ) -> None:
     schema = SCHEMA.append(pa.field("row", pa.int64()))
@@ -143,7 +143,7 @@ def check(store: Store, snapshot: Snapshot, where: Predicate, files: dict[str, l
         ("f >= DOUBLE 'NaN' AND i > 0", [2]),
     ],
 )
-def test_null_and_nan_mean_the_same_with_every_kind_of_index(
+def test_null_and_nan_filters_are_equal_for_every_index_kind(
     store: Store, kind: IndexKind | None, where: str, expected: list[int]
 ) -> None:
     """Seen with plateau 4.6: with an index, its library loses the rows that are NULL."""
@@ -157,7 +157,7 @@ def test_null_and_nan_mean_the_same_with_every_kind_of_index(
 
 
 @pytest.mark.parametrize("value", NASTY)
-def test_partitions_are_found_by_any_text(store: Store, value: str) -> None:
+def test_plan_finds_partitions_with_any_text(store: Store, value: str) -> None:
     schema = schema_of(s=pa.string(), row=pa.int64())
     files = [(render_path({"s": each}), pa.table({"row": [n]})) for n, each in enumerate(NASTY)]
     snapshot = table_of(store, schema, files)
@@ -189,7 +189,7 @@ def test_partitions_are_found_by_any_text(store: Store, value: str) -> None:
     ],
     ids=str,
 )
-def test_partitions_of_every_type_are_found(
+def test_plan_finds_partitions_of_every_type(
     store: Store, data_type: pa.DataType, values: list[Any], where: str, found: list[Any]
 ) -> None:
     """bool and binary only other writers use."""
@@ -216,7 +216,7 @@ def sales(store: Store) -> Snapshot:
     return table_of(store, schema, files)
 
 
-def test_each_step_narrows_what_the_one_before_left(store: Store, sales: Snapshot) -> None:
+def test_plan_steps_successively_narrow_files(store: Store, sales: Snapshot) -> None:
     snapshot = indexed(store, sales, ["id"], IndexKind.KARTOTHEK)
     assert plan(store, snapshot, parse("s IN ('r0', 'r1') AND id IN (0, 10, 20, 199) AND day >= 1")).steps == (
         ("table", 20),
@@ -227,25 +227,25 @@ def test_each_step_narrows_what_the_one_before_left(store: Store, sales: Snapsho
     )
 
 
-def test_partition_keys_need_no_store(sales: Snapshot) -> None:
+def test_plan_by_partition_keys_needs_no_store(sales: Snapshot) -> None:
     planned = plan(NO_STORE, sales, parse("s = 'r1' OR s > 'r2'"))
     assert [file.label for file in planned.files] == [f"s=r{n // 5}/{n}" for n in (5, 6, 7, 8, 9, 15, 16, 17, 18, 19)]
     assert all(file.all_rows for file in planned.files)
 
 
-def test_without_a_filter_every_file_is_read_whole(sales: Snapshot) -> None:
+def test_plan_without_filter_keeps_all_files_and_rows(sales: Snapshot) -> None:
     for where in (None, parse("TRUE"), parse("s = 'nowhere' OR TRUE")):
         planned = plan(NO_STORE, sales, where)
         assert [(file.label, file.key) for file in planned.files] == list(sales.head.files().items())
         assert all(file.all_rows for file in planned.files)
 
 
-def test_what_matches_nothing_reads_nothing(sales: Snapshot) -> None:
+def test_plan_of_unsatisfiable_filter_has_no_files(sales: Snapshot) -> None:
     for where in ("FALSE", "id = NULL", "s = 'r9' AND id = 1", "s IS NULL AND day = 3"):
         assert list(plan(NO_STORE, sales, parse(where)).files) == []
 
 
-def test_statistics_tell_which_files_match_as_a_whole(store: Store, sales: Snapshot) -> None:
+def test_file_statistics_mark_files_in_which_all_rows_match(store: Store, sales: Snapshot) -> None:
     planned = plan(store, sales, parse("id < 25 OR s = 'r3'"))
     assert [file.all_rows for file in planned.files] == [True, True, False, *[True] * 5]
     assert steps(store, sales, "day IS NOT NULL") == {
@@ -257,14 +257,14 @@ def test_statistics_tell_which_files_match_as_a_whole(store: Store, sales: Snaps
     }
 
 
-def test_one_file_is_left_to_its_reader(sales: Snapshot) -> None:
+def test_plan_of_single_file_reads_no_statistics(sales: Snapshot) -> None:
     (file, *_) = plan(
         NO_STORE, replace(sales, head=Head("ds", dict(list(sales.head.partitions.items())[:1]))), parse("id = 3")
     ).files
     assert not file.all_rows
 
 
-def test_statistics_of_too_many_files_are_not_read(
+def test_file_statistics_of_too_many_files_are_not_read(
     store: Store, sales: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "_FOOTERS", range(2, 20))
@@ -272,27 +272,25 @@ def test_statistics_of_too_many_files_are_not_read(
     assert steps(store, sales, "id = 3 AND s != 'r3'")["file statistics"] == 1
 
 
-def test_footers_are_read_once(store: Store, sales: Snapshot) -> None:
+def test_file_statistics_are_cached(store: Store, sales: Snapshot) -> None:
     assert steps(store, sales, "id = 3")["file statistics"] == 1
     store.delete(sales.head.files().values())
     assert steps(store, sales, "id = 13")["file statistics"] == 1
 
 
-def test_an_index_may_name_files_that_are_gone(store: Store, sales: Snapshot) -> None:
+def test_plan_ignores_deleted_files_named_by_index(store: Store, sales: Snapshot) -> None:
     snapshot = indexed(store, sales, ["id"], IndexKind.KARTOTHEK)
     left = {label: found for label, found in snapshot.head.partitions.items() if label != "s=r0/0"}
     snapshot = replace(snapshot, head=replace(snapshot.head, partitions=left))
     assert [file.label for file in plan(store, snapshot, parse("id IN (0, 10)")).files] == ["s=r0/1"]
 
 
-def test_an_unknown_column_is_an_error_at_once(sales: Snapshot) -> None:
+def test_plan_with_unknown_column_raises_filter_invalid(sales: Snapshot) -> None:
     with pytest.raises(FilterInvalid, match="no column 'regio'"):
         plan(NO_STORE, sales, parse("regio = 'r1'"))
 
 
-def test_a_lookup_opens_the_files_it_found_and_no_other(
-    store: Store, sales: Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lookup_scan_opens_only_found_files(store: Store, sales: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
     def spy(store: Store, keys: Any, *more: Any) -> Any:
@@ -305,7 +303,7 @@ def test_a_lookup_opens_the_files_it_found_and_no_other(
     assert opened == [sales.head.file("s=r0/1")]
 
 
-def test_files_whose_paths_tell_nothing_are_candidates(store: Store) -> None:
+def test_files_with_uninformative_paths_are_candidates(store: Store) -> None:
     """Kartothek specification, "Filenames": parts of a path without '=' are ignored, and the column then comes from
     the file."""
     schema = schema_of(s=pa.string(), row=pa.int64())
@@ -344,17 +342,17 @@ ONE = pa.table({"x": [1.0, 1.0]})
         ("x = DOUBLE 'NaN'", ["0", "1"]),
     ],
 )
-def test_nan_is_not_in_statistics_but_may_be_in_the_file(store: Store, where: str, left: list[str]) -> None:
+def test_file_statistics_without_nan_keep_files_that_may_hold_nan(store: Store, where: str, left: list[str]) -> None:
     assert footers(store, pa.float64(), NAN, ONE, where=where) == left
 
 
-def test_a_column_that_files_lack_is_null_in_them(store: Store) -> None:
+def test_column_missing_from_file_is_planned_as_null(store: Store) -> None:
     there, lacking = pa.table({"x": ONE_TWO}), pa.table({"y": ONE_TWO})
     assert footers(store, pa.int64(), there, lacking, where="x IS NULL") == ["1!"]
     assert footers(store, pa.int64(), there, lacking, where="x != 7") == ["0!"]
 
 
-def test_statistics_of_narrower_types_and_dictionaries(store: Store) -> None:
+def test_file_statistics_of_narrower_and_dictionary_types_prune(store: Store) -> None:
     low = pa.table({"x": pa.array([1, 2], pa.int8())})
     high = pa.table({"x": pa.array([3, 4], pa.uint16())})
     assert footers(store, pa.int64(), low, high, where="x > 2") == ["1!"]
@@ -376,7 +374,9 @@ def test_statistics_of_narrower_types_and_dictionaries(store: Store) -> None:
     ],
     ids=str,
 )
-def test_statistics_of_all_kinds_of_timestamps(store: Store, data_type: pa.DataType, options: dict[str, Any]) -> None:
+def test_file_statistics_of_all_timestamp_kinds_prune(
+    store: Store, data_type: pa.DataType, options: dict[str, Any]
+) -> None:
     tables = [pa.table({"x": pa.array([moment], data_type)}) for moment in (MOMENT, MOMENT.replace(hour=13))]
     for where, left in (("x > ", {"1"}), ("x >= ", {"0", "1"}), ("x < ", set()), ("x = ", {"0"}), ("x != ", {"1"})):
         found = footers(store, pa.timestamp("us"), *tables, where=f"{where}TIMESTAMP '{MOMENT}'", **options)
@@ -385,18 +385,18 @@ def test_statistics_of_all_kinds_of_timestamps(store: Store, data_type: pa.DataT
         assert scan(store, snapshot, where=parse(f"{where}TIMESTAMP '{MOMENT}'")).read_all().num_rows == len(left)
 
 
-def test_values_beyond_pythons_years_keep_their_files(store: Store) -> None:
+def test_file_statistics_beyond_python_years_keep_files(store: Store) -> None:
     far = [pa.table({"x": pa.array([2**62 + n], pa.timestamp("us"))}) for n in range(2)]
     assert footers(store, pa.timestamp("us"), *far, where="x > DATE '2020-01-01'") == ["0", "1"]
 
 
-def test_the_last_moment_of_pythons_years_is_compared(store: Store) -> None:
+def test_file_statistics_at_last_python_year_prune(store: Store) -> None:
     tables = [pa.table({"x": pa.array([moment], pa.timestamp("us"))}) for moment in (datetime.min, datetime.max)]
     assert footers(store, pa.timestamp("us"), *tables, where="x > DATE '2020-01-01'") == ["1!"]
     assert footers(store, pa.timestamp("us"), *tables, where="x = TIMESTAMP '0001-01-01'") == ["0!"]
 
 
-def test_nested_columns_and_columns_named_like_them_are_left_alone(store: Store) -> None:
+def test_file_statistics_of_nested_columns_are_ignored(store: Store) -> None:
     lists = pa.table({"x": [[1], None]})
     assert footers(store, pa.list_(pa.int64()), lists, lists, where="x IS NULL") == ["0", "1"]
     schema = pa.schema([pa.field("x.y", pa.int64())])
@@ -404,19 +404,19 @@ def test_nested_columns_and_columns_named_like_them_are_left_alone(store: Store)
     assert len(plan(store, snapshot, parse('"x.y" IS NULL')).files) == 2
 
 
-def test_columns_of_another_type_than_the_table_says_keep_their_files(store: Store) -> None:
+def test_file_statistics_of_mismatched_type_keep_files(store: Store) -> None:
     texts = pa.table({"x": ["1", "2"]})
     assert footers(store, pa.int64(), texts, texts, where="x = 7") == ["0", "1"]
 
 
-def test_a_damaged_file_is_left_for_the_reader_to_report(store: Store, sales: Snapshot) -> None:
+def test_plan_keeps_damaged_file_for_reader_error(store: Store, sales: Snapshot) -> None:
     store.put(sales.head.file("s=r0/0"), b"PAR1 not really")
     assert steps(store, sales, "id = 3")["file statistics"] == 1
     with pytest.raises(StoreError, match="s=r0/0"):
         scan(store, sales, where=parse("id = 3")).read_all()
 
 
-def test_no_more_footers_are_kept_than_the_budget_allows() -> None:
+def test_footer_cache_stays_within_budget() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": ONE_TWO}), sink)
     footer = pq.read_metadata(pa.BufferReader(sink.getvalue()))
@@ -457,9 +457,7 @@ def many() -> Snapshot:
         ("TRUE", MANY),
     ],
 )
-def test_planning_of_100_000_partitions_takes_less_than_50_ms_once_they_are_known(
-    many: Snapshot, where: str, left: int
-) -> None:
+def test_plan_of_100_000_cached_partitions_takes_under_50_ms(many: Snapshot, where: str, left: int) -> None:
     took = []
     for _ in range(6):
         start = time.process_time()
@@ -468,7 +466,7 @@ def test_planning_of_100_000_partitions_takes_less_than_50_ms_once_they_are_know
     assert min(took[1:]) < 0.05
 
 
-def test_what_is_kept_of_a_head_is_small_and_goes_with_it(many: Snapshot) -> None:
+def test_path_column_cache_is_small_and_freed_with_head(many: Snapshot) -> None:
     assert many.schema is not None
     columns = pruner.path_columns(many.head, many.schema, {"p"})
     assert sum(column.nbytes for column in columns.values()) < 20 * MANY
@@ -483,7 +481,7 @@ def test_what_is_kept_of_a_head_is_small_and_goes_with_it(many: Snapshot) -> Non
 
 
 @pytest.mark.slow
-def test_a_head_may_be_planned_by_many_at_once(many: Snapshot) -> None:
+def test_concurrent_plans_of_one_head_are_exact(many: Snapshot) -> None:
     """Its partition columns are shared, and forgotten with it, whoever else is reading."""
     part = dict(list(many.head.partitions.items())[:500])
 
@@ -495,7 +493,7 @@ def test_a_head_may_be_planned_by_many_at_once(many: Snapshot) -> None:
         assert list(pool.map(one, range(100))) == [20] * 100
 
 
-def test_a_column_that_gains_a_type_is_read_anew() -> None:
+def test_plan_after_column_gains_type_reads_paths_again() -> None:
     head = Head("ds", {"s=1/a": {"files": {"table": "ds/table/s=1/a.parquet"}}})
     for data_type, where in ((pa.string(), "s = '1'"), (pa.int64(), "s = 1")):
         snapshot = Snapshot(head, schema_of(s=data_type), 1, "etag", None, None)

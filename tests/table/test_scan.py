@@ -68,7 +68,7 @@ def golden_dataset(name: str, uuid: str) -> tuple[Store, Snapshot, dict[str, Any
 
 @pytest.mark.parametrize("name", ["k53-table", "p46-table"])
 @pytest.mark.parametrize("uuid", ["sales", "sales-2"])
-def test_every_row_that_the_real_libraries_wrote(name: str, uuid: str) -> None:
+def test_scan_of_golden_dataset_returns_every_row(name: str, uuid: str) -> None:
     store, dataset, expected = golden_dataset(name, uuid)
     table = scan(store, dataset).read_all()
     assert table.column_names == expected["tables"]["table"]["columns"]
@@ -78,7 +78,7 @@ def test_every_row_that_the_real_libraries_wrote(name: str, uuid: str) -> None:
 
 
 @pytest.mark.parametrize("uuid", ["empty-explicit", "empty-file", "emptied"])
-def test_tables_without_rows(uuid: str) -> None:
+def test_scan_of_empty_golden_dataset_returns_columns(uuid: str) -> None:
     store, dataset, expected = golden_dataset("k53-empty", uuid)
     table = scan(store, dataset).read_all()
     assert table.num_rows == 0
@@ -88,7 +88,7 @@ def test_tables_without_rows(uuid: str) -> None:
 # --- files of other writers ---------------------------------------------------------------------------------
 
 
-def test_narrower_types_other_orders_and_null_columns_are_read_as_stored(store: Store) -> None:
+def test_scan_converts_narrower_types_order_and_null_columns(store: Store) -> None:
     """Kartothek specification, "Data files of partitions": what readers must take from a data file."""
     schema = schema_of(
         i=pa.int64(),
@@ -125,9 +125,7 @@ def test_narrower_types_other_orders_and_null_columns_are_read_as_stored(store: 
     ],
     ids=["int96", "adjusted to UTC", "nanoseconds"],
 )
-def test_timestamps_of_other_writers_can_be_read_and_filtered(
-    store: Store, table: pa.Table, options: dict[str, Any]
-) -> None:
+def test_scan_reads_and_filters_foreign_timestamps(store: Store, table: pa.Table, options: dict[str, Any]) -> None:
     dataset = dataset_of(store, schema_of(t=pa.timestamp("us")), {"": table}, **options)
     moment = f"TIMESTAMP '{MOMENT}'"
     for found in (f"t = {moment}", f"t IN ({moment})", "t NOT IN (TIMESTAMP '2020-01-01')", f"t <= {moment}"):
@@ -136,7 +134,7 @@ def test_timestamps_of_other_writers_can_be_read_and_filtered(
         assert select(store, dataset, nothing) == []
 
 
-def test_missing_columns_are_null_and_extra_ones_ignored(store: Store) -> None:
+def test_scan_fills_missing_columns_with_null_and_ignores_extra(store: Store) -> None:
     schema = schema_of(x=pa.int64(), y=pa.string())
     files = {"": pa.table({"x": [1], "z": [0]}), "a": pa.table({"x": [2], "y": ["b"]})}
     dataset = dataset_of(store, schema, files)
@@ -165,14 +163,14 @@ def test_missing_columns_are_null_and_extra_ones_ignored(store: Store) -> None:
         ("f NOT IN (5, DOUBLE 'NaN')", []),
     ],
 )
-def test_nan_beside_equal_numbers_is_found(store: Store, where: str, expected: list[int]) -> None:
+def test_scan_finds_nan_beside_equal_numbers(store: Store, where: str, expected: list[int]) -> None:
     """The statistics of such a row group tell of one number only."""
     table = pa.table({"f": [5.0, 5.0, float("nan")], "row": [0, 1, 2]})
     dataset = dataset_of(store, schema_of(f=pa.float64(), row=pa.int64()), {"": table})
     assert [found["row"] for found in select(store, dataset, where)] == expected
 
 
-def test_the_path_is_right_where_a_file_contradicts_it(store: Store) -> None:
+def test_scan_prefers_path_value_over_contradicting_file(store: Store) -> None:
     schema = schema_of(k=pa.string(), x=pa.int64())
     dataset = dataset_of(store, schema, {"k=a%2Fb": pa.table({"k": ["wrong"], "x": [1]})})
     assert scan(store, dataset).read_all().to_pylist() == [{"k": "a/b", "x": 1}]
@@ -180,7 +178,7 @@ def test_the_path_is_right_where_a_file_contradicts_it(store: Store) -> None:
     assert select(store, dataset, "k = 'a/b'") == [{"k": "a/b", "x": 1}]
 
 
-def test_a_path_that_does_not_fit_the_schema_is_an_error(store: Store) -> None:
+def test_scan_with_path_that_mismatches_schema_is_refused(store: Store) -> None:
     dataset = dataset_of(store, schema_of(k=pa.int64(), x=pa.int64()), {"k=one": pa.table({"x": [1]})})
     for where in (None, parse("k = 1")):
         with pytest.raises(PartitionInvalid, match="'one' in column 'k' is not of type int64"):
@@ -190,9 +188,7 @@ def test_a_path_that_does_not_fit_the_schema_is_an_error(store: Store) -> None:
 # --- what is read -------------------------------------------------------------------------------------------
 
 
-def test_files_of_other_partitions_are_not_opened_and_nothing_is_listed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_opens_only_matching_partitions_and_lists_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = schema_of(k=pa.int64(), x=pa.int64())
     dataset = dataset_of(store, schema, {f"k={n}": pa.table({"x": [n]}) for n in range(20)})
     kept = ("ds/table/k=7/7.parquet", "ds/table/k=8/8.parquet")
@@ -201,7 +197,7 @@ def test_files_of_other_partitions_are_not_opened_and_nothing_is_listed(
     assert select(store, dataset, "k >= 7 AND k < 9", ["x"]) == [{"x": 7}, {"x": 8}]
 
 
-def test_rows_come_in_the_order_of_the_head(store: Store) -> None:
+def test_scan_returns_rows_in_order_of_head(store: Store) -> None:
     schema = schema_of(k=pa.int64(), x=pa.int64())
     order = [5, 3, 9, 1, 7, 2, 8, 0, 6, 4] * 5
     files = {f"k={k}/extra{n}": pa.table({"x": [n * 10, n * 10 + 1]}) for n, k in enumerate(order)}
@@ -209,7 +205,7 @@ def test_rows_come_in_the_order_of_the_head(store: Store) -> None:
     assert table["x"].to_pylist() == [n * 10 + i for n in range(50) for i in (0, 1)]
 
 
-def test_many_files_are_opened_a_few_at_a_time_and_only_filtered_where_needed(
+def test_scan_opens_few_files_at_once_and_filters_only_where_needed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
@@ -239,14 +235,14 @@ def test_many_files_are_opened_a_few_at_a_time_and_only_filtered_where_needed(
     assert opened == [3, 3, 1]
 
 
-def test_columns_in_the_order_asked_for(store: Store) -> None:
+def test_scan_returns_columns_in_requested_order(store: Store) -> None:
     dataset = dataset_of(store, schema_of(a=pa.int64(), b=pa.int64()), {"": pa.table({"a": [1], "b": [2]})})
     assert scan(store, dataset, ["b", "a"]).read_all().to_pylist() == [{"b": 2, "a": 1}]
     assert scan(store, dataset, []).read_all().num_rows == 1
 
 
 @pytest.mark.slow
-def test_a_scan_streams(store: Store) -> None:
+def test_scan_of_large_table_streams_in_bounded_memory(store: Store) -> None:
     """32 files of 8 MiB pass through much less memory than their sum."""
     table = pa.table({"x": pa.array(range(1 << 20))})
     dataset = dataset_of(store, schema_of(x=pa.int64()), {f"f{n}": table for n in range(32)}, compression="none")
@@ -267,7 +263,7 @@ def flights(store: Store) -> Snapshot:
     return dataset_of(store, schema_of(carrier=pa.string(), delay=pa.int64()), {"": pa.table({"delay": [1]})})
 
 
-def test_unknown_columns_are_refused_with_the_near_ones(store: Store, flights: Snapshot) -> None:
+def test_scan_with_unknown_column_is_refused_with_suggestion(store: Store, flights: Snapshot) -> None:
     with pytest.raises(InputError, match="no column 'carier'; did you mean 'carrier'"):
         scan(store, flights, ["carier"])
     with pytest.raises(FilterInvalid, match="no column 'dely'; did you mean 'delay'"):
@@ -276,24 +272,24 @@ def test_unknown_columns_are_refused_with_the_near_ones(store: Store, flights: S
         scan(store, flights, ["xyz"])
 
 
-def test_a_comparison_without_meaning_is_refused(store: Store, flights: Snapshot) -> None:
+def test_scan_with_incomparable_literal_is_refused(store: Store, flights: Snapshot) -> None:
     with pytest.raises(FilterInvalid, match="'delay' is int64: cannot compare it with the binary"):
         select(store, flights, "delay > X'00'")
 
 
-def test_a_file_that_is_gone_is_named(store: Store, flights: Snapshot) -> None:
+def test_scan_with_missing_file_names_file(store: Store, flights: Snapshot) -> None:
     store.delete(["ds/table/0.parquet"])
     with pytest.raises(VersionIncomplete, match=r"no longer exists in file:.*ds/table/0\.parquet"):
         scan(store, flights).read_all()
 
 
-def test_a_damaged_file_is_named(store: Store, flights: Snapshot) -> None:
+def test_scan_with_damaged_file_names_file(store: Store, flights: Snapshot) -> None:
     store.put("ds/table/0.parquet", b"PAR1 not really")
     with pytest.raises(StoreError, match=r"ds/table/0\.parquet"):
         scan(store, flights).read_all()
 
 
-def test_what_the_writer_writes_the_scan_reads(store: Store) -> None:
+def test_scan_returns_rows_of_writer(store: Store) -> None:
     schema = schema_of(k=pa.string(), x=pa.int64())
     table = pa.table({"k": ["a/b", "", "ü"] * 10, "x": list(range(30))})
     with PartitionedWriter(store, "ds", schema, Layout(partition_on=("k",))) as writer:

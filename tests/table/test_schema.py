@@ -37,7 +37,7 @@ STORED_TYPES: list[pa.DataType] = [
 
 
 @pytest.mark.parametrize("stored", STORED_TYPES, ids=str)
-def test_a_stored_type_survives_its_name_and_common_metadata(stored: pa.DataType) -> None:
+def test_stored_type_survives_name_and_common_metadata_roundtrip(stored: pa.DataType) -> None:
     assert s.parse_type(s.type_name(stored)) == stored
     schema = s.normalise(schema_of(x=stored))
     assert schema.field("x").type == stored
@@ -48,7 +48,7 @@ def test_a_stored_type_survives_its_name_and_common_metadata(stored: pa.DataType
     "name",
     ["", "int", "varchar(10)", "timestamp", "decimal128(39,2)", "decimal128(2,3)", "list<>", "list<int>"],
 )
-def test_an_unknown_type_name_is_refused(name: str) -> None:
+def test_unknown_type_name_is_refused(name: str) -> None:
     with pytest.raises(SchemaMismatch):
         s.parse_type(name)
 
@@ -74,16 +74,16 @@ def test_an_unknown_type_name_is_refused(name: str) -> None:
     ],
     ids=str,
 )
-def test_normalise_widens(given: pa.DataType, stored: pa.DataType) -> None:
+def test_normalise_widens_types(given: pa.DataType, stored: pa.DataType) -> None:
     assert s.normalise(schema_of(x=given)).field("x").type == stored
 
 
-def test_normalise_orders_partition_columns_first_and_the_rest_by_name() -> None:
+def test_normalise_orders_partition_columns_first_and_rest_by_name() -> None:
     schema = pa.schema([(name, pa.int64()) for name in ("z", "b", "A", "year", "region")])
     assert s.normalise(schema, ["year", "region"]).names == ["year", "region", "A", "b", "z"]
 
 
-def test_stored_columns_are_nullable_and_named_item() -> None:
+def test_normalise_makes_columns_nullable_and_names_list_item() -> None:
     elements = pa.field("element", pa.int8(), nullable=False)
     given = pa.schema([pa.field("x", pa.list_(elements), nullable=False)])
     field = s.normalise(given).field("x")
@@ -102,22 +102,22 @@ def test_stored_columns_are_nullable_and_named_item() -> None:
     ],
     ids=str,
 )
-def test_types_a_table_cannot_hold_are_refused_by_name(given: pa.DataType) -> None:
+def test_normalise_with_unsupported_type_is_refused_by_name(given: pa.DataType) -> None:
     with pytest.raises(SchemaMismatch, match="'seen'"):
         s.normalise(schema_of(seen=given))
 
 
-def test_duplicate_columns_are_refused() -> None:
+def test_normalise_with_duplicate_columns_is_refused() -> None:
     with pytest.raises(SchemaMismatch, match="'a' occurs more than once"):
         s.normalise(pa.schema([pa.field(name, pa.int64()) for name in ("a", "b", "a")]))
 
 
-def test_a_missing_partition_column_is_named_with_the_columns_there_are() -> None:
+def test_normalise_with_missing_partition_column_names_available_columns() -> None:
     with pytest.raises(SchemaMismatch, match=r"no column 'yaer'.*'year'"):
         s.normalise(schema_of(year=pa.int64()), ["yaer"])
 
 
-def test_conform_casts_reorders_and_makes_time_zones_utc() -> None:
+def test_conform_casts_reorders_and_converts_time_zones_to_utc() -> None:
     moment = datetime(2024, 3, 31, 1, 30, tzinfo=UTC)
     table = pa.table(
         {
@@ -143,24 +143,24 @@ def test_conform_casts_reorders_and_makes_time_zones_utc() -> None:
         (pa.array([Decimal("1.005")]), pa.decimal128(5, 2)),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_by_column(column: pa.Array[Any], data_type: pa.DataType) -> None:
+def test_conform_with_value_that_does_not_fit_names_column(column: pa.Array[Any], data_type: pa.DataType) -> None:
     number = not pa.types.is_list(data_type) and not pa.types.is_timestamp(data_type)
     with pytest.raises(SchemaMismatch if number else DataTypeMismatch, match="column 'price'"):
         s.conform(pa.table({"price": column}), schema_of(price=data_type))
 
 
-def test_without_time_zones_leaves_the_rest() -> None:
+def test_without_time_zones_keeps_other_columns() -> None:
     given = schema_of(t=pa.timestamp("ms", "UTC"), i=pa.int8())
     assert s.without_time_zones(given) == schema_of(t=pa.timestamp("ms"), i=pa.int8())
 
 
-def test_merge_gives_null_columns_a_type_in_either_direction() -> None:
+def test_merge_gives_null_columns_type_in_either_direction() -> None:
     stored = schema_of(a=pa.null(), b=pa.string(), c=pa.null())
     new = schema_of(a=pa.int64(), b=pa.null(), c=pa.null())
     assert s.merge(stored, new) == schema_of(a=pa.int64(), b=pa.string(), c=pa.null())
 
 
-def test_merge_shows_both_schemas_difference_by_column() -> None:
+def test_merge_error_lists_difference_by_column() -> None:
     stored = schema_of(a=pa.int64(), b=pa.string(), gone=pa.float64())
     new = schema_of(a=pa.float64(), b=pa.string(), more=pa.date32())
     with pytest.raises(SchemaMismatch) as refused:
@@ -175,7 +175,7 @@ def test_merge_shows_both_schemas_difference_by_column() -> None:
     assert "evolve" not in str(refused.value), "what does not help is not offered"
 
 
-def test_merge_offers_evolution_where_it_would_help_and_shows_a_limited_number_of_columns() -> None:
+def test_merge_error_offers_evolution_and_limits_column_list() -> None:
     stored = pa.schema([(f"c{n:03}", pa.int64()) for n in range(100)])
     with pytest.raises(SchemaMismatch) as refused:
         s.merge(stored, schema_of(c000=pa.int64()))
@@ -185,7 +185,7 @@ def test_merge_offers_evolution_where_it_would_help_and_shows_a_limited_number_o
     assert "schemaEvolution: Compatible (evolve=True in Python)" in lines[-1]
 
 
-def test_evolving_adds_columns_where_kartothek_expects_them() -> None:
+def test_merge_with_evolve_adds_columns_in_kartothek_order() -> None:
     """Partition columns first, then by name (Kartothek specification, "Table schema"; "Type System")."""
     stored = s.normalise(schema_of(z=pa.string(), y=pa.int64(), b=pa.int64(), k=pa.int64()), ["z", "y"])
     new = s.normalise(schema_of(z=pa.string(), y=pa.int64(), a=pa.bool_(), c=pa.int64(), k=pa.int64()), ["z", "y"])
@@ -194,7 +194,7 @@ def test_evolving_adds_columns_where_kartothek_expects_them() -> None:
     assert merged == s.normalise(merged, ["z", "y"])
 
 
-def test_evolving_leaves_the_order_of_a_table_that_gets_no_column() -> None:
+def test_merge_with_evolve_without_new_column_keeps_order() -> None:
     theirs = schema_of(z=pa.int64(), a=pa.null())
     assert s.merge(theirs, schema_of(a=pa.string()), evolve=True) == schema_of(z=pa.int64(), a=pa.string())
 
@@ -213,7 +213,7 @@ def test_evolving_leaves_the_order_of_a_table_that_gets_no_column() -> None:
         (pa.int64(), pa.string(), None),
     ],
 )
-def test_a_type_widens_only_where_every_value_of_both_stays_what_it_is(
+def test_merge_widens_type_only_where_values_are_preserved(
     one: pa.DataType, other: pa.DataType, wide: pa.DataType | None
 ) -> None:
     for stored, new in ((one, other), (other, one)):
@@ -226,7 +226,7 @@ def test_a_type_widens_only_where_every_value_of_both_stays_what_it_is(
                 s.merge(schema_of(x=stored), schema_of(x=new))
 
 
-def test_what_was_made_for_an_older_schema_goes_with_what_evolved_meanwhile() -> None:
+def test_change_for_older_schema_merges_with_evolved_schema() -> None:
     base = schema_of(d=pa.decimal128(5, 1), n=pa.null(), x=pa.int64())
     live = schema_of(added=pa.string(), d=pa.decimal128(9, 1), n=pa.int64(), x=pa.int64())
     assert s.merge(live, s.carried_over(base, base, live)) == live
@@ -236,19 +236,19 @@ def test_what_was_made_for_an_older_schema_goes_with_what_evolved_meanwhile() ->
         s.merge(live, s.carried_over(base.append(pa.field("y", pa.int64())), base, live))
 
 
-def test_columns_that_the_data_lacks_become_null() -> None:
+def test_with_nulls_adds_missing_columns_as_null() -> None:
     table = s.with_nulls(pa.table({"x": [1, 2]}), schema_of(a=pa.string(), x=pa.int64()))
     assert table.to_pydict() == {"x": [1, 2], "a": [None, None]}
     assert table.schema.field("a").type == pa.string()
 
 
-def test_merge_is_not_bothered_by_the_name_of_a_lists_child() -> None:
+def test_merge_ignores_name_of_list_child() -> None:
     theirs = pa.schema([pa.field("l", pa.list_(pa.field("element", pa.int64())))])
     ours = s.normalise(theirs)
     assert s.merge(theirs, ours).equals(ours)
 
 
-def test_common_metadata_has_the_form_that_both_libraries_read() -> None:
+def test_common_metadata_has_form_that_both_libraries_read() -> None:
     """Kartothek specification, "Table schema"; "Type System": no row groups, keys ARROW:schema and pandas, kartothek
     5.3's type names."""
     schema = s.normalise(schema_of(p=pa.string(), l=pa.list_(pa.string()), d=pa.decimal128(5, 2), n=pa.null()), ["p"])
@@ -267,7 +267,7 @@ def test_common_metadata_has_the_form_that_both_libraries_read() -> None:
     assert columns["d"]["metadata"] == {"precision": 5, "scale": 2}
 
 
-def test_foreign_common_metadata_is_read_in_our_dialect() -> None:
+def test_foreign_common_metadata_is_read_with_stored_types() -> None:
     theirs = schema_of(
         s=pa.large_string(),
         l=pa.list_(pa.field("element", pa.large_string())),
@@ -281,6 +281,6 @@ def test_foreign_common_metadata_is_read_in_our_dialect() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"{}" * 50])
-def test_damaged_common_metadata_is_an_error_of_ours(data: bytes) -> None:
+def test_damaged_common_metadata_raises_schema_mismatch(data: bytes) -> None:
     with pytest.raises(SchemaMismatch, match="_common_metadata"):
         s.parse_common_metadata(data)

@@ -46,7 +46,9 @@ def keys(table: pa.Table) -> list[Any]:
 
 @pytest.mark.slow
 @given(st.lists(ROWS, min_size=1, max_size=6), st.sampled_from([1, 100, 10_000]))
-def test_what_comes_out_is_what_arrow_sorts(pieces: list[list[tuple[float | None, str | None]]], block: int) -> None:
+def test_sorted_runs_return_rows_in_arrow_order(
+    pieces: list[list[tuple[float | None, str | None]]], block: int
+) -> None:
     tables = [table_of(rows, 1000 * n) for n, rows in enumerate(pieces)]
     runs = SortedRuns(["a", "b"], block)
     for table in tables:
@@ -74,7 +76,7 @@ def test_what_comes_out_is_what_arrow_sorts(pieces: list[list[tuple[float | None
     ],
     ids=lambda values: str(values.type),
 )
-def test_every_plain_type_can_be_sorted(values: pa.Array[Any]) -> None:
+def test_sorted_runs_sort_every_plain_type(values: pa.Array[Any]) -> None:
     """Also times beyond what Python can say."""
     runs = SortedRuns(["x"], 1)
     for at in range(len(values)):
@@ -82,7 +84,7 @@ def test_every_plain_type_can_be_sorted(values: pa.Array[Any]) -> None:
     assert drained(runs)["x"].combine_chunks() == values.take(pc.sort_indices(values))
 
 
-def test_runs_are_compressed_while_they_wait() -> None:
+def test_sorted_runs_are_compressed_in_memory() -> None:
     table = pa.table({"x": pa.array(range(100_000)), "t": ["the same text"] * 100_000})
     runs = SortedRuns(["x"], table.nbytes // 50)
     runs.add(table.to_batches())
@@ -90,7 +92,7 @@ def test_runs_are_compressed_while_they_wait() -> None:
 
 
 @pytest.mark.slow
-def test_a_merge_has_a_block_of_each_run_in_memory() -> None:
+def test_merge_of_sorted_runs_holds_one_block_per_run() -> None:
     runs = SortedRuns(["x"], 1 << 16)
     rows = 1 << 17
     for run in range(8):
@@ -104,7 +106,7 @@ def test_a_merge_has_a_block_of_each_run_in_memory() -> None:
     assert peak < 4 << 20, "of 8 MiB"
 
 
-def test_what_is_left_in_the_middle_of_a_merge_goes_on_with_what_comes_later() -> None:
+def test_interrupted_merge_continues_with_later_runs() -> None:
     runs = SortedRuns(["x"], 64)
     runs.add(pa.table({"x": list(range(0, 100, 2))}).to_batches())
     first = runs.pop()["x"].to_pylist()

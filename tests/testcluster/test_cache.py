@@ -5,19 +5,19 @@ import pytest
 from tests.testcluster.cache import build_once, content_key
 
 
-def test_a_key_depends_on_every_part_and_on_their_borders() -> None:
+def test_content_key_depends_on_every_part_and_boundary() -> None:
     keys = {content_key("ab", "c"), content_key("a", "bc"), content_key("abc"), content_key("c", "ab")}
     assert len(keys) == 4
 
 
-def test_a_path_stands_for_its_content(tmp_path: Path) -> None:
+def test_content_key_of_path_is_that_of_its_content(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("same")
     second.write_text("same")
     assert content_key(first) == content_key(second) == content_key(b"same")
 
 
-def test_a_directory_stands_for_the_names_and_contents_below_it(tmp_path: Path) -> None:
+def test_content_key_of_directory_covers_names_and_contents(tmp_path: Path) -> None:
     nested = tmp_path / "nested"
     nested.mkdir()
     file = nested / "file"
@@ -29,7 +29,7 @@ def test_a_directory_stands_for_the_names_and_contents_below_it(tmp_path: Path) 
     assert len({before, changed, content_key(tmp_path)}) == 3
 
 
-def test_an_entry_is_built_once(tmp_path: Path) -> None:
+def test_cache_entry_is_built_once(tmp_path: Path) -> None:
     entry, built = tmp_path / "cache" / "entry", []
 
     def fill(directory: Path) -> None:
@@ -41,7 +41,7 @@ def test_an_entry_is_built_once(tmp_path: Path) -> None:
     assert (entry / "program").read_text() == "done"
 
 
-def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
+def test_cache_build_that_fails_leaves_no_entry(tmp_path: Path) -> None:
     entry = tmp_path / "entry"
 
     def fail(directory: Path) -> None:

@@ -23,12 +23,12 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.run_kubectl("delete", "namespace", name, "--wait=false")
 
 
-def test_the_restricted_standard_is_enforced(cluster: Cluster, namespace: str) -> None:
+def test_cluster_enforces_restricted_pod_security(cluster: Cluster, namespace: str) -> None:
     with pytest.raises(RuntimeError, match="violates PodSecurity"):
         cluster.run_kubectl(f"--namespace={namespace}", "run", "root", "--image=kubothek/kubothek:dev")
 
 
-def test_the_s3_server_keeps_its_data_over_an_outage(cluster: Cluster) -> None:
+def test_s3_server_of_cluster_keeps_data_across_outage(cluster: Cluster) -> None:
     client, key = cluster.s3_client(), f"outage-{uuid.uuid4().hex}"
     client.put_object(Bucket=cluster.s3_bucket, Key=key, Body=b"kept")
     cluster.stop("s3")
@@ -38,14 +38,14 @@ def test_the_s3_server_keeps_its_data_over_an_outage(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
-def test_the_control_plane_comes_back(cluster: Cluster, component: str) -> None:
+def test_control_plane_component_restarts(cluster: Cluster, component: str) -> None:
     cluster.stop(component)
     assert not cluster.api_ready()
     cluster.start(component)
     assert cluster.api_ready()
 
 
-def test_links_of_killed_pods_are_removed() -> None:
+def test_network_links_of_killed_pods_are_removed() -> None:
     """In a network namespace of its own: the cluster's pods keep theirs."""
     program = """
 import subprocess

@@ -50,7 +50,7 @@ def wheel(tmp_path: Path) -> Path:
     return wheel
 
 
-def test_parents_are_built_before_their_children_and_only_once(wheel: Path) -> None:
+def test_image_parents_are_built_once_before_children(wheel: Path) -> None:
     engine = Recorder()
     builds = build_images(engine, wheel)
     assert [tag.partition(":")[0] for tag in engine.built] == [
@@ -66,7 +66,7 @@ def test_parents_are_built_before_their_children_and_only_once(wheel: Path) -> N
     assert set(engine.published) == {JOB_IMAGE, OPERATOR_IMAGE, ENGINE_IMAGE}
 
 
-def test_changed_code_changes_the_last_layer_only(wheel: Path) -> None:
+def test_code_change_rebuilds_last_layer_only(wheel: Path) -> None:
     heavy = heavy_builds()
     before = project_builds(heavy, wheel)
     wheel.write_bytes(b"changed code")
@@ -77,14 +77,14 @@ def test_changed_code_changes_the_last_layer_only(wheel: Path) -> None:
         assert before[image].parents == after[image].parents
 
 
-def test_every_dockerfile_takes_the_parent_it_is_given(wheel: Path) -> None:
+def test_dockerfile_uses_given_parent_image(wheel: Path) -> None:
     heavy = heavy_builds()
     for build in (heavy.base, *project_builds(heavy, wheel).values()):
         (argument,) = build.parents
         assert f"FROM ${{{argument}}}" in build.dockerfile.read_text()
 
 
-def test_every_image_from_a_registry_is_pinned_by_its_digest() -> None:
+def test_registry_images_are_all_pinned_by_digest() -> None:
     for dockerfile in SOURCES.glob("*/Dockerfile"):
         text = dockerfile.read_text()
         arguments = dict(re.findall(r"^ARG (\w+)=(.+)$", text, re.MULTILINE))
@@ -93,14 +93,14 @@ def test_every_image_from_a_registry_is_pinned_by_its_digest() -> None:
             assert found.startswith("kubothek/") or re.fullmatch(r"[\w/:.-]+@sha256:[0-9a-f]{64}", found), dockerfile
 
 
-def test_every_package_of_an_image_has_a_hash() -> None:
+def test_image_packages_all_have_hashes() -> None:
     for dockerfile in SOURCES.glob("*/Dockerfile"):
         for options in re.findall(r"pip install (.+)", dockerfile.read_text()):
             assert "--no-deps" in options
             assert "--require-hashes" in options or "--no-index" in options, "of this checkout's own wheel only"
 
 
-def test_images_have_the_tested_version_of_every_requirement() -> None:
+def test_images_contain_tested_version_of_each_requirement() -> None:
     tested = _pins(PROJECT / "constraints.txt")
     python = _pins(SOURCES / "python" / "requirements.txt")
     base = _pins(SOURCES / "base" / "requirements.txt")
@@ -123,7 +123,7 @@ def _names(requirements: list[str]) -> set[str]:
     return {name[0].lower().replace("_", "-") for name in found if name}
 
 
-def test_an_archive_leaves_out_what_the_reader_has(tmp_path: Path) -> None:
+def test_image_archive_omits_blobs_that_reader_has(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF")
     layout = ImageLayout(tmp_path / "layout")
@@ -140,7 +140,7 @@ def test_an_archive_leaves_out_what_the_reader_has(tmp_path: Path) -> None:
     assert entry["annotations"] == {"io.containerd.image.name": "docker.io/test/image:dev"}
 
 
-def test_a_static_image_is_replaced_and_reproducible(tmp_path: Path) -> None:
+def test_static_image_is_replaceable_and_reproducible(tmp_path: Path) -> None:
     program, layout = tmp_path / "program", ImageLayout(tmp_path / "layout")
     digests = []
     for content in (b"one", b"two", b"one"):

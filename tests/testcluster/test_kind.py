@@ -17,7 +17,7 @@ from tests.testcluster.kind import (
 from tests.testcluster.layout import S3_NODE_PORT, SERVICE_CIDR
 
 
-def test_the_cluster_is_made_from_the_configuration_of_the_checkout() -> None:
+def test_kind_cluster_is_created_from_configuration_of_checkout() -> None:
     assert create_command()[:5] == ["kind", "create", "cluster", "--name", "kubothek"]
     assert create_command()[create_command().index("--config") + 1] == str(CONFIG)
     config = yaml.safe_load(CONFIG.read_text())
@@ -28,7 +28,7 @@ def test_the_cluster_is_made_from_the_configuration_of_the_checkout() -> None:
     assert KindCluster().s3_host_endpoint == f"http://127.0.0.1:{node['extraPortMappings'][0]['hostPort']}"
 
 
-def test_images_are_built_by_docker_and_loaded_by_kind() -> None:
+def test_kind_images_are_built_by_docker_and_loaded() -> None:
     build = Build("kubothek/base:1", Path("/src/Dockerfile"), Path("/src"), {"PYTHON_IMAGE": "kubothek/python:2"})
     assert build_command(build) == [
         *("docker", "build", "--tag", "kubothek/base:1", "--file", "/src/Dockerfile"),
@@ -39,7 +39,7 @@ def test_images_are_built_by_docker_and_loaded_by_kind() -> None:
     ]
 
 
-def test_static_pods_stop_by_their_manifest_and_services_by_systemd() -> None:
+def test_static_pod_stops_by_manifest_and_service_by_systemd() -> None:
     assert stop_command("etcd")[-1].endswith("mv /etc/kubernetes/manifests/etcd.yaml /etc/kubernetes/stopped/")
     assert start_command("etcd")[-1] == "mv /etc/kubernetes/stopped/etcd.yaml /etc/kubernetes/manifests/"
     assert stop_command("kubelet")[-1] == "systemctl stop kubelet"

@@ -51,14 +51,14 @@ def no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
-def test_a_node_that_answers_late_is_not_removed(tmp_path: Path) -> None:
+def test_node_that_answers_late_is_not_removed(tmp_path: Path) -> None:
     answers = iter([False, False, True, True])
     node = Node(tmp_path, lambda: next(answers))
     node.up()
     assert node.removals == 0
 
 
-def test_a_node_that_stays_silent_is_removed_unless_a_test_run_holds_it(
+def test_node_that_stays_silent_is_removed_unless_held_by_test_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "SILENCE_TIMEOUT", 0.0)
@@ -73,6 +73,6 @@ def test_a_node_that_stays_silent_is_removed_unless_a_test_run_holds_it(
     assert (silent.removals, gone.removals) == (1, 1)
 
 
-def test_a_step_that_takes_long_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slow_step_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
     with steps.step("go build helm", "takes minutes, once"):
         assert capsys.readouterr().err == "[cluster] go build helm: takes minutes, once\n"

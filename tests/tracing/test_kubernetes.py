@@ -73,7 +73,7 @@ def told_by(ratio: float = 1.0) -> list[Ended]:
     return told
 
 
-def test_a_run_and_its_job_are_one_trace_that_goes_on_in_the_pod() -> None:
+def test_commit_and_job_form_one_trace_continued_in_pod() -> None:
     told = told_by()
     parents = {each.place.span: each.name for each in told}
     assert [(parents.get(each.parent or 0), each.name) for each in told] == [
@@ -97,7 +97,7 @@ def test_a_run_and_its_job_are_one_trace_that_goes_on_in_the_pod() -> None:
     assert told_by()[1:] == told[1:], "another operator tells the same"
 
 
-def test_rounds_in_which_nothing_was_done_are_not_told() -> None:
+def test_reconcile_without_action_is_not_traced() -> None:
     told: list[Ended] = []
     now = ACTION.owner.metadata.creation_timestamp
     assert now is not None
@@ -109,7 +109,7 @@ def test_rounds_in_which_nothing_was_done_are_not_told() -> None:
     assert (one.name, one.attributes) == ("reconcile", {"kubothek.did": "LaunchJob, status"})
 
 
-def test_what_is_not_sampled_is_told_by_nobody() -> None:
+def test_unsampled_run_is_not_traced() -> None:
     assert told_by(0.0) == []
     assert not {"TRACEPARENT", "OTEL_EXPORTER_OTLP_ENDPOINT"} & environment(0.0).keys()
     (driver,) = job_pod.driver_pod(ACTION, CONFIG)["spec"]["containers"]

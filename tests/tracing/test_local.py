@@ -24,7 +24,7 @@ def run(directory: Path, content: str = "a,b\n1,x\n2,y\n") -> Report:
         return running.run(lambda _: None)
 
 
-def test_a_commit_is_one_connected_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_commit_is_one_connected_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEPARENT", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
     with collector() as found:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.url)
@@ -57,7 +57,7 @@ def test_a_commit_is_one_connected_trace(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(others) == 1, "the inspection of the store is a trace of its own"
 
 
-def test_what_went_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_commit_failure_is_recorded_in_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with collector() as found:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.url)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
@@ -68,7 +68,7 @@ def test_what_went_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "ok.csv" in errors["job"]
 
 
-def test_a_collector_that_hangs_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_trace_collector_does_not_affect_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with collector(status=None) as found:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.url)
         assert run(tmp_path).fine
@@ -76,7 +76,7 @@ def test_a_collector_that_hangs_changes_nothing(tmp_path: Path, monkeypatch: pyt
         assert not found.spans
 
 
-def test_nobody_pays_for_what_was_not_asked_for() -> None:
+def test_tracing_libraries_are_not_imported_without_endpoint() -> None:
     program = (
         "import sys, kubothek.jobs.main, kubothek.cli.main, kubothek.local.session\n"
         "from kubothek.jobs.main import traced\n"

@@ -39,7 +39,7 @@ def some_work() -> None:
         stages.leave()
 
 
-def test_spans_are_parts_of_what_was_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_are_children_of_active_span(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     with collector() as found, tracing.sending(found.url, "test"):
         some_work()
@@ -59,7 +59,7 @@ def test_spans_are_parts_of_what_was_under_way(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("how", ["refuses", "hangs", "is away", "is no url"])
-def test_a_collector_that_is_not_well_is_noted_and_no_more(how: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_trace_collector_failure_is_logged_only(how: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kubothek.tracing")
     with collector(status=None if how == "hangs" else 500) as found, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -72,14 +72,14 @@ def test_a_collector_that_is_not_well_is_noted_and_no_more(how: str, caplog: pyt
     assert ("no URL" if how == "is no url" else "6 of 6 spans were not taken") in ended
 
 
-def test_more_than_there_is_room_for_is_lost_and_holds_nobody_up() -> None:
+def test_spans_above_buffer_limit_are_dropped_without_blocking() -> None:
     with collector(status=None) as found, tracing.sending(found.url, "test"):
         for number in range(20_000):
             tracing.emit(Ended(name="many", place=Place(RUN.id, number + 1), parent=None, begin=1, end=2))
     assert not found.spans
 
 
-def test_all_decide_alike_which_runs_are_traced() -> None:
+def test_trace_sampling_decision_is_consistent_for_each_run() -> None:
     runs = [RunTrace(str(number)) for number in range(4000)]
     for ratio in (0.0, 0.1, 1.0):
         assert abs(sum(run.sampled(ratio) for run in runs) / len(runs) - ratio) < 0.03
@@ -96,9 +96,9 @@ def test_all_decide_alike_which_runs_are_traced() -> None:
     "text",
     ["", "00", f"00-{'0' * 32}-{'1' * 16}-01", f"00-{'1' * 32}-{'0' * 16}-01", f"00-{'1' * 32}-{'1' * 16}-00"],
 )
-def test_a_header_that_says_nothing_is_none(text: str) -> None:
+def test_traceparent_header_that_is_invalid_is_ignored(text: str) -> None:
     assert Place.of_header(text) is None
 
 
-def test_a_header_comes_back() -> None:
+def test_traceparent_header_survives_roundtrip() -> None:
     assert Place.of_header(RUN.attempt(3).header) == RUN.attempt(3)

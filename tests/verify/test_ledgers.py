@@ -44,7 +44,7 @@ def some(store: Store, prefix: str) -> list[str]:
     return [info.key for info in store.list(prefix)]
 
 
-def test_chain_and_table_are_sound(store: Store) -> None:
+def test_verification_of_valid_chain_and_table_succeeds(store: Store) -> None:
     verdict = verified(store)
     assert verdict.sound, verdict.findings
     assert verdict.chain is not None
@@ -64,7 +64,7 @@ def test_chain_and_table_are_sound(store: Store) -> None:
         (f"{UUID}/table/", "FileHash"),
     ],
 )
-def test_every_object_that_is_not_what_it_was_is_found(store: Store, prefix: str, code: str) -> None:
+def test_verification_finds_every_changed_object_of_ledger(store: Store, prefix: str, code: str) -> None:
     named = set(DatasetLog(store, UUID).snapshot().head.files().values())
     objects = [key for key in some(store, prefix) if "/table/" not in key or key in named]
     assert objects
@@ -78,7 +78,7 @@ def test_every_object_that_is_not_what_it_was_is_found(store: Store, prefix: str
     assert verified(store).sound
 
 
-def test_a_forked_reference_is_found_and_a_lagging_one_is_none(store: Store) -> None:
+def test_verification_reports_forked_reference_and_accepts_lagging_one(store: Store) -> None:
     ref = keys.chain_ref(UUID)
     before = DatasetLog(store, UUID).snapshot(2).head.chain
     assert before is not None
@@ -88,7 +88,7 @@ def test_a_forked_reference_is_found_and_a_lagging_one_is_none(store: Store) -> 
     assert (first(store).code, first(store).object) == ("Diverged", ref)
 
 
-def test_versions_and_blocks_bound_what_is_read(store: Store) -> None:
+def test_verification_is_bounded_by_versions_and_blocks(store: Store) -> None:
     old = verified(store, version=2)
     assert old.chain is not None
     assert (old.sound, old.present, old.chain.records) == (True, False, 2)
@@ -115,7 +115,7 @@ def _slices(store: Store, version: int) -> list[str]:
     return [keys.data_slice(UUID, physical) for physical in record.ledger.data]
 
 
-def test_what_is_wrong_with_a_chain_is_noted(store: Store) -> None:
+def test_verification_records_damage_of_chain(store: Store) -> None:
     key = _slices(store, 2)[0]
     whole = store.get(key)
     store.put(key, b"x")

@@ -63,7 +63,7 @@ def some_file(store: Store) -> str:
 
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("level", Level)
-def test_a_good_table_is_sound_at_every_level(store: Store, level: Level) -> None:
+def test_verification_of_valid_table_succeeds_at_every_level(store: Store, level: Level) -> None:
     told: list[tuple[int, int]] = []
     assert Lake(store).dataset(UUID).verify(level=level).sound
     verdict = verified(store, level=level, progress=lambda done, of: told.append((done, of)))
@@ -81,7 +81,7 @@ def test_a_good_table_is_sound_at_every_level(store: Store, level: Level) -> Non
 
 
 @pytest.mark.usefixtures("table")
-def test_every_changed_byte_of_a_file_is_found_and_the_file_named(store: Store, tmp_path: Path) -> None:
+def test_verification_finds_every_changed_byte_and_names_file(store: Store, tmp_path: Path) -> None:
     key = some_file(store)
     path = tmp_path / "lake" / key
     whole = path.read_bytes()
@@ -100,7 +100,7 @@ def test_every_changed_byte_of_a_file_is_found_and_the_file_named(store: Store, 
 
 
 @pytest.mark.usefixtures("table")
-def test_two_files_in_each_others_place_are_both_found(store: Store) -> None:
+def test_verification_finds_both_of_two_swapped_files(store: Store) -> None:
     one, other, *_ = sorted(head_of(store).files().values())
     mine, theirs = store.get(one), store.get(other)
     store.put(one, theirs)
@@ -133,7 +133,7 @@ def _parquet(table: pa.Table) -> bytes:
     ],
 )
 @pytest.mark.usefixtures("table")
-def test_files_of_other_programs_have_no_hash_but_are_read(
+def test_verification_reads_foreign_files_without_hash(
     store: Store, code: str, change: Callable[[bytes], bytes]
 ) -> None:
     key = some_file(store)
@@ -148,7 +148,7 @@ def test_files_of_other_programs_have_no_hash_but_are_read(
 
 @pytest.mark.parametrize("code", ["FileRows", "FileColumns"])
 @pytest.mark.usefixtures("table")
-def test_files_of_other_programs_hold_what_was_committed(store: Store, code: str) -> None:
+def test_verification_compares_foreign_files_with_committed_statistics(store: Store, code: str) -> None:
     key = some_file(store)
     _without_hash(store, key)
     held = pq.read_table(pa.BufferReader(store.get(key)))
@@ -166,7 +166,7 @@ def test_files_of_other_programs_hold_what_was_committed(store: Store, code: str
     assert first(store).code == code
 
 
-def test_an_index_that_lies_about_a_file_is_found(
+def test_verification_finds_index_that_contradicts_file(
     store: Store, table: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index from before the last commit stands in the place of the present one; its name has no hash."""
@@ -194,7 +194,7 @@ def _only(store: Store, key: str) -> Manifest:
 
 
 @pytest.mark.usefixtures("table")
-def test_history_that_does_not_add_up_is_found(store: Store) -> None:
+def test_verification_finds_inconsistent_history(store: Store) -> None:
     newest = next(DatasetLog(store, UUID).history())
     whole = store.get(newest.key)
     document = orjson.loads(whole)
@@ -213,7 +213,7 @@ def test_history_that_does_not_add_up_is_found(store: Store) -> None:
     assert first(store).code == "HeadMissing"
 
 
-def test_a_version_is_verified_and_only_what_came_after_another(store: Store, table: Dataset) -> None:
+def test_verification_is_bounded_by_version_and_since(store: Store, table: Dataset) -> None:
     early = head_of(store)
     version = DatasetLog(store, UUID).snapshot().version
     table.append(flights((3, "AA", 77)))
@@ -234,7 +234,7 @@ def test_a_version_is_verified_and_only_what_came_after_another(store: Store, ta
 
 
 @pytest.mark.usefixtures("table")
-def test_what_cannot_be_looked_at_raises(store: Store) -> None:
+def test_verification_of_missing_dataset_or_silent_store_raises(store: Store) -> None:
     with pytest.raises(NotALedger):
         verified(store, until_block=3)
     with pytest.raises(DatasetNotFound):
@@ -253,7 +253,7 @@ def _known(store: Store) -> str | None:
     return None if found is None else str(found)
 
 
-def test_what_is_wrong_is_noted_until_it_is_put_right(store: Store, table: Dataset) -> None:
+def test_verification_damage_record_stays_until_repair(store: Store, table: Dataset) -> None:
     key = some_file(store)
     whole = store.get(key)
     version = DatasetLog(store, UUID).snapshot().version

@@ -62,7 +62,7 @@ FORMS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "meant"), FORMS, ids=[meant for _, meant in FORMS])
-def test_conditions_in_all_their_forms_are_one_predicate(given: Any, meant: str) -> None:
+def test_query_conditions_in_each_form_bind_to_same_predicate(given: Any, meant: str) -> None:
     schema = pa.schema(list(COLUMNS.items()))
     assert same(as_conditions(given, COLUMNS).bind(schema)) == same(parse(meant).bind(schema))
 
@@ -90,7 +90,7 @@ def same(predicate: Predicate) -> set[frozenset[str]]:
         ([[]], "expected a list of (column, operator, literal)"),
     ],
 )
-def test_conditions_that_are_none_are_refused(given: Any, said: str) -> None:
+def test_query_conditions_that_are_invalid_are_refused(given: Any, said: str) -> None:
     with pytest.raises(FilterInvalid) as error:
         as_conditions(given, {**COLUMNS, "y": pa.int64()})
     assert said in str(error.value)
@@ -125,7 +125,7 @@ def test_conditions_that_are_none_are_refused(given: Any, said: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_name_and_the_rule(
+def test_query_with_invalid_arguments_is_refused_with_name_and_rule(
     cube: Cube, arguments: dict[str, Any], said: str
 ) -> None:
     with pytest.raises((QueryInvalid, FilterInvalid)) as error:
@@ -133,7 +133,7 @@ def test_what_cannot_be_asked_is_refused_with_the_name_and_the_rule(
     assert said in str(error.value)
 
 
-def test_a_dimension_of_a_projection_can_be_asked_for(cube: Cube) -> None:
+def test_query_accepts_dimension_subset_as_projection(cube: Cube) -> None:
     found = cube.query("y = 0 AND x < 20", dimension_columns="x", payload_columns=["kind", "p"])
     assert found.to_arrow().to_pylist() == [
         {"kind": "k0", "p": 0, "x": 0},
@@ -145,7 +145,7 @@ def test_a_dimension_of_a_projection_can_be_asked_for(cube: Cube) -> None:
     assert (group.key, group.rows.to_pylist()) == ({"p": 2}, [{"p": 2, "y": 0}])
 
 
-def test_pandas_gets_floats_for_integers_that_are_missing(cube: Cube) -> None:
+def test_query_result_in_pandas_uses_float_for_missing_integers(cube: Cube) -> None:
     found = cube.query("x IN (0, 1)", payload_columns=["stock", "note"]).to_pandas()
     assert found.columns.tolist() == ["note", "p", "stock", "x", "y"]
     assert found.index.equals(pd.RangeIndex(2))
@@ -153,7 +153,7 @@ def test_pandas_gets_floats_for_integers_that_are_missing(cube: Cube) -> None:
     assert found["stock"].isna().tolist() == [False, True]
 
 
-def test_the_present_and_times_are_literals_of_their_columns() -> None:
+def test_query_condition_with_pandas_timestamp_binds_as_literal() -> None:
     schema = pa.schema(list(COLUMNS.items()))
     moment = datetime(2024, 1, 1, 10)
     assert same(as_conditions([("at", "<", pd.Timestamp(moment))], COLUMNS).bind(schema)) == same(

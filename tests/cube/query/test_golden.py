@@ -50,7 +50,7 @@ def ask(where: tuple[str, str], query: dict[str, Any], **how: Any) -> CubeQuery:
 
 
 @recorded
-def test_every_recorded_query_gives_the_recorded_answer(where: tuple[str, str], query: dict[str, Any]) -> None:
+def test_golden_query_returns_recorded_result(where: tuple[str, str], query: dict[str, Any]) -> None:
     found = ask(where, query)
     assert query["columns"] in (None, found.schema.names)
     groups = list(found.groups())
@@ -59,7 +59,7 @@ def test_every_recorded_query_gives_the_recorded_answer(where: tuple[str, str], 
 
 
 @recorded
-def test_with_newest_only_the_answer_is_that_of_the_newest_rows(where: tuple[str, str], query: dict[str, Any]) -> None:
+def test_golden_query_with_newest_only_returns_newest_rows(where: tuple[str, str], query: dict[str, Any]) -> None:
     found = ask(where, query, newest_only=True)
     columns, expected = answer(content(where), question(where, query), newest_only=True)
     assert found.schema.names == columns
@@ -68,7 +68,7 @@ def test_with_newest_only_the_answer_is_that_of_the_newest_rows(where: tuple[str
     assert same is (query["name"] not in STALE)
 
 
-def test_the_command_lines_text_means_the_same() -> None:
+def test_golden_query_conditions_as_text_equal_recorded_conditions() -> None:
     where = ("k53-cube", "geo")
     texts = [query for query in CUBES[where]["queries"] if "conditions_as_text" in query]
     assert texts
@@ -78,7 +78,7 @@ def test_the_command_lines_text_means_the_same() -> None:
 
 
 @pytest.mark.parametrize("error", CUBES["k53-cube", "geo"]["errors"], ids=lambda error: error["name"])
-def test_what_kartothek_refuses_is_refused(error: dict[str, Any]) -> None:
+def test_golden_query_refused_by_kartothek_is_refused(error: dict[str, Any]) -> None:
     if error["call"].startswith("conditions"):
         column, value = ("temp", "a") if error["name"] == "wrong-type" else ("nope", 1)
         arguments: dict[str, Any] = {"conditions": [(column, "==", value)]}

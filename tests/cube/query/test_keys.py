@@ -32,27 +32,27 @@ def find(these: Cells, own_part: list[int], part: list[int], **columns: list[Any
 
 
 @pytest.mark.parametrize("values", VALUES, ids=lambda values: type(values[0]).__name__)
-def test_cells_of_every_type_are_found_wherever_they_stand(values: list[Any]) -> None:
+def test_cell_lookup_finds_cells_of_every_type_at_any_position(values: list[Any]) -> None:
     these = cells([0, 0, 0], x=values)
     assert find(these, [0, 0, 0], [0, 0, 0, 0], x=[values[2], values[1], values[0], values[1]]) == [
         *([2, 3, 0] if values[0] != values[2] else [2, 3, 2]),
     ]
 
 
-def test_the_two_zeros_are_one_value_and_so_is_nan() -> None:
+def test_cell_lookup_treats_zeros_as_equal_and_nan_as_equal() -> None:
     these = cells([0, 0], f=[-0.0, nan])
     assert find(these, [0, 0], [0, 0, 0], f=[1.0, nan, 0.0]) == [2, 1]
     assert cells([0, 0, 0], f=[0.0, -0.0, nan]).last().tolist() == [False, True, True]
 
 
-def test_what_is_only_there_is_ignored_and_what_is_only_here_is_not_found() -> None:
+def test_cell_lookup_ignores_extra_cells_and_marks_missing_cells() -> None:
     these = cells([5, 5, 7], x=[1, 2, 1])
     assert find(these, [5, 5, 7], [4, 5, 7, 9], x=[1, 2, 9, 1]) == [-1, 1, -1]
     assert find(these, [5, 5, 7], [], x=pa.array([], pa.int64())) == [-1, -1, -1]  # type: ignore[arg-type]
     assert find(cells([], x=[]), [], [1], x=pa.nulls(1)) == []  # type: ignore[arg-type]
 
 
-def test_equal_columns_go_row_by_row() -> None:
+def test_cell_lookup_of_equal_columns_matches_row_by_row() -> None:
     these = cells([0, 0], x=[1, 2], y=["a", "a"])
     assert find(these, [0, 0], [0, 0], x=[1, 2], y=["a", "a"]) is None
     assert find(these, [0, 0], [0, 0], x=[2, 1], y=["a", "a"]) == [1, 0]
@@ -61,7 +61,7 @@ def test_equal_columns_go_row_by_row() -> None:
 
 @pytest.mark.parametrize("largest", [1 << 62, 64])
 @pytest.mark.parametrize("spare", [4, 0])
-def test_many_cells_are_hashed_and_numbers_made_denser(largest: int, spare: int) -> None:
+def test_cell_lookup_of_many_cells_survives_hashing_and_compaction(largest: int, spare: int) -> None:
     random = np.random.default_rng(3)
     count = 3000
     rows = {name: random.integers(0, 40, count).tolist() for name in "xyz"}
@@ -76,7 +76,7 @@ def test_many_cells_are_hashed_and_numbers_made_denser(largest: int, spare: int)
     assert kept == sorted(last.values())
 
 
-def test_sorted_rows_are_seen_to_be() -> None:
+def test_cell_order_check_detects_strictly_ascending_rows() -> None:
     assert cells([0, 0, 1], x=[1, 2, 1]).ascending()
     assert cells([0, 0, 0], x=[1, 1, 2], y=["a", "é", "a"]).ascending()
     assert not cells([0, 0], x=[1, 1]).ascending()

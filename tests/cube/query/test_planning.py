@@ -45,7 +45,7 @@ def cells(query: CubeQuery) -> list[int]:
     return found
 
 
-def test_partition_keys_leave_the_partition_everywhere(cube: Cube) -> None:
+def test_query_on_partition_column_prunes_partitions_of_all_datasets(cube: Cube) -> None:
     found = cube.query("p = 2")
     assert (left(found, "sales"), left(found, "kinds")) == ([4, 1, 1, 1, 1, 1], [4, 1, 1, 1, 1, 1])
     assert left(found, "stock") == [1] * 6
@@ -53,14 +53,14 @@ def test_partition_keys_leave_the_partition_everywhere(cube: Cube) -> None:
     assert cells(found) == [20, 21]
 
 
-def test_an_indexed_dimension_leaves_its_partition_and_what_stands_beside_it(cube: Cube) -> None:
+def test_query_on_indexed_dimension_prunes_all_datasets(cube: Cube) -> None:
     found = cube.query("x = 31")
     assert left(found, "sales") == [4, 4, 1, 1, 1, 1]
     assert left(found, "kinds")[-1] <= 1
     assert cells(found) == [31]
 
 
-def test_statistics_leave_partitions_where_there_is_no_index(cube: Cube) -> None:
+def test_query_on_unindexed_column_prunes_partitions_by_statistics(cube: Cube) -> None:
     cube.append(rows(p=[1], x=[12], y=[5], n=[1]))
     found = cube.query("y > 3")
     assert left(found, "sales") == [5, 5, 5, 5, 1, 1]
@@ -68,7 +68,7 @@ def test_statistics_leave_partitions_where_there_is_no_index(cube: Cube) -> None
     assert cells(found) == [12]
 
 
-def test_an_index_of_another_dataset_leaves_partitions_of_the_seed(cube: Cube) -> None:
+def test_query_on_index_of_other_dataset_prunes_seed(cube: Cube) -> None:
     found = cube.query("kind = 'k3'")
     assert left(found, "kinds") == [4, 4, 1, 1, 1, 1]
     assert left(found, "sales")[-1] == 1
@@ -76,7 +76,7 @@ def test_an_index_of_another_dataset_leaves_partitions_of_the_seed(cube: Cube) -
     assert cells(found) == [30]
 
 
-def test_no_file_is_left_for_what_is_nowhere(cube: Cube) -> None:
+def test_query_without_possible_match_opens_no_file(cube: Cube) -> None:
     for nothing in ("p = 9", "x = 5", "kind = 'k9'", "n > 5", "p != 2 AND kind = 'k2'", "n = NULL", "FALSE"):
         found = cube.query(nothing)
         assert found.plan.units == 0, nothing
@@ -85,9 +85,7 @@ def test_no_file_is_left_for_what_is_nowhere(cube: Cube) -> None:
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_a_row_that_was_written_over_is_found_by_its_old_payload_unless_the_newest_is_asked(
-    cube: Cube, indexed: bool
-) -> None:
+def test_query_on_old_payload_finds_overwritten_row_unless_newest_only(cube: Cube, indexed: bool) -> None:
     if indexed:
         cube.index("sales", ["n"])
     cube.append(sales(1, [10], [5]))
@@ -98,7 +96,7 @@ def test_a_row_that_was_written_over_is_found_by_its_old_payload_unless_the_newe
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_older_files_without_a_match_are_left_out_and_newer_ones_are_not(cube: Cube, indexed: bool) -> None:
+def test_query_with_newest_only_prunes_only_older_files_without_match(cube: Cube, indexed: bool) -> None:
     if indexed:
         cube.index("sales", ["n"])
     for n in (5, 6, 7):
@@ -111,7 +109,7 @@ def test_older_files_without_a_match_are_left_out_and_newer_ones_are_not(cube: C
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_null_matches_nothing_but_is_null_with_and_without_an_index(cube: Cube, indexed: bool) -> None:
+def test_query_null_semantics_are_equal_with_and_without_index(cube: Cube, indexed: bool) -> None:
     if indexed:
         cube.index("kinds", ["note"])
     assert cells(cube.query("note != 'a'")) == []
@@ -129,7 +127,7 @@ def test_null_matches_nothing_but_is_null_with_and_without_an_index(cube: Cube, 
     assert cells(cube.query("p = 0 AND note IS NULL")) == [0, 1]
 
 
-def test_skipping_metadata_leaves_partitions_where_there_is_no_index(cube: Cube, store: Store) -> None:
+def test_query_on_unindexed_column_prunes_partitions_by_skipping_metadata(cube: Cube, store: Store) -> None:
     def described(dataset: str, *indices: tuple[str, str]) -> None:
         wanted = SkippingState(tuple(IndexDefinition(kind, (column,)) for kind, column in indices))
         reskip(store, DatasetLog(store, f"shop++{dataset}"), wanted)
@@ -151,13 +149,13 @@ def test_skipping_metadata_leaves_partitions_where_there_is_no_index(cube: Cube,
         assert left(cube.query("n > 7"), "sales")[3] == 0
 
 
-def test_footers_are_read_of_few_files_only(cube: Cube) -> None:
+def test_query_reads_footers_of_limited_file_count(cube: Cube) -> None:
     with patch.object(masks, "MOST_FOOTERS", 3):
         assert left(cube.query("n > 5"), "sales") == [4] * 6
     assert left(cube.query("n > 5"), "sales") == [4, 4, 4, 4, 0, 0]
 
 
-def test_pieces_of_work_are_whole_partitions_of_a_bounded_size(cube: Cube) -> None:
+def test_query_work_units_hold_complete_partitions_of_bounded_size(cube: Cube) -> None:
     assert cube.query().plan.units == 1
     with patch.object(assembling, "UNIT_ROWS", 4):
         assert [cube.query().plan.unit(n) for n in range(2)] == [range(2), range(2, 4)]
@@ -165,7 +163,7 @@ def test_pieces_of_work_are_whole_partitions_of_a_bounded_size(cube: Cube) -> No
         assert cube.query().plan.units == 4
 
 
-def test_what_stands_beside_all_pieces_is_read_once(cube: Cube) -> None:
+def test_query_reads_dataset_joined_to_all_units_once(cube: Cube) -> None:
     read: list[str] = []
     inner = reading.Reading._read
 
@@ -178,7 +176,7 @@ def test_what_stands_beside_all_pieces_is_read_once(cube: Cube) -> None:
     assert sorted(read) == ["kinds"] * 4 + ["sales"] * 4 + ["stock"]
 
 
-def test_groups_of_partitions_are_read_one_by_one(cube: Cube, store: Store) -> None:
+def test_query_groups_are_read_one_by_one(cube: Cube, store: Store) -> None:
     with patch.object(assembling, "UNIT_ROWS", 1):
         found = cube.query(partition_by=["p"], payload_columns=["n"])
         store.delete(found.plan.seed.files_of(3))
@@ -190,7 +188,7 @@ def test_groups_of_partitions_are_read_one_by_one(cube: Cube, store: Store) -> N
             next(groups)
 
 
-def test_a_file_that_is_gone_is_said_to_be(cube: Cube, store: Store) -> None:
+def test_query_with_missing_file_raises_version_incomplete(cube: Cube, store: Store) -> None:
     found = cube.query()
     store.delete(found.plan.datasets[1].files_of(2))
     for read in (found.to_arrow, found.to_pandas, lambda: found.reader().read_all(), lambda: list(found)):
@@ -199,7 +197,7 @@ def test_a_file_that_is_gone_is_said_to_be(cube: Cube, store: Store) -> None:
     assert cells(cube.query("p = 0")) == [0, 1]
 
 
-def test_a_plan_travels_and_explains_itself(cube: Cube) -> None:
+def test_query_plan_survives_pickle_and_explains_steps(cube: Cube) -> None:
     cube.append(sales(1, [10], [5]))
     found = cube.query("kind = 'k1' AND n > 0", payload_columns=["n", "stock"], partition_by="p")
     assert pickle.loads(pickle.dumps(found.plan)).explain() == found.explain()

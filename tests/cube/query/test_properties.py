@@ -39,7 +39,7 @@ SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 @given(data=st.data())
-def test_every_query_gives_the_rows_that_the_naive_model_gives(data: st.DataObject) -> None:
+def test_random_cube_query_matches_naive_model(data: st.DataObject) -> None:
     shape = data.draw(shapes())
     with tempfile.TemporaryDirectory() as scratch:
         store = open_store(StoreConfig(Path(scratch).as_uri()))

@@ -35,7 +35,7 @@ def replaced(store: Store, key: str, table: pa.Table) -> None:
     store.put(key, sink.getvalue())
 
 
-def test_a_file_may_have_narrower_types_other_orders_and_columns_too_many_or_too_few(store: Store) -> None:
+def test_query_reads_files_with_narrower_types_and_different_columns(store: Store) -> None:
     cube = built(store)
     plan = cube.query("p = 1").plan
     narrow = pa.table({"n": pa.array([7, 8], pa.int8()), "x": pa.array([11, 10], pa.int32()), "more": [1, 2]})
@@ -48,7 +48,7 @@ def test_a_file_may_have_narrower_types_other_orders_and_columns_too_many_or_too
     ]
 
 
-def test_the_last_row_of_a_cell_counts_within_a_file_too(store: Store) -> None:
+def test_query_uses_last_row_of_cell_within_file(store: Store) -> None:
     cube = built(store)
     plan = cube.query("p = 2").plan
     twice = rows(x=[20, 21, 20, 21, 20], y=[0] * 5, n=[1, 2, 3, 4, 5])
@@ -66,7 +66,7 @@ def test_the_last_row_of_a_cell_counts_within_a_file_too(store: Store) -> None:
     assert found(cube, conditions="p = 2 AND n < 4", payload_columns=["n"], newest_only=True) == []
 
 
-def test_a_damaged_file_is_an_error_of_the_store(store: Store) -> None:
+def test_query_with_damaged_file_raises_store_error(store: Store) -> None:
     cube = built(store)
     store.put(cube.query("p = 0").plan.seed.files_of(0)[0], b"no Parquet at all")
     with pytest.raises(StoreError, match="cannot read"):
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_an_error_of_the_store(store: Store) -> None:
 
 
 @pytest.mark.s3
-def test_a_cube_in_s3(s3: S3Server, secret: Path, bucket: str) -> None:
+def test_query_of_cube_on_s3_returns_rows_and_groups(s3: S3Server, secret: Path, bucket: str) -> None:
     store = open_store(StoreConfig(f"s3://{bucket}/ware/house", s3.endpoint, credentials_dir=str(secret)))
     cube = built(store)
     assert found(cube, conditions="kind IN ('k1', 'k3') AND n = 0", payload_columns=["stock"]) == [

@@ -97,7 +97,7 @@ def opened(query: CubeQuery) -> int:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_answers_are_those_without(store: Store, seed: int) -> None:
+def test_cube_query_with_skipping_metadata_equals_query_without(store: Store, seed: int) -> None:
     rng = random.Random(seed)
     cube = built(rng, store)
     saved = 0

@@ -64,7 +64,7 @@ def test_file_that_kills_two_jobs_is_quarantined(lake: Lake) -> None:
     assert lake.take(quarantine=True).quarantined == 1
 
 
-def test_only_file_that_kills_jobs_lets_later_files_be_taken(lake: Lake) -> None:
+def test_single_file_that_kills_jobs_does_not_block_later_files(lake: Lake) -> None:
     lake.land("a", "a")
     loader = Killing(lake, "a")
     assert deaths(lake, loader, quarantine=True) == 2
@@ -74,7 +74,7 @@ def test_only_file_that_kills_jobs_lets_later_files_be_taken(lake: Lake) -> None
     assert note(lake) == []
 
 
-def test_file_that_kills_jobs_stalls_a_source_without_quarantine(lake: Lake) -> None:
+def test_file_that_kills_jobs_stalls_source_without_quarantine(lake: Lake) -> None:
     lake.land("a", "a")
     lake.land("b", "b")
     loader = Killing(lake, "b")
@@ -100,7 +100,7 @@ def stopped() -> BaseException:
     return Crash()
 
 
-def test_file_at_which_two_jobs_hang_until_their_deadline_is_bad(lake: Lake) -> None:
+def test_file_that_exceeds_deadline_of_two_jobs_is_quarantined(lake: Lake) -> None:
     for name in ("a", "b", "c"):
         lake.land(name, name)
     assert deaths(lake, Killing(lake, "b", end=stopped), quarantine=True, deadline=0.0) == 2
@@ -109,7 +109,7 @@ def test_file_at_which_two_jobs_hang_until_their_deadline_is_bad(lake: Lake) -> 
 
 
 @pytest.mark.parametrize(("reads_from", "stopped_at"), [(0, 3000), (2000, 3590)])
-def test_job_stopped_early_or_soon_after_other_files_accuses_none(
+def test_job_stopped_early_or_after_other_files_blames_no_file(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, reads_from: float, stopped_at: float
 ) -> None:
     def late() -> BaseException:
@@ -126,7 +126,7 @@ def test_job_stopped_early_or_soon_after_other_files_accuses_none(
 
 
 @pytest.mark.parametrize("poison", ["f000", "f123", "f399"])
-def test_killer_among_many_files_is_found_in_few_deaths(lake: Lake, poison: str) -> None:
+def test_poison_file_among_many_is_found_after_few_crashes(lake: Lake, poison: str) -> None:
     for number in range(400):
         lake.land(f"f{number:03}", str(number))
     loader = Killing(lake, poison)
@@ -135,7 +135,7 @@ def test_killer_among_many_files_is_found_in_few_deaths(lake: Lake, poison: str)
     assert len(loader.groups) < 100
 
 
-def test_error_without_a_name_counts_as_a_death(lake: Lake) -> None:
+def test_unexpected_error_counts_as_crash(lake: Lake) -> None:
     lake.land("a", "a")
     lake.land("b", "b")
     assert deaths(lake, Killing(lake, "b", end=RuntimeError), quarantine=True) == 2
@@ -143,7 +143,7 @@ def test_error_without_a_name_counts_as_a_death(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("end", [lambda: SourceUnavailable("no answer"), KeyboardInterrupt])
-def test_named_error_or_interrupt_counts_as_no_death(lake: Lake, end: Callable[[], BaseException]) -> None:
+def test_known_error_or_interrupt_counts_as_no_crash(lake: Lake, end: Callable[[], BaseException]) -> None:
     lake.land("a", "a")
     for _ in range(3):
         with pytest.raises((LakeError, KeyboardInterrupt)):
@@ -153,7 +153,7 @@ def test_named_error_or_interrupt_counts_as_no_death(lake: Lake, end: Callable[[
     assert taken(lake) == ["a"]
 
 
-def test_note_that_is_damaged_is_as_none(lake: Lake) -> None:
+def test_damaged_attempt_record_is_ignored(lake: Lake) -> None:
     lake.land("a", "a")
     with pytest.raises(Crash):
         lake.round(loader=Killing(lake, "a")).run()
@@ -165,7 +165,7 @@ def test_note_that_is_damaged_is_as_none(lake: Lake) -> None:
     assert len(taken(lake)) == 4
 
 
-def test_job_that_is_stopped_from_outside_counts_as_no_death(lake: Lake) -> None:
+def test_job_stopped_from_outside_counts_as_no_crash(lake: Lake) -> None:
     lake.land("a", "a")
     for _ in range(3):
         with pytest.raises(Crash):

@@ -35,7 +35,7 @@ def backlog(files: list[Landed], limit: int, piece: int) -> Backlog:
 
 @given(landed, st.integers(1, 40), st.integers(1, 10), st.integers(1, 5), st.integers(1, 60))
 @settings(max_examples=100, deadline=None)
-def test_batches_are_the_oldest_in_order_and_within_bounds(
+def test_backlog_batches_are_oldest_files_in_order_within_limits(
     found: list[tuple[int, int]], limit: int, piece: int, max_files: int, max_bytes: int
 ) -> None:
     files = made(found)
@@ -52,9 +52,7 @@ def test_batches_are_the_oldest_in_order_and_within_bounds(
 
 @given(landed, st.integers(1, 40), st.data())
 @settings(max_examples=50, deadline=None)
-def test_what_is_done_with_is_not_counted_any_more(
-    found: list[tuple[int, int]], limit: int, data: st.DataObject
-) -> None:
+def test_backlog_excludes_processed_files(found: list[tuple[int, int]], limit: int, data: st.DataObject) -> None:
     files = made(found)
     waiting = backlog(files, limit, 7)
     remembered = waiting.oldest["key"].to_pylist()

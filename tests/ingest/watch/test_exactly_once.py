@@ -145,7 +145,7 @@ def look_with_trouble(landings: Landings, number: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_every_version_of_a_file_is_taken_exactly_once(
+def test_every_file_version_is_ingested_exactly_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "DEATHS", 1 << 30)  # the kills here are no file's fault

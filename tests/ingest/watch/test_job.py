@@ -63,7 +63,7 @@ def here(tmp_path: Path) -> Landing:
     return Landing(tmp_path / "lake")
 
 
-def test_batch_of_a_look_never_mixes_times_of_both_kinds(here: Landing) -> None:
+def test_ingestion_batch_never_mixes_times_with_and_without_zone(here: Landing) -> None:
     for name, time in (("a", "2025-01-01T00:00:00Z"), ("b", "2025-01-01T00:00:00"), ("c", "2025-01-01T01:00:00+01:00")):
         here.put(f"landing/{name}.csv", f"t,v\n{time},1\n")
     outcome = here.take(quarantine=True)
@@ -71,7 +71,7 @@ def test_batch_of_a_look_never_mixes_times_of_both_kinds(here: Landing) -> None:
     assert here.snapshot().head.metadata["kubothek_zones"] == {"t": "UTC"}
 
 
-def test_what_landed_is_in_the_table_and_the_result_tells_of_it(here: Landing) -> None:
+def test_landed_files_are_in_table_and_result_reports_counts(here: Landing) -> None:
     here.put("landing/a.csv", "p,v\n1,1\n2,2\n")
     here.put("landing/b.csv", "p,v\n1,3\n")
     here.put("landing/_SUCCESS", "")
@@ -92,13 +92,13 @@ def test_what_landed_is_in_the_table_and_the_result_tells_of_it(here: Landing) -
         ("CSV", "v\n1\n2\n"),
     ],
 )
-def test_every_format_can_land(here: Landing, fmt: str, data: str | pa.Table) -> None:
+def test_landed_files_of_every_format_are_ingested(here: Landing, fmt: str, data: str | pa.Table) -> None:
     here.put("landing/x", data)
     assert here.take(source={"format": fmt}).rows == 2
     assert [row["v"] for row in here.rows()] == [1, 2]
 
 
-def test_files_may_land_in_another_store(here: Landing, tmp_path: Path) -> None:
+def test_landed_files_in_other_store_are_ingested(here: Landing, tmp_path: Path) -> None:
     other = Here(tmp_path / "other")
     other.put("in/2026/a.csv", "v\n1\n")
     other.put("in/2026/a.txt", "no csv")
@@ -106,14 +106,14 @@ def test_files_may_land_in_another_store(here: Landing, tmp_path: Path) -> None:
     assert here.take(source=source, prefix="", glob="in/**/*.csv").rows == 1
 
 
-def test_a_prefix_around_the_dataset_does_not_take_what_the_dataset_writes(here: Landing) -> None:
+def test_prefix_that_contains_dataset_excludes_dataset_files(here: Landing) -> None:
     here.put("a.parquet", pa.table({"v": [1]}))
     everything = {"prefix": "", "glob": "**", "source": {"format": "Parquet"}}
     assert here.take(**everything).files == 1
     assert here.take(**everything).files == 0
 
 
-def test_a_bad_file_stalls_the_source_naming_file_column_and_row(here: Landing) -> None:
+def test_bad_file_stalls_source_and_names_file_column_and_row(here: Landing) -> None:
     columns = [{"name": "v", "type": "int64"}]
     here.put("landing/a.csv", "v\n1\n")
     here.put("landing/b.csv", "v\n2\nx\n")
@@ -130,7 +130,7 @@ def test_a_bad_file_stalls_the_source_naming_file_column_and_row(here: Landing) 
     assert [row["v"] for row in here.rows()] == [1, 2, 3]
 
 
-def test_quarantine_passes_over_files_of_every_kind_of_damage(here: Landing) -> None:
+def test_quarantine_skips_files_with_every_kind_of_damage(here: Landing) -> None:
     good = [f"landing/{i}.csv" for i in range(5)]
     for i, name in enumerate(good):
         here.put(name, f"v,w\n{i},x\n")
@@ -151,7 +151,7 @@ def test_quarantine_passes_over_files_of_every_kind_of_damage(here: Landing) -> 
     assert sorted(row["v"] for row in here.rows()) == [0, 1, 2, 3, 4, 9]
 
 
-def test_a_null_in_a_partition_column_is_the_files_fault(here: Landing) -> None:
+def test_null_in_partition_column_is_fault_of_file(here: Landing) -> None:
     table = {"partition_on": ["p"]}
     here.put("landing/a.csv", "p,v\n1,1\n")
     here.take(table=table)
@@ -159,7 +159,7 @@ def test_a_null_in_a_partition_column_is_the_files_fault(here: Landing) -> None:
     assert here.take(table=table, quarantine=True).refused == 1
 
 
-def test_a_table_that_may_evolve_takes_files_with_new_columns_in_one_batch_with_bad_ones(here: Landing) -> None:
+def test_evolving_table_ingests_new_columns_beside_bad_files(here: Landing) -> None:
     table = {"schema_evolution": "Compatible", "indices": [{"column": "v", "kind": "Native"}]}
     here.put("landing/a.csv", "v\n1\n")
     here.take(table=table)
@@ -174,7 +174,7 @@ def test_a_table_that_may_evolve_takes_files_with_new_columns_in_one_batch_with_
     assert sorted(row["v"] for row in here.rows("v")) == [1, 2, 4]
 
 
-def test_what_the_manifest_says_wrong_is_no_files_fault(here: Landing) -> None:
+def test_manifest_error_is_not_blamed_on_file(here: Landing) -> None:
     here.put("landing/a.csv", "p,v\n1,1\n")
     here.take(table={"partition_on": ["p"]})
     head = here.head()
@@ -185,7 +185,7 @@ def test_what_the_manifest_says_wrong_is_no_files_fault(here: Landing) -> None:
     assert here.head() == head
 
 
-def test_a_header_without_rows_is_taken(here: Landing) -> None:
+def test_file_with_header_only_counts_as_ingested(here: Landing) -> None:
     here.put("landing/a.csv", "v\n1\n")
     here.take()
     here.put("landing/b.csv", "v\n")
@@ -194,7 +194,7 @@ def test_a_header_without_rows_is_taken(here: Landing) -> None:
     assert here.take().commits == 0
 
 
-def test_replace_takes_each_file_as_the_new_content_of_its_partitions(here: Landing) -> None:
+def test_replace_ingestion_replaces_partitions_of_each_file(here: Landing) -> None:
     table = {"partition_on": ["p"]}
     for number, (name, data) in enumerate({"c": "p,v\n1,1\n2,1\n", "b": "p,v\n1,2\n", "a": "p,v\n3,3\n1,3\n"}.items()):
         here.put(f"landing/{name}.csv", data)
@@ -205,7 +205,7 @@ def test_replace_takes_each_file_as_the_new_content_of_its_partitions(here: Land
     assert here.take(table=table, operation="Replace").commits == 0
 
 
-def test_replace_of_a_table_without_partitions_is_refused_and_no_files_fault(here: Landing) -> None:
+def test_replace_ingestion_without_partitions_is_refused(here: Landing) -> None:
     here.put("landing/a.csv", "v\n1\n")
     here.take()
     here.put("landing/b.csv", "v\n2\n")
@@ -214,7 +214,7 @@ def test_replace_of_a_table_without_partitions_is_refused_and_no_files_fault(her
     assert here.head() == head
 
 
-def test_a_result_with_long_names_and_errors_fits_into_a_termination_message(here: Landing) -> None:
+def test_result_with_long_names_and_errors_fits_termination_message(here: Landing) -> None:
     directory = "/".join("ä" * 100 for _ in range(4))
     here.put(f"landing/{directory}/a.csv", "v\n1\n")
     here.take()
@@ -225,7 +225,7 @@ def test_a_result_with_long_names_and_errors_fits_into_a_termination_message(her
     assert result.intake.stalled is not None
 
 
-def test_a_store_that_is_away_is_worth_another_try(here: Landing) -> None:
+def test_unavailable_store_during_ingestion_is_retried(here: Landing) -> None:
     here.put("landing/a.csv", "v\n1\n")
     job = JOB.validate_python(here.intake_job())
     assert isinstance(job, IntakeJob)
@@ -236,7 +236,7 @@ def test_a_store_that_is_away_is_worth_another_try(here: Landing) -> None:
     assert [row["v"] for row in here.rows()] == [1]
 
 
-def test_a_rebuilt_cluster_takes_nothing_twice(here: Landing) -> None:
+def test_ingestion_after_cluster_rebuild_repeats_no_file(here: Landing) -> None:
     """All that is left is the bucket; the Dataset is another resource of the same name."""
     here.put("landing/a.csv", "v\n1\n")
     here.take()
@@ -246,7 +246,7 @@ def test_a_rebuilt_cluster_takes_nothing_twice(here: Landing) -> None:
     assert (code, result.intake and result.intake.commits) == (0, 0)
 
 
-def test_a_dataset_that_was_deleted_and_created_anew_starts_from_nothing(here: Landing) -> None:
+def test_ingestion_into_recreated_dataset_starts_from_scratch(here: Landing) -> None:
     here.put("landing/a.csv", "v\n1\n")
     here.take()
     here.run(here.job("delete"))
@@ -257,7 +257,7 @@ def test_a_dataset_that_was_deleted_and_created_anew_starts_from_nothing(here: L
     assert [row["v"] for row in here.rows()] == [1]
 
 
-def test_a_rollback_takes_rows_away_and_does_not_bring_their_files_back(here: Landing) -> None:
+def test_rollback_removes_rows_and_does_not_ingest_files_again(here: Landing) -> None:
     here.put("landing/a.csv", "v\n1\n")
     here.take()
     here.put("landing/b.csv", "v\n2\n")
@@ -273,7 +273,7 @@ def test_a_rollback_takes_rows_away_and_does_not_bring_their_files_back(here: La
 @pytest.mark.parametrize(
     ("call", "nth", "after"), [("put_if_match", 2, True), ("put_if_absent", 3, False), ("upload", 3, True)]
 )
-def test_a_job_that_is_killed_for_real_takes_nothing_twice(here: Landing, call: str, nth: int, after: bool) -> None:
+def test_killed_ingestion_job_repeats_no_file(here: Landing, call: str, nth: int, after: bool) -> None:
     for i in range(6):
         here.put(f"landing/{i}.csv", f"v\n{i}\n")
     path = here.write(here.intake_job(max_files=2))
@@ -291,7 +291,7 @@ def test_a_job_that_is_killed_for_real_takes_nothing_twice(here: Landing, call: 
 
 
 @pytest.mark.s3
-def test_on_s3_a_file_that_is_overwritten_while_it_is_read_is_left_for_the_next_look(
+def test_s3_file_overwritten_during_read_is_left_for_next_poll(
     here: Landing, s3: S3Server, secret: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = StoreConfig(f"s3://{bucket}", s3.endpoint, s3.region, str(secret))
@@ -317,7 +317,7 @@ def _told(here: Landing) -> list[str]:
     return [json.loads(line)["progress"]["stage"] for line in here.said.getvalue().splitlines()]
 
 
-def test_it_tells_how_far_it_is(here: Landing) -> None:
+def test_ingestion_job_reports_progress_phases(here: Landing) -> None:
     here.put("landing/a.csv", "v\n1\n")
     here.take()
     assert _told(here) == ["Starting", "Reading", "Writing", "Committing"]
@@ -332,7 +332,7 @@ def test_it_tells_how_far_it_is(here: Landing) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Arrow quotes the row of the CSV file
-def test_bad_first_file_of_a_new_dataset_is_quarantined(
+def test_bad_first_file_of_new_dataset_is_quarantined(
     here: Landing, fmt: str, bad: bytes | str, good: str | pa.Table
 ) -> None:
     here.put("landing/a", bad)

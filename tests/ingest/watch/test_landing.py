@@ -17,7 +17,7 @@ def holds(landing: Landing, key: str, size: int = 1) -> bool:
     return landing.holds(ObjectInfo(key, size, "e", datetime(2026, 1, 1, tzinfo=UTC)))
 
 
-def test_glob_of_many_stars_is_matched_in_time() -> None:
+def test_landing_glob_with_many_stars_matches_in_bounded_time() -> None:
     pattern = Landing.of(glob="in/" + "**/" * 20 + "*.csv").pattern
     assert pattern is not None
     assert pattern.fullmatch("in/" + "a/" * 40 + "x.txt") is None
@@ -35,7 +35,7 @@ def test_glob_of_many_stars_is_matched_in_time() -> None:
         ("*", "", ["a"], ["x/a"]),
     ],
 )
-def test_a_glob_means_what_a_shell_means_by_it(glob: str, prefix: str, taken: list[str], left: list[str]) -> None:
+def test_landing_glob_follows_shell_semantics(glob: str, prefix: str, taken: list[str], left: list[str]) -> None:
     landing = Landing.of(glob=glob)
     assert landing.prefix == prefix
     assert all(holds(landing, key) for key in taken)
@@ -57,28 +57,28 @@ def test_a_glob_means_what_a_shell_means_by_it(glob: str, prefix: str, taken: li
         "in/\udc80.csv",
     ],
 )
-def test_markers_work_in_progress_and_impossible_names_are_no_files(key: str) -> None:
+def test_markers_temporary_files_and_invalid_names_are_not_landed_files(key: str) -> None:
     assert not holds(Landing.of("in/"), key)
 
 
-def test_hidden_is_what_is_hidden_below_the_prefix() -> None:
+def test_hidden_files_are_judged_below_prefix() -> None:
     assert holds(Landing.of("_in/.x/"), "_in/.x/a.csv")
     assert holds(Landing.of("_in/part-"), "_in/part-1")
     assert not holds(Landing.of("_in/_part-"), "_in/_part-1")
 
 
-def test_an_object_without_bytes_is_no_file_yet() -> None:
+def test_object_without_bytes_is_not_landed_file() -> None:
     assert not holds(Landing.of("in/"), "in/a.csv", size=0)
 
 
-def test_what_kubothek_writes_is_not_taken() -> None:
+def test_objects_written_by_kubothek_are_not_landed_files() -> None:
     landing = Landing.of("", foreign=("flights/",))
     assert not holds(landing, "flights/table/x.parquet")
     assert not holds(landing, ".kubothek/flights/commits/x.json")
     assert holds(landing, "flights-of-others/x.parquet")
 
 
-def test_a_listing_comes_in_pieces_in_the_order_of_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_returns_pieces_in_utf8_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.ingest.watch.landing._PIECE", 3)
     store = MemoryStore()
     keys = ["in/a", "in/b", "in/ä", "in/\uffff", "in/\U0001f600", "in/z", "in/_no"]

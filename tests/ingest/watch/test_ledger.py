@@ -56,7 +56,9 @@ def known(ledger: Ledger, page: Page, pieces: Iterator[pa.Table], reading: str =
 )
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-def test_it_knows_exactly_what_was_written(batches: list[list[File]], others: list[File], data: st.DataObject) -> None:
+def test_ingestion_ledger_knows_exactly_written_entries(
+    batches: list[list[File]], others: list[File], data: st.DataObject
+) -> None:
     ledger, page = Ledger(MemoryStore(), "u", "s", random.Random(1)), Page()
     good: set[File] = set()
     bad: set[File] = set()
@@ -77,7 +79,7 @@ def test_it_knows_exactly_what_was_written(batches: list[list[File]], others: li
 
 @given(st.lists(st.lists(names, max_size=8), max_size=4), st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
-def test_merging_gives_one_sorted_stream_of_everything(lists: list[list[str]], size: int) -> None:
+def test_merge_of_sorted_runs_yields_one_sorted_stream(lists: list[list[str]], size: int) -> None:
     def stream(keys: list[str]) -> Iterator[pa.Table]:
         ordered = sorted(keys, key=str.encode)
         for at in range(0, len(ordered), size):
@@ -88,7 +90,7 @@ def test_merging_gives_one_sorted_stream_of_everything(lists: list[list[str]], s
     assert out == sorted((key for keys in lists for key in keys), key=str.encode)
 
 
-def test_the_number_of_runs_grows_with_the_logarithm_of_the_entries_and_so_does_the_work() -> None:
+def test_ingestion_ledger_run_count_and_work_grow_logarithmically() -> None:
     store = FaultStore(MemoryStore())
     ledger, page, batches = Ledger(store, "u", "s", random.Random(1)), Page(), 200
     rewritten = 0
@@ -100,7 +102,7 @@ def test_the_number_of_runs_grows_with_the_logarithm_of_the_entries_and_so_does_
     assert rewritten <= 5 * batches * (1 + batches.bit_length())
 
 
-def test_only_row_groups_in_the_range_of_the_listing_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingestion_ledger_reads_only_row_groups_in_listed_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.ingest.watch.runs._GROUP_ROWS", 10)
     store = MemoryStore()
     ledger = Ledger(store, "u", "s", random.Random(1))
@@ -113,7 +115,7 @@ def test_only_row_groups_in_the_range_of_the_listing_are_read(monkeypatch: pytes
     assert taken == {("035", "e")}
 
 
-def test_a_run_longer_than_a_row_group_is_merged_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_run_longer_than_row_group_is_merged_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.ingest.watch.runs._GROUP_ROWS", 7)
     ledger, page = Ledger(MemoryStore(), "u", "s", random.Random(1)), Page()
     everything = [(f"{i * 37 % 100:02}", "e") for i in range(100)]
@@ -124,7 +126,7 @@ def test_a_run_longer_than_a_row_group_is_merged_in_order(monkeypatch: pytest.Mo
     assert (page.runs[0].first, page.files, page.batch) == ("00", 100, 12)
 
 
-def test_what_is_on_a_page_can_be_read_by_anybody_with_parquet() -> None:
+def test_ledger_page_is_readable_as_plain_parquet() -> None:
     store = MemoryStore()
     page = written(Ledger(store, "u", "s", random.Random(1)), Page(), [("a", "1")], [("b", "2")])
     assert page.key.startswith(".kubothek/u/intake/s/00000000000000000001-")
@@ -136,7 +138,7 @@ def test_what_is_on_a_page_can_be_read_by_anybody_with_parquet() -> None:
 
 
 @pytest.mark.parametrize("data", [None, b"{}", b"no json", b'{"format": 2}'])
-def test_a_page_that_is_gone_or_damaged_is_an_error_and_not_an_empty_one(data: bytes | None) -> None:
+def test_ledger_page_that_is_missing_or_damaged_raises_error(data: bytes | None) -> None:
     store = MemoryStore()
     if data is not None:
         store.put("page", data)
@@ -144,7 +146,7 @@ def test_a_page_that_is_gone_or_damaged_is_an_error_and_not_an_empty_one(data: b
         Ledger(store, "u", "s", random.Random(1)).page("page")
 
 
-def test_what_is_in_quarantine_can_be_told_and_only_row_groups_with_errors_are_read(
+def test_quarantine_listing_reads_only_row_groups_with_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kubothek.ingest.watch.runs._GROUP_ROWS", 10)
@@ -155,7 +157,7 @@ def test_what_is_in_quarantine_can_be_told_and_only_row_groups_with_errors_are_r
     assert len(list(RunReader(store, page.runs[0]).with_errors())) == 1
 
 
-def test_the_memory_of_a_comparison_does_not_grow_with_what_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_comparison_memory_is_independent_of_ingested_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.ingest.watch.runs._GROUP_ROWS", 2_000)
 
     def peak(count: int) -> int:

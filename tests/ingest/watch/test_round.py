@@ -19,7 +19,7 @@ from tests.table.log.memory import MemoryStore
 pytestmark = pytest.mark.slow
 
 
-def test_what_landed_is_taken_and_taken_once(lake: Lake) -> None:
+def test_landed_files_are_ingested_once(lake: Lake) -> None:
     lake.land("a", "1", "2")
     lake.land("b", "3")
     first, second = lake.take(), lake.take()
@@ -29,7 +29,7 @@ def test_what_landed_is_taken_and_taken_once(lake: Lake) -> None:
     assert second.page == first.page
 
 
-def test_late_keys_are_taken_wherever_they_sort(lake: Lake) -> None:
+def test_late_file_is_ingested_wherever_its_name_sorts(lake: Lake) -> None:
     lake.land("m", "m")
     lake.take()
     for key in ("a", "z", "m0"):
@@ -38,7 +38,7 @@ def test_late_keys_are_taken_wherever_they_sort(lake: Lake) -> None:
     assert lake.lines() == {"m": 1, "a": 1, "z": 1, "m0": 1}
 
 
-def test_a_file_that_is_uploaded_again_is_a_new_version_and_taken_once(lake: Lake) -> None:
+def test_file_uploaded_again_is_ingested_as_new_version_once(lake: Lake) -> None:
     lake.land("a", "old")
     lake.take()
     lake.land("a", "new")
@@ -47,7 +47,7 @@ def test_a_file_that_is_uploaded_again_is_a_new_version_and_taken_once(lake: Lak
     assert lake.lines() == {"old": 1, "new": 1}
 
 
-def test_a_file_that_was_removed_and_comes_back_the_same_is_not_taken_again(lake: Lake) -> None:
+def test_file_removed_and_restored_unchanged_is_not_ingested_again(lake: Lake) -> None:
     lake.land("a", "1")
     lake.take()
     assert isinstance(lake.store, MemoryStore)
@@ -58,14 +58,14 @@ def test_a_file_that_was_removed_and_comes_back_the_same_is_not_taken_again(lake
     assert lake.take().files == 0
 
 
-def test_batches_hold_no_more_files_than_they_may(lake: Lake) -> None:
+def test_ingestion_batch_respects_file_limit(lake: Lake) -> None:
     for i in range(7):
         lake.land(f"{i}", str(i))
     report = lake.take(max_files=3)
     assert (report.commits, report.files, lake.versions()) == (3, 7, 3)
 
 
-def test_batches_hold_no_more_bytes_than_they_may_but_a_large_file_is_taken_all_the_same(lake: Lake) -> None:
+def test_ingestion_batch_respects_byte_limit_except_for_large_file(lake: Lake) -> None:
     for i in range(4):
         lake.land(f"{i}", "x" * 9)
     lake.land("large", "y" * 99)
@@ -73,7 +73,7 @@ def test_batches_hold_no_more_bytes_than_they_may_but_a_large_file_is_taken_all_
     assert (report.commits, report.files) == (3, 5)
 
 
-def test_a_round_leaves_the_rest_for_the_next_and_says_what_waits(lake: Lake) -> None:
+def test_ingestion_round_leaves_rest_for_next_and_reports_backlog(lake: Lake) -> None:
     count = BATCHES + 3
     etags = [lake.land(f"{i:02}", str(i)) for i in range(count)]
     report = lake.take(max_files=1)
@@ -85,7 +85,7 @@ def test_a_round_leaves_the_rest_for_the_next_and_says_what_waits(lake: Lake) ->
     assert sum(lake.lines().values()) == len(etags)
 
 
-def test_the_oldest_files_come_first(lake: Lake) -> None:
+def test_oldest_files_are_ingested_first(lake: Lake) -> None:
     for key in ("c", "a", "b"):
         lake.land(key, key)
     report = lake.take(max_files=1)
@@ -94,13 +94,13 @@ def test_the_oldest_files_come_first(lake: Lake) -> None:
     assert report.page.last_file == "landing/b"
 
 
-def test_with_nothing_there_nothing_happens(lake: Lake) -> None:
+def test_ingestion_round_without_files_writes_nothing(lake: Lake) -> None:
     report = lake.take()
     assert (report.commits, report.page, report.current_until) == (0, Page(), lake.now)
     assert list(lake.store.list("")) == []
 
 
-def test_sources_of_one_dataset_keep_their_ledgers_apart(lake: Lake) -> None:
+def test_sources_of_one_dataset_keep_separate_ledgers(lake: Lake) -> None:
     lake.land("a", "1")
     lake.take()
     assert lake.take(source="other").files == 1
@@ -111,7 +111,7 @@ def test_sources_of_one_dataset_keep_their_ledgers_apart(lake: Lake) -> None:
 # --- bad files -------------------------------------------------------------------------------------------------------
 
 
-def test_a_bad_file_stalls_the_source_after_what_came_before_it(lake: Lake) -> None:
+def test_bad_file_stalls_source_after_older_files(lake: Lake) -> None:
     lake.land("a", "1")
     lake.land("b", "fine", "bad one")
     lake.land("c", "3")
@@ -123,7 +123,7 @@ def test_a_bad_file_stalls_the_source_after_what_came_before_it(lake: Lake) -> N
     assert report.waiting.files == 2
 
 
-def test_it_goes_on_when_the_file_is_replaced(lake: Lake) -> None:
+def test_stalled_source_resumes_after_file_is_replaced(lake: Lake) -> None:
     lake.land("a", "bad")
     lake.land("b", "2")
     stalled = refusal(lake.take())
@@ -134,7 +134,7 @@ def test_it_goes_on_when_the_file_is_replaced(lake: Lake) -> None:
     assert lake.lines() == {"1": 1, "2": 1}
 
 
-def test_a_file_that_is_known_to_be_bad_is_not_read_again(lake: Lake) -> None:
+def test_known_bad_file_is_not_read_again(lake: Lake) -> None:
     lake.land("a", "bad")
     stalled = refusal(lake.take())
     loader = lake.loader()
@@ -142,7 +142,7 @@ def test_a_file_that_is_known_to_be_bad_is_not_read_again(lake: Lake) -> None:
     assert loader.loads == 0
 
 
-def test_a_file_that_is_known_to_be_bad_is_read_again_when_the_table_is_another(lake: Lake) -> None:
+def test_known_bad_file_is_read_again_after_table_change(lake: Lake) -> None:
     """It may not have gone with the columns of that version."""
     lake.land("a", "1")
     lake.land("b", "bad")
@@ -152,7 +152,7 @@ def test_a_file_that_is_known_to_be_bad_is_read_again_when_the_table_is_another(
     assert (before_the_first_commit.version, now.version, loader.loads) == (0, 1, 1)
 
 
-def test_with_quarantine_the_source_passes_bad_files_over(lake: Lake) -> None:
+def test_source_with_quarantine_skips_bad_files(lake: Lake) -> None:
     for i in range(40):
         lake.land(f"{i:02}", "bad" if i in (3, 17, 39) else str(i))
     report = lake.take(quarantine=True)
@@ -163,7 +163,7 @@ def test_with_quarantine_the_source_passes_bad_files_over(lake: Lake) -> None:
     assert sum(lake.lines().values()) == 37
 
 
-def test_a_quarantined_file_that_is_replaced_is_taken_and_leaves_quarantine(lake: Lake) -> None:
+def test_replaced_quarantined_file_is_ingested_and_leaves_quarantine(lake: Lake) -> None:
     lake.land("a", "1")
     lake.land("b", "bad")
     lake.take(quarantine=True)
@@ -173,7 +173,7 @@ def test_a_quarantined_file_that_is_replaced_is_taken_and_leaves_quarantine(lake
     assert lake.lines() == {"1": 1, "2": 1}
 
 
-def test_another_way_of_reading_gives_quarantined_files_another_try(lake: Lake) -> None:
+def test_changed_read_options_retry_quarantined_files(lake: Lake) -> None:
     lake.land("a", "1")
     lake.land("b", "bad")
     assert lake.take(quarantine=True).quarantined == 1
@@ -184,7 +184,7 @@ def test_another_way_of_reading_gives_quarantined_files_another_try(lake: Lake) 
     assert lake.lines() == {"1": 1}
 
 
-def test_quarantine_alone_is_a_commit_without_rows(lake: Lake) -> None:
+def test_quarantine_without_good_files_commits_without_rows(lake: Lake) -> None:
     lake.land("a", "1")
     lake.take()
     lake.land("b", "bad")
@@ -194,7 +194,7 @@ def test_quarantine_alone_is_a_commit_without_rows(lake: Lake) -> None:
     assert lake.versions() == 2
 
 
-def test_without_a_table_bad_files_wait_for_the_first_good_one(lake: Lake) -> None:
+def test_bad_files_before_first_table_wait_for_good_file(lake: Lake) -> None:
     lake.land("a", "bad")
     report = lake.take(quarantine=True)
     assert (refusal(report).key, report.commits, report.waiting.files) == ("landing/a", 0, 1)
@@ -205,7 +205,7 @@ def test_without_a_table_bad_files_wait_for_the_first_good_one(lake: Lake) -> No
 
 
 @pytest.mark.parametrize(("line", "quarantine"), [("bad", True), ("# no row", False)])
-def test_good_file_behind_many_useless_ones_begins_a_table(lake: Lake, line: str, quarantine: bool) -> None:
+def test_good_file_behind_many_unusable_ones_creates_table(lake: Lake, line: str, quarantine: bool) -> None:
     for i in range(useless := BATCHES + 1):
         lake.land(f"{i:02}", line)
     report = lake.take(max_files=1, quarantine=quarantine)
@@ -221,7 +221,7 @@ def test_good_file_behind_many_useless_ones_begins_a_table(lake: Lake, line: str
     assert lake.lines() == {"1": 1}
 
 
-def test_files_without_rows_are_taken_and_add_nothing(lake: Lake) -> None:
+def test_file_without_rows_is_ingested_and_adds_no_rows(lake: Lake) -> None:
     lake.land("a", "1")
     lake.take()
     lake.store.put("landing/b", b"# only a header\n")
@@ -230,7 +230,7 @@ def test_files_without_rows_are_taken_and_add_nothing(lake: Lake) -> None:
     assert lake.take().files == 0
 
 
-def test_an_error_that_is_no_files_fault_takes_nothing_and_accuses_no_file(lake: Lake) -> None:
+def test_error_unrelated_to_files_ingests_nothing_and_blames_no_file(lake: Lake) -> None:
     class Unfit(LineLoader):
         def check(self, snapshot: object) -> None:
             raise InputError("the table is partitioned on something else")
@@ -241,7 +241,7 @@ def test_an_error_that_is_no_files_fault_takes_nothing_and_accuses_no_file(lake:
     assert not [info for info in lake.store.list(".kubothek/") if "/intake/" in info.key]
 
 
-def test_a_store_that_fails_while_files_are_read_accuses_no_file(lake: Lake) -> None:
+def test_store_failure_during_read_blames_no_file(lake: Lake) -> None:
     class Away(LineLoader):
         def load(self, *_: object) -> object:  # type: ignore[override]
             raise StoreUnavailable("away")
@@ -255,7 +255,7 @@ def test_a_store_that_fails_while_files_are_read_accuses_no_file(lake: Lake) -> 
 
 
 @pytest.mark.parametrize("others", [0, 1, 5])
-def test_a_file_that_is_overwritten_while_it_is_read_is_left_for_the_next_round(lake: Lake, others: int) -> None:
+def test_file_overwritten_during_read_is_left_for_next_round(lake: Lake, others: int) -> None:
     lake.land("a", "old")
     for i in range(others):
         lake.land(f"b{i}", f"b{i}")
@@ -267,7 +267,7 @@ def test_a_file_that_is_overwritten_while_it_is_read_is_left_for_the_next_round(
     assert lake.lines() == {"new": 1} | {f"b{i}": 1 for i in range(others)}
 
 
-def test_a_file_that_is_overwritten_between_listing_and_reading_is_left_for_the_next_round(lake: Lake) -> None:
+def test_file_overwritten_between_listing_and_read_is_left_for_next_round(lake: Lake) -> None:
     lake.land("a", "old")
     lake.land("b", "2")
     through = FaultStore(lake.store)
@@ -283,7 +283,7 @@ def test_a_file_that_is_overwritten_between_listing_and_reading_is_left_for_the_
     assert lake.lines() == {"new": 1, "2": 1}
 
 
-def test_a_file_that_goes_away_while_it_is_read_is_forgotten(lake: Lake) -> None:
+def test_file_deleted_during_read_is_skipped(lake: Lake) -> None:
     lake.land("a", "gone")
     lake.land("b", "2")
     loader = lake.loader()
@@ -312,7 +312,7 @@ def _crash_points() -> list[Fault]:
 
 
 @pytest.mark.parametrize("fault", _crash_points(), ids=lambda f: f"{f.nth}{'-after' if f.after else ''}")
-def test_killed_before_or_after_any_write_nothing_is_taken_twice_or_missed(fault: Fault) -> None:
+def test_round_killed_around_any_write_repeats_and_misses_no_file(fault: Fault) -> None:
     lake = _prepared()
     with pytest.raises(Crash):
         lake.round(FaultStore(lake.store, fault)).run()
@@ -322,7 +322,7 @@ def test_killed_before_or_after_any_write_nothing_is_taken_twice_or_missed(fault
 
 
 @pytest.mark.parametrize("fault", _crash_points(), ids=lambda f: f"{f.nth}{'-after' if f.after else ''}")
-def test_a_lost_answer_of_any_write_takes_nothing_twice(fault: Fault) -> None:
+def test_round_with_lost_write_response_repeats_no_file(fault: Fault) -> None:
     lake = _prepared()
     lost = Fault(fault.calls, fault.nth, after=fault.after, error=StoreUnavailable("no answer"))
     with suppress(StoreUnavailable, Conflict, Contended):
@@ -339,7 +339,7 @@ def _two_at_once_points() -> range:
 
 
 @pytest.mark.parametrize("at", _two_at_once_points())
-def test_another_job_at_any_moment_of_a_round_takes_nothing_twice(at: int) -> None:
+def test_concurrent_round_at_any_call_repeats_no_file(at: int) -> None:
     """A pod that only looked lost: a whole round of another job, before any single call of this one."""
     lake = _prepared()
     through = FaultStore(lake.store)
@@ -360,7 +360,7 @@ def test_another_job_at_any_moment_of_a_round_takes_nothing_twice(at: int) -> No
     assert lake.lines() == {str(i): 1 for i in (0, 1, 2, 3, 5)} | {"new": 1}
 
 
-def test_a_job_that_always_comes_second_gives_up_and_has_taken_nothing(lake: Lake) -> None:
+def test_round_that_always_loses_race_raises_contended_without_ingesting(lake: Lake) -> None:
     through = FaultStore(lake.store)
     landed = 0
     listed = False
@@ -383,7 +383,7 @@ def test_a_job_that_always_comes_second_gives_up_and_has_taken_nothing(lake: Lak
     assert lake.lines() == {str(i): 1 for i in range(1, landed + 1)}
 
 
-def test_a_commit_between_look_and_swap_is_built_upon(lake: Lake) -> None:
+def test_round_with_concurrent_commit_is_rebased_without_second_read(lake: Lake) -> None:
     lake.land("a", "1")
     lake.take()
     lake.land("b", "2")
@@ -416,9 +416,7 @@ def _commit_by_hand(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("erases", [False, True])
-def test_a_foreign_writer_that_overwrites_a_commit_of_the_source_loses_nothing_and_doubles_nothing(
-    lake: Lake, erases: bool
-) -> None:
+def test_ingestion_commit_overwritten_by_foreign_writer_is_merged_again(lake: Lake, erases: bool) -> None:
     """It read the head, then the source committed, then it put its own head over that (plateau, kartothek)."""
     lake.land("a", "1")
     lake.take()
@@ -434,7 +432,7 @@ def test_a_foreign_writer_that_overwrites_a_commit_of_the_source_loses_nothing_a
     assert lake.take().commits == 0
 
 
-def test_files_of_an_overwritten_commit_that_cannot_be_merged_again_are_taken_again(lake: Lake) -> None:
+def test_files_of_unmergeable_overwritten_commit_are_ingested_again(lake: Lake) -> None:
     """The later commit could be merged, but counts the files of the earlier one as taken."""
     lake.land("a", "1")
     lake.take()
@@ -451,7 +449,7 @@ def test_files_of_an_overwritten_commit_that_cannot_be_merged_again_are_taken_ag
     assert lake.take().commits == 0
 
 
-def test_a_source_whose_ledger_is_gone_stops_and_takes_nothing_again(lake: Lake) -> None:
+def test_source_with_deleted_ledger_stops_without_ingesting(lake: Lake) -> None:
     lake.land("a", "1")
     page = lake.take().page
     lake.store.delete([page.key])

@@ -51,7 +51,7 @@ def chain_keys(store: Store) -> set[str]:
     return {info.key for info in store.list(LAYOUT.root)}
 
 
-def test_a_chain_stays_whole_however_many_versions_expire() -> None:
+def test_chain_with_expired_versions_stays_complete() -> None:
     store = started()
     for number in range(2, 6):
         store.pass_by(2 * GRACE)
@@ -64,7 +64,7 @@ def test_a_chain_stays_whole_however_many_versions_expire() -> None:
     assert len([*store.list(keys.definitions(UUID))]) == 1, "those of before the first data are needed by nobody"
 
 
-def test_what_a_push_that_died_left_goes_when_it_is_old_and_not_before() -> None:
+def test_objects_of_crashed_push_are_collected_after_grace_period() -> None:
     store = started()
     before = chain_keys(store)
     faulty = FaultStore(store, Fault(("put_if_match",), key=keys.head(UUID)))
@@ -81,7 +81,7 @@ def test_what_a_push_that_died_left_goes_when_it_is_old_and_not_before() -> None
     sound(store)
 
 
-def test_a_version_that_is_kept_keeps_the_chain_that_it_had() -> None:
+def test_tagged_version_keeps_referenced_chain_blocks() -> None:
     store = started()
     log_of(store).tag("before")
     tagged = root_of(store).state.head
@@ -107,7 +107,7 @@ def test_a_version_that_is_kept_keeps_the_chain_that_it_had() -> None:
 
 @pytest.mark.parametrize("policy", [Retention(), Retention(versions=2), KEEP_ONE], ids=["all", "two", "one"])
 @pytest.mark.parametrize("moved", ["compacted", "reset", "taken in"])
-def test_whatever_moved_the_chain_all_that_it_names_stays(policy: Retention, moved: str) -> None:
+def test_chain_moved_by_reset_compaction_or_push_keeps_referenced_objects(policy: Retention, moved: str) -> None:
     """Of versions between the oldest and the present one, the records alone tell what they brought."""
     store = started()
     early = root_of(store).push(planes({2: "B"})).head
@@ -135,7 +135,7 @@ def test_whatever_moved_the_chain_all_that_it_names_stays(policy: Retention, mov
         store.pass_by(2 * GRACE)
 
 
-def test_an_object_that_is_written_again_while_it_is_swept_stays() -> None:
+def test_object_rewritten_during_collection_is_kept() -> None:
     """Names are contents here: a leftover of before can become part of the chain."""
     store = started()
     store.put(LAYOUT.block(stray := Multihash.sha3(b"stray")), b"stray")
@@ -152,7 +152,7 @@ def test_an_object_that_is_written_again_while_it_is_swept_stays() -> None:
     assert LAYOUT.block(stray) in chain_keys(store)
 
 
-def test_what_is_no_object_of_a_chain_is_left_alone() -> None:
+def test_unknown_objects_in_chain_directory_are_kept() -> None:
     store = started()
     for name in ("info/summary", "refs/other", "blocks/.tmp", "data/sub/x"):
         store.put(f"{LAYOUT.root}{name}", b"somebody's")
@@ -161,7 +161,7 @@ def test_what_is_no_object_of_a_chain_is_left_alone() -> None:
     assert {f"{LAYOUT.root}info/summary", f"{LAYOUT.root}refs/other", f"{LAYOUT.root}blocks/.tmp"} <= chain_keys(store)
 
 
-def test_a_chain_that_cannot_be_followed_is_not_collected() -> None:
+def test_chain_with_missing_block_is_not_collected() -> None:
     store = started()
     root_of(store).append_events([SetInfo(description="new")])
     block = next(b for b in root_of(store).blocks() if b.content.sequence_number == 1)
@@ -174,7 +174,7 @@ def test_a_chain_that_cannot_be_followed_is_not_collected() -> None:
 
 
 @pytest.mark.parametrize("after", [lambda store: None, lambda store: log_of(store).restore()], ids=["gone", "restored"])
-def test_a_deleted_ledger_goes_after_the_grace_unless_it_is_restored(after: Callable[[Store], object]) -> None:
+def test_deleted_ledger_is_collected_after_grace_period_unless_restored(after: Callable[[Store], object]) -> None:
     store = started()
     log_of(store).delete()
     store.pass_by(GRACE / 2)

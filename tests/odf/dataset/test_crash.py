@@ -50,8 +50,9 @@ def before(number: int) -> MemoryStore:
     return store
 
 
+@pytest.mark.requirement("CO-02", "REQ-06")
 @pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=[each.__name__ for each in OPERATIONS])
-def test_co_02_and_req_06_a_commit_that_dies_anywhere_happens_once(number: int) -> None:
+def test_ledger_commit_after_crash_at_any_call_is_applied_once(number: int) -> None:
     ground, operate = before(number), OPERATIONS[number]
     counting = FaultStore(ground.copy())
     operate(counting)
@@ -70,7 +71,8 @@ def test_co_02_and_req_06_a_commit_that_dies_anywhere_happens_once(number: int) 
         assert store.get(keys.chain_ref(UUID)).decode() == str(found.head), fault
 
 
-def test_req_05_somebody_else_goes_on_after_a_crash_at_any_call() -> None:
+@pytest.mark.requirement("REQ-05")
+def test_other_writer_after_crash_at_any_call_continues_chain() -> None:
     """The one who died does not come back: what is there at that moment is sound, and the chain goes on from it."""
     ground = before(1)
     counting = FaultStore(ground.copy())
@@ -85,7 +87,8 @@ def test_req_05_somebody_else_goes_on_after_a_crash_at_any_call() -> None:
         assert store.get(keys.chain_ref(UUID)).decode() == str(found.head), fault
 
 
-def test_req_05_lost_answers_are_no_lost_commits() -> None:
+@pytest.mark.requirement("REQ-05")
+def test_push_with_lost_responses_commits_once() -> None:
     ground = before(1)
     counting = FaultStore(ground.copy())
     pushing(counting)
@@ -110,7 +113,8 @@ def resetting(store: Store) -> object:
     return root.reset(target.hash)
 
 
-def test_co_02_a_chain_that_is_moved_as_a_whole_is_the_old_one_or_the_new_one() -> None:
+@pytest.mark.requirement("CO-02")
+def test_chain_compaction_or_reset_after_crash_is_atomic() -> None:
     ground = MemoryStore()
     create(ground, DatasetLog(ground, UUID), begun(source(APPEND)), OWNER, table=None)
     for number in range(3):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 ANOTHER = "dataset 'more' is a ledger, .* cannot be in a cube"
 
 
-def test_a_ledger_is_not_made_under_the_name_of_a_dataset_of_a_cube(store: Store, other: Store) -> None:
+def test_ledger_named_like_cube_dataset_is_refused(store: Store, other: Store) -> None:
     log = DatasetLog(store, "geo++planes")
     with pytest.raises(CubeInvalid, match=r"'geo\+\+planes' would be 'planes' of cube 'geo', .* without '\+\+'"):
         create(store, log, begun(source(APPEND)), OWNER)
@@ -30,7 +30,7 @@ def test_a_ledger_is_not_made_under_the_name_of_a_dataset_of_a_cube(store: Store
     assert {info.key for info in store.list("")} == before
 
 
-def test_a_cube_takes_no_ledger_in_whoever_put_it_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cube_with_existing_ledger_dataset_refuses_commits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One under such a name can only be an older one's: neither may it come to a cube, nor a cube to it."""
     monkeypatch.setattr(creating, "memberships", lambda uuid: iter(()))
     build(store)
@@ -41,7 +41,7 @@ def test_a_cube_takes_no_ledger_in_whoever_put_it_there(store: Store, monkeypatc
     assert cube_in(store).snapshot().members.keys() == before.keys()
 
 
-def test_a_ledger_is_no_cube_to_adopt(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cube_build_over_existing_ledger_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(creating, "memberships", lambda uuid: iter(()))
     create(store, DatasetLog(store, "geo++more"), begun(source(APPEND)), OWNER)
     before = {info.key for info in store.list("")}

@@ -27,7 +27,8 @@ def exported(store: Store, other: Store) -> None:
     export(opened(store), other, "ds/")
 
 
-def test_ly_02_sh_01_and_sh_02_what_comes_out_is_the_chain_written_in_order(store: Store, other: Store) -> None:
+@pytest.mark.requirement("LY-02", "SH-01", "SH-02")
+def test_exported_chain_is_complete_and_written_in_dependency_order(store: Store, other: Store) -> None:
     made(store)
     push(store, {1: "A"})
     recorded = FaultStore(other)
@@ -42,7 +43,8 @@ def test_ly_02_sh_01_and_sh_02_what_comes_out_is_the_chain_written_in_order(stor
     assert export(opened(store), other, "ds/").blocks == 0
 
 
-def test_sh_03_another_chain_is_not_written_over(store: Store, other: Store) -> None:
+@pytest.mark.requirement("SH-03")
+def test_export_over_diverged_chain_is_refused(store: Store, other: Store) -> None:
     exported(store, other)
     opened(store).reset(next(iter(opened(store).blocks())).content.prev_block_hash)  # type: ignore[arg-type]
     with pytest.raises(Diverged):
@@ -50,7 +52,7 @@ def test_sh_03_another_chain_is_not_written_over(store: Store, other: Store) -> 
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_a_chain_that_comes_in_is_the_same_blocks_and_a_table_made_from_them(
+def test_imported_chain_has_identical_blocks_and_rebuilt_table(
     store: Store, other: Store, *, partitioned: bool
 ) -> None:
     exported(store, other)
@@ -69,7 +71,7 @@ def test_a_chain_that_comes_in_is_the_same_blocks_and_a_table_made_from_them(
     sound(other)
 
 
-def test_a_chain_can_come_in_without_a_table(store: Store, other: Store) -> None:
+def test_chain_import_without_table_succeeds(store: Store, other: Store) -> None:
     exported(store, other)
     root = import_chain(other, DatasetLog(other, UUID), other, "ds/")
     assert Root(other, DatasetLog(other, UUID)).push(planes({1: "A", 2: "C"})).up_to_date
@@ -77,7 +79,7 @@ def test_a_chain_can_come_in_without_a_table(store: Store, other: Store) -> None
 
 
 @pytest.mark.parametrize("part", ["blocks/", "data/"])
-def test_what_is_damaged_does_not_come_in(store: Store, other: Store, part: str) -> None:
+def test_import_of_damaged_chain_is_refused(store: Store, other: Store, part: str) -> None:
     exported(store, other)
     key = next(iter(other.list(f"ds/{part}"))).key
     data = other.get(key)
@@ -91,7 +93,7 @@ def test_what_is_damaged_does_not_come_in(store: Store, other: Store, part: str)
         import_chain(store, DatasetLog(store, "copy"), other, "ds/", table=Table())
 
 
-def test_an_import_that_dies_is_done_by_running_it_again(store: Store, other: Store) -> None:
+def test_import_after_crash_succeeds_on_retry(store: Store, other: Store) -> None:
     exported(store, other)
     counting = FaultStore(store)
     import_chain(counting, DatasetLog(counting, "copy"), other, "ds/", commit_id="import")
@@ -106,7 +108,9 @@ def test_an_import_that_dies_is_done_by_running_it_again(store: Store, other: St
             assert (verdict.problems, verdict.head) == ((), root.state.head)
 
 
-def test_a_ledger_in_an_s3_bucket_goes_all_the_way(s3: S3Server, secret: Path, bucket: str, other: Store) -> None:
+def test_ledger_in_s3_bucket_supports_push_compact_and_export(
+    s3: S3Server, secret: Path, bucket: str, other: Store
+) -> None:
     """Conditional writes, listings and ranges of a real server."""
     store = open_store(StoreConfig(f"s3://{bucket}/lake", endpoint=s3.endpoint, credentials_dir=str(secret)))
     made(store)

@@ -41,7 +41,7 @@ def asked(store: FaultStore) -> Counter[str]:
     return Counter(kinds)
 
 
-def test_the_newest_blocks_are_read_and_no_others(store: Store, long: Root) -> None:
+def test_newest_blocks_are_read_without_reading_older_ones(store: Store, long: Root) -> None:
     whole = [block.hash for block in read_chain(store, LAYOUT, long.state.head)][::-1]
     assert len(whole) == 84
     counted = FaultStore(store)
@@ -56,7 +56,7 @@ def test_the_newest_blocks_are_read_and_no_others(store: Store, long: Root) -> N
     assert told["list"] <= 6, "the names of commits, in windows, and no block's"
 
 
-def test_blocks_that_no_commit_names_are_found_all_the_same(store: Store, long: Root) -> None:
+def test_blocks_without_commit_record_are_still_found(store: Store, long: Root) -> None:
     whole = [block.hash for block in read_chain(store, LAYOUT, long.state.head)][::-1]
     head = whole[0]
     for known in ((), whole[:40], whole[::2], [*whole[40:], *whole[:40]]):
@@ -71,7 +71,7 @@ def test_blocks_that_no_commit_names_are_found_all_the_same(store: Store, long: 
         [*opened(store).blocks()]
 
 
-def test_the_last_records_are_read_out_of_the_last_slices(store: Store, long: Root) -> None:
+def test_last_records_are_read_from_last_slices_only(store: Store, long: Root) -> None:
     counted = FaultStore(store)
     root = opened(counted)
     counted.calls.clear()
@@ -85,7 +85,7 @@ def test_the_last_records_are_read_out_of_the_last_slices(store: Store, long: Ro
         assert found.read_all().to_pydict()["model"] == (models or ["Airbus", "Boeing", "Cessna"])
 
 
-def test_the_last_records_have_the_names_of_now(store: Store) -> None:
+def test_last_records_have_current_column_names(store: Store) -> None:
     """Slices keep the names of their time, which are those of the change before them, or of the beginning."""
     root = made(store, APPEND)
     push(store, {1: "Airbus"})
@@ -100,7 +100,7 @@ def test_the_last_records_have_the_names_of_now(store: Store) -> None:
     assert [part.start for part in opened(store).latest(5).parts] == [0, 1]
 
 
-def test_the_last_slice_is_known_however_long_ago_it_came(store: Store, long: Root) -> None:
+def test_last_slice_is_tracked_across_later_commits_and_resets(store: Store, long: Root) -> None:
     def told() -> str | None:
         note = DatasetLog(store, UUID).snapshot().head.chain
         assert note is not None

@@ -49,7 +49,7 @@ def appended(store: Store, *events: SetInfo | Seed, on: Multihash | None = None)
 # --- refs/head -------------------------------------------------------------------------------------------------------
 
 
-def test_a_reference_that_lags_is_taken_forward_by_whoever_comes_next(store: Store) -> None:
+def test_lagging_chain_reference_is_advanced_by_next_operation(store: Store) -> None:
     root = made(store)
     behind = store.get(REF)
     push(store, {1: "A"})
@@ -68,7 +68,7 @@ def test_a_reference_that_lags_is_taken_forward_by_whoever_comes_next(store: Sto
     assert str(root.state.head) == named(store)
 
 
-def test_a_reference_in_the_middle_of_a_commit_is_one_that_lags(store: Store) -> None:
+def test_chain_reference_within_commit_counts_as_lagging(store: Store) -> None:
     root = made(store)
     root.append_events([SetInfo(description="one"), source(APPEND)])
     middle = next(iter(root.blocks())).content.prev_block_hash
@@ -78,7 +78,8 @@ def test_a_reference_in_the_middle_of_a_commit_is_one_that_lags(store: Store) ->
     assert named(store) == str(sound(store).head)
 
 
-def test_mb_06_blocks_of_another_program_on_top_are_taken_in(store: Store) -> None:
+@pytest.mark.requirement("MB-06")
+def test_blocks_appended_by_other_program_are_adopted(store: Store) -> None:
     made(store)
     push(store, {1: "A"})
     theirs = appended(store, SetInfo(description="theirs"), SetInfo(description="theirs too"))
@@ -91,7 +92,8 @@ def test_mb_06_blocks_of_another_program_on_top_are_taken_in(store: Store) -> No
     assert named(store) == str(sound(store).head)
 
 
-def test_sh_03_a_fork_is_reported_and_nothing_is_overwritten_until_a_person_decides(store: Store) -> None:
+@pytest.mark.requirement("SH-03")
+def test_chain_fork_is_reported_and_kept_until_user_decides(store: Store) -> None:
     root = made(store)
     fork = root.state.head
     push(store, {1: "A"})
@@ -107,7 +109,7 @@ def test_sh_03_a_fork_is_reported_and_nothing_is_overwritten_until_a_person_deci
 
 
 @pytest.mark.parametrize("damage", ["fork", "no such block"])
-def test_keep_own_and_restore_view_work_on_an_owned_dataset(store: Store, damage: str) -> None:
+def test_keep_own_and_restore_view_on_owned_dataset_succeed(store: Store, damage: str) -> None:
     root = made(store)
     fork = root.state.head
     push(store, {1: "A"})
@@ -137,7 +139,7 @@ def root_head(store: Store) -> Multihash | None:
 
 
 @pytest.mark.parametrize("damage", ["no such block", "no hash", "seed again"])
-def test_a_reference_to_anything_else_is_a_divergence_and_no_crash(store: Store, damage: str) -> None:
+def test_invalid_chain_reference_raises_diverged(store: Store, damage: str) -> None:
     made(store)
     push(store, {1: "A"})
     if damage == "seed again":
@@ -159,7 +161,7 @@ def foreign(store: Store) -> None:
     store.put(keys.head(UUID), orjson.dumps(head))
 
 
-def test_a_foreign_change_of_the_table_is_drift_until_the_view_is_restored(store: Store) -> None:
+def test_foreign_table_change_is_drift_until_view_is_restored(store: Store) -> None:
     made(store)
     push(store, {1: "A", 2: "B"})
     foreign(store)
@@ -176,7 +178,7 @@ def test_a_foreign_change_of_the_table_is_drift_until_the_view_is_restored(store
     sound(store)
 
 
-def test_foreign_metadata_is_no_drift(store: Store) -> None:
+def test_foreign_head_metadata_is_not_drift(store: Store) -> None:
     made(store)
     push(store, {1: "A"})
     head = orjson.loads(store.get(keys.head(UUID)))
@@ -191,7 +193,7 @@ def test_foreign_metadata_is_no_drift(store: Store) -> None:
 # --- back, and smaller -----------------------------------------------------------------------------------------------
 
 
-def test_reset_takes_chain_and_table_back(store: Store) -> None:
+def test_reset_rewinds_chain_and_table(store: Store) -> None:
     made(store)
     early = push(store, {1: "A"}).head
     push(store, {1: "B", 2: "C"})
@@ -206,7 +208,7 @@ def test_reset_takes_chain_and_table_back(store: Store) -> None:
         opened(store).reset(Multihash.sha3(b"x"))
 
 
-def test_reset_to_before_any_data_leaves_an_empty_table(store: Store) -> None:
+def test_reset_to_block_before_first_data_leaves_empty_table(store: Store) -> None:
     begun = made(store).state.head
     assert begun is not None
     push(store, {1: "A"})
@@ -223,7 +225,8 @@ def events(store: Store) -> Iterator[AddData]:
             yield event
 
 
-def test_a2_8_a_hard_compaction_keeps_every_record_and_all_that_resumes_from_it(store: Store) -> None:
+@pytest.mark.requirement("A2.8")
+def test_hard_compaction_keeps_every_record_and_resume_state(store: Store) -> None:
     made(store)
     for number in range(4):
         opened(store).push(
@@ -247,7 +250,8 @@ def test_a2_8_a_hard_compaction_keeps_every_record_and_all_that_resumes_from_it(
     sound(store)
 
 
-def test_a2_8_limits_and_other_events_end_a_slice(store: Store) -> None:
+@pytest.mark.requirement("A2.8")
+def test_hard_compaction_ends_slice_at_limit_and_at_other_event(store: Store) -> None:
     made(store, APPEND)
     for number in range(4):
         push(store, {number: "x"})
@@ -260,7 +264,8 @@ def test_a2_8_limits_and_other_events_end_a_slice(store: Store) -> None:
     assert sound(store).records == 6
 
 
-def test_a2_8_what_is_not_sound_is_not_compacted(store: Store) -> None:
+@pytest.mark.requirement("A2.8")
+def test_hard_compaction_of_corrupt_chain_is_refused(store: Store) -> None:
     made(store, APPEND)
     push(store, {1: "A"})
     push(store, {2: "B"})

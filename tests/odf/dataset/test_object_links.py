@@ -45,6 +45,7 @@ def linking(kind: Any = LINK, column: Any = None) -> SetDataSchema:
     return SetDataSchema(schema=DataSchema(fields=(*schema.fields, field)))
 
 
+@pytest.mark.requirement("OL-01")
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
@@ -56,12 +57,13 @@ def linking(kind: Any = LINK, column: Any = None) -> SetDataSchema:
         (linking(LINK, DataTypeInt8()), [("LinkType", "OL-01")]),
     ],
 )
-def test_ol_01_link_is_a_kind_of_text(event: SetDataSchema, expected: list[tuple[str, str]]) -> None:
+def test_object_link_column_is_stored_as_text(event: SetDataSchema, expected: list[tuple[str, str]]) -> None:
     assert found(chain(ROOT), event) == expected
     assert link_columns(event.schema) == (("scan",) if "ObjectLink" in str(event) else ())
     assert links_objects(event) == ("ObjectLink" in str(event))
 
 
+@pytest.mark.requirement("OL-04")
 @pytest.mark.parametrize(
     ("summary", "wrong"),
     [
@@ -72,7 +74,7 @@ def test_ol_01_link_is_a_kind_of_text(event: SetDataSchema, expected: list[tuple
         ([], True),
     ],
 )
-def test_ol_04_summary_of_links_is_two_numbers(summary: Any, wrong: bool) -> None:
+def test_linked_objects_summary_has_count_and_size(summary: Any, wrong: bool) -> None:
     event = AddData(new_watermark=later(3), extra=attribute(SUMMARY, summary))
     assert links_objects(event)
     assert (summary_fault(event) is not None) == wrong
@@ -112,7 +114,8 @@ def problems(store: Store) -> list[tuple[str, str | None, int | None]]:
     return [(each.code, each.column, each.row) for each in found]
 
 
-def test_ol_02_and_ol_03_linked_objects_are_verified(store: Store) -> None:
+@pytest.mark.requirement("OL-02", "OL-03")
+def test_verification_checks_linked_objects(store: Store) -> None:
     links(store, [str(SCAN), str(SCAN), "nothing"])
     assert problems(store) == [("LinkForm", "scan", 2), ("LinkedObjectMissing", None, None)]
     assert verify(store, LAYOUT).sound, "a copy without the objects is sound"
@@ -123,8 +126,9 @@ def test_ol_02_and_ol_03_linked_objects_are_verified(store: Store) -> None:
     assert not verify(store, LAYOUT).sound
 
 
+@pytest.mark.requirement("OL-03")
 @pytest.mark.parametrize("extended", [LINK, {"kind": "Did"}], ids=["link", "text"])
-def test_ol_03_linked_objects_are_not_collected(extended: Any) -> None:
+def test_collection_keeps_linked_objects(extended: Any) -> None:
     store = AgingStore()
     write_settings(store, StoreSettings(grace=GRACE))
     links(store, [str(SCAN)], log_of(store), extended)

@@ -36,7 +36,8 @@ def interrupted(store: Store, other: Callable[[], object], nth: int = 1) -> Root
     return Root(faulty, DatasetLog(faulty, UUID))
 
 
-def test_ms_02_a_key_that_another_writer_was_faster_with_is_not_taken_twice(store: Store) -> None:
+@pytest.mark.requirement("MS-02")
+def test_ledger_key_pushed_by_concurrent_writer_is_added_once(store: Store) -> None:
     made(store, LEDGER)
     push(store, {1: "A"})
     done = interrupted(store, lambda: push(store, {2: "theirs"})).push(planes({2: "ours", 3: "ours"}))
@@ -45,7 +46,8 @@ def test_ms_02_a_key_that_another_writer_was_faster_with_is_not_taken_twice(stor
     assert sound(store).records == 3
 
 
-def test_ms_04_a_snapshot_is_compared_with_what_is_there_by_then(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_snapshot_push_conflict_is_merged_with_newest_state(store: Store) -> None:
     made(store)
     push(store, {1: "A"})
     interrupted(store, lambda: push(store, {1: "A", 2: "B"})).push(planes({1: "A", 3: "C"}))
@@ -53,7 +55,8 @@ def test_ms_04_a_snapshot_is_compared_with_what_is_there_by_then(store: Store) -
     assert sound(store).records == 4
 
 
-def test_ms_08_upserts_are_compared_with_what_is_there_by_then(store: Store) -> None:
+@pytest.mark.requirement("MS-08")
+def test_upserts_after_conflict_are_compared_with_new_state(store: Store) -> None:
     made(store, MergeStrategyUpsertStream(primary_key=("id",)))
     push(store, {1: "A"})
     interrupted(store, lambda: push(store, {1: "A", 2: "B"})).push(planes({1: "C", 2: "B"}))
@@ -61,14 +64,15 @@ def test_ms_08_upserts_are_compared_with_what_is_there_by_then(store: Store) -> 
     assert sound(store).records == 4
 
 
-def test_wr_05_what_became_old_news_meanwhile_is_no_commit(store: Store) -> None:
+@pytest.mark.requirement("WR-05")
+def test_push_made_redundant_by_concurrent_writer_commits_nothing(store: Store) -> None:
     made(store)
     done = interrupted(store, lambda: push(store, {1: "A"})).push(planes({1: "A"}))
     assert done.up_to_date
     assert sound(store).records == 1
 
 
-def test_commits_that_leave_the_chain_alone_are_in_nobodys_way(store: Store) -> None:
+def test_concurrent_tag_does_not_conflict_with_push(store: Store) -> None:
     made(store, APPEND)
     push(store, {1: "A"})
     root = interrupted(store, lambda: DatasetLog(store, UUID).tag("audit"))
@@ -76,7 +80,7 @@ def test_commits_that_leave_the_chain_alone_are_in_nobodys_way(store: Store) -> 
     sound(store)
 
 
-def test_one_id_is_one_push_also_beside_itself(store: Store) -> None:
+def test_concurrent_pushes_with_same_commit_id_commit_once(store: Store) -> None:
     made(store, APPEND)
     done = interrupted(store, lambda: push(store, {1: "A"}, "load")).push(planes({1: "A"}), commit_id="load")
     assert done.version == 2
@@ -86,7 +90,8 @@ def test_one_id_is_one_push_also_beside_itself(store: Store) -> None:
     assert sound(store).records == 1
 
 
-def test_ch_01_many_writers_make_one_chain_without_gaps(store: Store) -> None:
+@pytest.mark.requirement("CH-01")
+def test_concurrent_writers_produce_one_chain_without_offset_gaps(store: Store) -> None:
     made(store, LEDGER)
 
     def write(writer: int) -> None:
@@ -105,7 +110,8 @@ def test_ch_01_many_writers_make_one_chain_without_gaps(store: Store) -> None:
     assert store.get(keys.chain_ref(UUID)).decode() == str(verdict.head)
 
 
-def test_mb_06_the_reference_goes_forward_only(store: Store) -> None:
+@pytest.mark.requirement("MB-06")
+def test_chain_reference_after_slow_writer_moves_forward_only(store: Store) -> None:
     """A writer that is slow after its swap does not take ``refs/head`` back."""
     made(store, APPEND)
     faulty, once = FaultStore(store), iter([True])
@@ -120,7 +126,7 @@ def test_mb_06_the_reference_goes_forward_only(store: Store) -> None:
     assert sound(store).records == 2
 
 
-def test_a_change_of_the_chain_is_never_put_on_another_one(store: Store) -> None:
+def test_chain_change_on_outdated_head_raises_conflict(store: Store) -> None:
     """Without a way to make it anew it is a conflict."""
     root = made(store)
     log = DatasetLog(store, UUID)
@@ -133,7 +139,7 @@ def test_a_change_of_the_chain_is_never_put_on_another_one(store: Store) -> None
         started.commit(Change(operation=Operation.LEDGER, ledger=LedgerChange(move, note)))
 
 
-def test_files_that_were_compacted_meanwhile_are_taken_back_where_they_are_now(store: Store) -> None:
+def test_retraction_after_concurrent_compaction_hits_new_files(store: Store) -> None:
     made(store)
     push(store, {1: "A", 2: "B"})
     push(store, {1: "A", 2: "B", 3: "C"})
@@ -144,7 +150,7 @@ def test_files_that_were_compacted_meanwhile_are_taken_back_where_they_are_now(s
     assert sound(store).slices == 3
 
 
-def test_a_push_that_another_program_overwrote_is_merged_again_and_the_table_drifts(store: Store) -> None:
+def test_push_overwritten_by_other_program_is_merged_again_as_drift(store: Store) -> None:
     made(store, APPEND)
     push(store, {1: "A"})
     before = orjson.loads(store.get(keys.head(UUID)))

@@ -67,7 +67,8 @@ def kinds(root: Root) -> list[str]:
     return [block.content.event.kind for block in root.blocks()][::-1]
 
 
-def test_sn_01_and_sn_03_a_snapshot_becomes_a_dataset_in_one_commit(store: Store) -> None:
+@pytest.mark.requirement("SN-01", "SN-03")
+def test_root_dataset_from_snapshot_is_created_in_one_commit(store: Store) -> None:
     root = made(store)
     assert kinds(root) == ["Seed", "AddPushSource", "SetInfo"]
     assert len({block.content.system_time for block in root.blocks()}) == 1
@@ -77,7 +78,7 @@ def test_sn_01_and_sn_03_a_snapshot_becomes_a_dataset_in_one_commit(store: Store
     sound(store)
 
 
-def test_a_dataset_is_created_once(store: Store) -> None:
+def test_root_dataset_creation_with_same_commit_id_is_idempotent(store: Store) -> None:
     made(store, commit_id="ns/planes")
     assert made(store, commit_id="ns/planes").state.length == 3
     with pytest.raises(DatasetExists):
@@ -86,7 +87,8 @@ def test_a_dataset_is_created_once(store: Store) -> None:
         create(store, DatasetLog(store, UUID), begun(source(LEDGER)), OWNER, commit_id="ns/planes")
 
 
-def test_sn_02_what_no_root_begins_with_is_refused_and_nothing_is_written(store: Store) -> None:
+@pytest.mark.requirement("SN-02")
+def test_root_snapshot_with_invalid_events_is_refused_without_writes(store: Store) -> None:
     derivative = DatasetSnapshot(name=UUID, kind=DatasetKind.DERIVATIVE, metadata=())
     with pytest.raises(EventInvalid):
         create(store, DatasetLog(store, UUID), derivative, OWNER)
@@ -95,7 +97,8 @@ def test_sn_02_what_no_root_begins_with_is_refused_and_nothing_is_written(store:
     assert not list(store.list(""))
 
 
-def test_id_04_the_key_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
+@pytest.mark.requirement("ID-04")
+def test_owner_key_file_is_created_once_with_private_mode(tmp_path: Path) -> None:
     path = tmp_path / "planes.key"
     assert owner_key_file(path) == owner_key_file(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -104,7 +107,8 @@ def test_id_04_the_key_is_made_once_and_kept_from_others(tmp_path: Path) -> None
         owner_key_file(path)
 
 
-def test_wr_06_data_comes_after_its_schema_in_one_commit_of_one_time(store: Store) -> None:
+@pytest.mark.requirement("WR-06")
+def test_first_push_commits_schema_and_data_together(store: Store) -> None:
     root = made(store)
     done = root.push(planes({1: "A", 2: "B"}))
     assert (done.blocks, done.slices, done.records, done.version) == (2, 1, 2, 2)
@@ -115,7 +119,8 @@ def test_wr_06_data_comes_after_its_schema_in_one_commit_of_one_time(store: Stor
     sound(store)
 
 
-def test_wr_05_nothing_new_is_no_commit_and_a_new_state_is_one_without_data(store: Store) -> None:
+@pytest.mark.requirement("WR-05")
+def test_unchanged_push_commits_nothing_and_new_state_commits_without_data(store: Store) -> None:
     root = made(store)
     state = SourceState(source_name="default", kind="odf/etag", value="1")
     root.push(planes({1: "A"}), state=state)
@@ -130,7 +135,8 @@ def test_wr_05_nothing_new_is_no_commit_and_a_new_state_is_one_without_data(stor
     sound(store)
 
 
-def test_ms_04_and_ad_02_snapshots_become_retractions_and_corrections(store: Store) -> None:
+@pytest.mark.requirement("MS-04", "AD-02")
+def test_snapshot_push_yields_retractions_and_corrections(store: Store) -> None:
     made(store)
     push(store, {1: "A", 2: "B", 3: "C"})
     done = push(store, {1: "A", 2: "B2", 4: "D"})
@@ -139,14 +145,15 @@ def test_ms_04_and_ad_02_snapshots_become_retractions_and_corrections(store: Sto
     assert sound(store).records == 7
 
 
-def test_a_source_without_event_times_does_not_correct_what_did_not_change(store: Store) -> None:
+def test_unchanged_rows_without_event_time_are_not_corrected(store: Store) -> None:
     """MS-05: the time of the commit is no event time that the input has."""
     made(store)
     push(store, {1: "A", 2: "B"})
     assert push(store, {1: "A", 2: "B"}).up_to_date
 
 
-def test_ms_05_an_event_time_that_a_row_leaves_out_is_not_compared(store: Store) -> None:
+@pytest.mark.requirement("MS-05")
+def test_null_event_time_is_ignored_in_row_comparison(store: Store) -> None:
     root = made(store)
     times = pa.array([0, None, 5000], pa.timestamp("ms"))
     assert root.push(planes({1: "A", 2: "B", 3: "C"}, event_time=times)).records == 3
@@ -156,7 +163,8 @@ def test_ms_05_an_event_time_that_a_row_leaves_out_is_not_compared(store: Store)
     sound(store)
 
 
-def test_ms_02_a_ledger_takes_each_key_once(store: Store) -> None:
+@pytest.mark.requirement("MS-02")
+def test_ledger_push_adds_each_key_once(store: Store) -> None:
     made(store, LEDGER)
     push(store, {1: "A", 2: "B"})
     assert push(store, {2: "changed", 3: "C"}).records == 1
@@ -165,7 +173,8 @@ def test_ms_02_a_ledger_takes_each_key_once(store: Store) -> None:
     sound(store)
 
 
-def test_tim_05_tim_06_ad_06_and_ad_08_the_watermark_only_rises(store: Store) -> None:
+@pytest.mark.requirement("TIM-05", "TIM-06", "AD-06", "AD-08")
+def test_watermark_of_root_never_decreases(store: Store) -> None:
     root = made(store, APPEND)
     early, late = (Timestamp.parse(f"20{year}-01-01T00:00:00Z") for year in (20, 30))
     times = pa.array([early.nanoseconds // 10**6], pa.timestamp("ms", "UTC"))
@@ -179,8 +188,9 @@ def test_tim_05_tim_06_ad_06_and_ad_08_the_watermark_only_rises(store: Store) ->
     sound(store)
 
 
+@pytest.mark.requirement("AD-07")
 @pytest.mark.parametrize("other", [False, True])
-def test_ad_07_a_watermark_repeats_the_state_of_the_one_source(store: Store, other: bool) -> None:
+def test_watermark_event_repeats_state_of_single_source(store: Store, other: bool) -> None:
     """The reference looks for it in the last data event, and nowhere else."""
     root = made(store, APPEND)
     state = SourceState(source_name="default", kind="odf/etag", value="1")
@@ -196,7 +206,8 @@ def test_ad_07_a_watermark_repeats_the_state_of_the_one_source(store: Store, oth
     sound(store)
 
 
-def test_tim_03_event_times_are_unrestricted(store: Store) -> None:
+@pytest.mark.requirement("TIM-03")
+def test_event_times_before_1970_and_in_future_are_accepted(store: Store) -> None:
     root = made(store, APPEND)
     given = [Timestamp.parse(f"{year}-01-01T00:00:00Z") for year in (2150, 1850, 1970)]
     times = pa.array([time.nanoseconds // 10**6 for time in given], pa.timestamp("ms", "UTC"))
@@ -205,7 +216,8 @@ def test_tim_03_event_times_are_unrestricted(store: Store) -> None:
     assert sound(store).records == 4
 
 
-def test_evo_01_a_new_column_is_added_and_a_missing_one_refused(store: Store) -> None:
+@pytest.mark.requirement("EVO-01")
+def test_new_column_is_added_and_missing_column_is_refused(store: Store) -> None:
     root = made(store, APPEND)
     root.push(planes({1: "A"}))
     done = root.push(planes({2: "B"}, seats=pa.array([180])))
@@ -216,7 +228,7 @@ def test_evo_01_a_new_column_is_added_and_a_missing_one_refused(store: Store) ->
     assert sound(store).slices == 2
 
 
-def test_events_in_force_are_not_repeated(store: Store) -> None:
+def test_events_already_in_force_are_not_repeated(store: Store) -> None:
     root = made(store)
     assert root.append_events([SetInfo(description="Planes"), source(SNAPSHOT)]).up_to_date
     assert root.append_events([SetInfo(description="Aeroplanes"), source(LEDGER)]).blocks == 2
@@ -230,7 +242,8 @@ def test_events_in_force_are_not_repeated(store: Store) -> None:
     sound(store)
 
 
-def test_sp_01_what_a_poll_gave_is_merged_and_its_state_kept(store: Store) -> None:
+@pytest.mark.requirement("SP-01")
+def test_polled_rows_are_merged_and_source_state_is_kept(store: Store) -> None:
     root = create(store, DatasetLog(store, UUID), begun(POLLING), OWNER)
     state = SourceState(source_name="default", kind="odf/last-modified", value="2024-01-01T00:00:00Z")
     root.add_polled(planes({1: "A"}), state)
@@ -243,7 +256,8 @@ def test_sp_01_what_a_poll_gave_is_merged_and_its_state_kept(store: Store) -> No
     sound(store)
 
 
-def test_sv_01_common_columns_have_the_names_of_the_vocabulary(store: Store) -> None:
+@pytest.mark.requirement("SV-01")
+def test_common_columns_use_names_of_vocabulary(store: Store) -> None:
     vocabulary = SetVocab(operation_type_column="change", event_time_column="flown")
     root = create(store, DatasetLog(store, UUID), begun(vocabulary, source(SNAPSHOT)), OWNER)
     root.push(planes({1: "A"}))
@@ -255,7 +269,7 @@ def test_sv_01_common_columns_have_the_names_of_the_vocabulary(store: Store) -> 
 
 
 @pytest.mark.parametrize("merge", [APPEND, LEDGER, SNAPSHOT], ids=lambda merge: merge.kind)
-def test_types_of_the_specification_go_all_the_way(store: Store, merge: object) -> None:
+def test_ledger_with_specification_types_uses_them_in_every_push(store: Store, merge: object) -> None:
     root = made(store, merge, types=Types.SPEC)  # type: ignore[arg-type]
     root.push(planes({1: "A"}))
     push(store, {2: "B"})
@@ -264,7 +278,7 @@ def test_types_of_the_specification_go_all_the_way(store: Store, merge: object) 
 
 
 @pytest.mark.parametrize("merge", [LEDGER, SNAPSHOT], ids=lambda merge: merge.kind)
-def test_a_ledger_without_a_table_merges_with_its_slices(store: Store, merge: object) -> None:
+def test_ledger_without_table_merges_against_slices(store: Store, merge: object) -> None:
     made(store, merge, table=None)  # type: ignore[arg-type]
     push(store, {1: "A"})
     assert push(store, {1: "A"}).up_to_date
@@ -273,7 +287,7 @@ def test_a_ledger_without_a_table_merges_with_its_slices(store: Store, merge: ob
     assert sound(store).records == 2
 
 
-def test_the_table_lies_as_it_is_said_to(store: Store) -> None:
+def test_ledger_table_follows_partition_layout(store: Store) -> None:
     root = made(store, table=Table(layout=TableLayout(partition_on=("model",))))
     root.push(planes({1: "A", 2: "B"}))
     push(store, {1: "B", 2: "B"})
@@ -282,7 +296,7 @@ def test_the_table_lies_as_it_is_said_to(store: Store) -> None:
     assert table(store) == {1: "B", 2: "B"}
 
 
-def test_rows_of_a_ledger_change_by_its_sources_only(store: Store) -> None:
+def test_ledger_rows_reject_changes_outside_sources(store: Store) -> None:
     made(store)
     push(store, {1: "A"})
     for operation in (Operation.APPEND, Operation.DELETE, Operation.OVERWRITE, Operation.ROLLBACK):
@@ -294,7 +308,7 @@ def test_rows_of_a_ledger_change_by_its_sources_only(store: Store) -> None:
     sound(store)
 
 
-def test_a_table_is_no_ledger(store: Store) -> None:
+def test_plain_table_opened_as_ledger_is_refused(store: Store) -> None:
     schema = pa.schema([("x", pa.int64())])
     DatasetLog(store, UUID).begin_new("t").commit(Change(operation=Operation.CREATE, schema=schema))
     with pytest.raises(NotALedger):
@@ -303,7 +317,7 @@ def test_a_table_is_no_ledger(store: Store) -> None:
         made(store)
 
 
-def test_a_deleted_ledger_can_be_restored_or_made_anew(store: Store) -> None:
+def test_deleted_ledger_can_be_restored_or_recreated(store: Store) -> None:
     log = DatasetLog(store, UUID, claim=Claim("cluster/ns/planes", "first"))
     create(store, log, begun(source(SNAPSHOT)), OWNER)
     Root(store, log).push(planes({1: "A"}))
@@ -318,7 +332,7 @@ def test_a_deleted_ledger_can_be_restored_or_made_anew(store: Store) -> None:
     assert store.get(keys.chain_ref(UUID)).decode() == str(sound(store).head)
 
 
-def test_opening_and_pushing_cost_the_same_however_long_the_chain_is(store: Store) -> None:
+def test_ledger_open_and_push_cost_is_independent_of_chain_length(store: Store) -> None:
     def cost() -> tuple[int, int]:
         counted = FaultStore(store)
         root = opened(counted)
@@ -338,7 +352,7 @@ def test_opening_and_pushing_cost_the_same_however_long_the_chain_is(store: Stor
     assert long[1] <= short[1]
 
 
-def test_what_defines_the_chain_is_made_again_if_it_is_gone(store: Store) -> None:
+def test_deleted_chain_definition_is_rebuilt(store: Store) -> None:
     root = made(store)
     push(store, {1: "A"})
     store.delete([info.key for info in store.list(keys.definitions(UUID))])
@@ -348,7 +362,8 @@ def test_what_defines_the_chain_is_made_again_if_it_is_gone(store: Store) -> Non
     assert table(store) == {1: "B"}
 
 
-def test_mb_04_time_does_not_go_back_with_the_clock(store: Store) -> None:
+@pytest.mark.requirement("MB-04")
+def test_system_time_of_block_never_decreases(store: Store) -> None:
     create(store, log_of(store), begun(source(APPEND)), OWNER)
     root = opened(store)
     root.set_watermark(Timestamp.parse("2030-01-01T00:00:00Z"))
@@ -359,7 +374,8 @@ def test_mb_04_time_does_not_go_back_with_the_clock(store: Store) -> None:
     sound(store)
 
 
-def test_req_01_what_was_written_stays_as_it_is(store: Store) -> None:
+@pytest.mark.requirement("REQ-01")
+def test_written_blocks_and_slices_are_immutable(store: Store) -> None:
     """Blocks and slices are only added, whatever happens on top of them; that they are in the chain no longer is
     what reset and compaction are for.
     """
@@ -384,7 +400,7 @@ def test_req_01_what_was_written_stays_as_it_is(store: Store) -> None:
     sound(store)
 
 
-def test_a_source_that_fails_half_way_leaves_nothing(store: Store) -> None:
+def test_failing_source_during_push_leaves_dataset_unchanged(store: Store) -> None:
     root = made(store, APPEND)
     push(store, {1: "A"})
     head, whole = store.get(keys.head(UUID)), planes({2: "B"})

@@ -41,7 +41,8 @@ def written(store: Store, batches: list[pa.RecordBatch], **options: Any) -> tupl
         return schema, writer.finish()
 
 
-def test_sl_10_to_sl_18_a_slice_is_as_the_reference_writes_it(store: Store) -> None:
+@pytest.mark.requirement("SL-10", "SL-11", "SL-12", "SL-13", "SL-14", "SL-15", "SL-16", "SL-17", "SL-18")
+def test_slice_file_has_layout_of_reference_implementation(store: Store) -> None:
     _, [each] = written(store, [rows(range(3)), rows(range(3, 5))], first_offset=7)
     data = store.get(f"data/{each.data.physical_hash}")
     file = pq.ParquetFile(io.BytesIO(data))
@@ -63,14 +64,16 @@ def test_sl_10_to_sl_18_a_slice_is_as_the_reference_writes_it(store: Store) -> N
     assert [file.schema.column(n).physical_type for n in range(3)] == ["INT64", "INT32", "INT64"]
 
 
-def test_sl_18_values_that_hardly_repeat_have_no_dictionary(store: Store) -> None:
+@pytest.mark.requirement("SL-18")
+def test_slice_column_with_mostly_unique_values_has_no_dictionary(store: Store) -> None:
     _, [each] = written(store, [rows(range(100_000))])
     group = pq.ParquetFile(io.BytesIO(store.get(f"data/{each.data.physical_hash}"))).metadata.row_group(0)
     assert "PLAIN" in group.column(4).encodings
     assert group.column(4).total_uncompressed_size < 1.1 * 800_000
 
 
-def test_hs_01_and_hs_02_both_hashes_are_those_of_what_is_stored(store: Store) -> None:
+@pytest.mark.requirement("HS-01", "HS-02")
+def test_slice_hashes_match_stored_bytes_and_records(store: Store) -> None:
     schema, [each] = written(store, [rows(range(5), text=pa.array(["a", None, "", "b", "ä"]))])
     data = store.get(f"data/{each.data.physical_hash}")
     assert str(each.data.physical_hash) == "f1620" + hashlib.sha3_256(data).hexdigest()
@@ -79,14 +82,15 @@ def test_hs_01_and_hs_02_both_hashes_are_those_of_what_is_stored(store: Store) -
     assert logical_hash(read.schema, read.to_batches()) == each.data.logical_hash
 
 
+@pytest.mark.requirement("SL-12", "SL-13")
 @pytest.mark.parametrize("types", Types)
-def test_sl_12_and_sl_13_common_columns_have_the_types_that_are_asked_for(store: Store, types: Types) -> None:
+def test_slice_common_columns_have_requested_types(store: Store, types: Types) -> None:
     schema, [each] = written(store, [rows(range(3))], types=types)
     read = pq.read_table(io.BytesIO(store.get(f"data/{each.data.physical_hash}")))
     assert read.schema.types[:2] == schema.types[:2] == [types.offset, types.op]
 
 
-def test_types_that_parquet_does_not_have_are_stored_as_they_come_back(store: Store) -> None:
+def test_types_missing_in_parquet_are_stored_as_read_back(store: Store) -> None:
     odd = {
         "unsigned": pa.array([0, 2**32 - 1], pa.uint32()),
         "large": pa.array(["x", None], pa.large_string()),
@@ -100,7 +104,7 @@ def test_types_that_parquet_does_not_have_are_stored_as_they_come_back(store: St
     assert logical_hash(read.schema, read.to_batches()) == each.data.logical_hash
 
 
-def test_many_rows_are_many_slices_whose_offsets_follow_each_other(store: Store) -> None:
+def test_many_rows_are_split_into_slices_with_contiguous_offsets(store: Store) -> None:
     batches = [rows(range(start, start + 1000)) for start in range(0, 10_000, 1000)]
     _, slices = written(store, batches, slice_bytes=40_000, first_offset=5)
     assert len(slices) > 3
@@ -112,7 +116,8 @@ def test_many_rows_are_many_slices_whose_offsets_follow_each_other(store: Store)
     assert [value.as_py() for value in values] == list(range(10_000))
 
 
-def test_evo_01_and_wr_07_columns_are_only_added(store: Store) -> None:
+@pytest.mark.requirement("EVO-01", "WR-07")
+def test_slice_schema_evolution_only_adds_columns(store: Store) -> None:
     before = slice_schema(rows(range(1)).schema, Vocabulary(), Types.KAMU)
     more = slice_schema(rows(range(1), new=pa.array(["x"])).schema, Vocabulary(), Types.KAMU)
     assert evolved(before, more).names == [*before.names, "new"]
@@ -124,7 +129,7 @@ def test_evo_01_and_wr_07_columns_are_only_added(store: Store) -> None:
         evolved(before, other)
 
 
-def test_values_that_do_not_fit_are_refused(store: Store) -> None:
+def test_slice_values_outside_column_type_are_refused(store: Store) -> None:
     narrow = rows(range(1), value=pa.array([1], pa.int32()))
     schema = slice_schema(narrow.schema, Vocabulary(), Types.KAMU)
     with (
@@ -135,6 +140,6 @@ def test_values_that_do_not_fit_are_refused(store: Store) -> None:
     assert not list(store.list(""))
 
 
-def test_columns_without_a_logical_hash_are_refused() -> None:
+def test_slice_column_type_without_logical_hash_is_refused() -> None:
     with pytest.raises(SchemaMismatch, match="no logical hash"):
         slice_schema(rows(range(1), wait=pa.array([1], pa.duration("s"))).schema, Vocabulary(), Types.KAMU)

@@ -43,8 +43,9 @@ def ops(*values: int) -> pa.Array[Any]:
     return pa.array(values, pa.int32())
 
 
+@pytest.mark.requirement("MS-08", "MS-09")
 @pytest.mark.parametrize("merge", [UPSERTS, CHANGELOG], ids=lambda merge: merge.kind)
-def test_ms_08_and_ms_09_a_stream_goes_all_the_way(store: Store, merge: MergeStrategy) -> None:
+def test_stream_is_ingested_verified_and_read(store: Store, merge: MergeStrategy) -> None:
     root = made(store, merge, types=Types.SPEC)
     root.push(planes({1: "A", 2: "B", 3: "C"}, op=ops(0, 0, 0)))
     if merge is UPSERTS:
@@ -59,8 +60,9 @@ def test_ms_08_and_ms_09_a_stream_goes_all_the_way(store: Store, merge: MergeStr
     assert sound(store).records == 6
 
 
+@pytest.mark.requirement("MS-08")
 @pytest.mark.parametrize("keep", [True, False], ids=["table", "slices"])
-def test_ms_08_corrections_and_compaction_go_together(store: Store, keep: bool) -> None:
+def test_corrections_after_compaction_are_applied(store: Store, keep: bool) -> None:
     root = made(store, UPSERTS, **({} if keep else {"table": None}))
     for number in range(3):
         root.push(planes({1: f"v{number}", number + 2: "x"}))
@@ -73,7 +75,8 @@ def test_ms_08_corrections_and_compaction_go_together(store: Store, keep: bool) 
         assert table(store) == {1: "v3", 3: "x", 4: "x"}
 
 
-def test_ms_08_a_file_of_upserts_and_deletions_is_pushed(store: Store) -> None:
+@pytest.mark.requirement("MS-08")
+def test_pushed_file_upserts_and_deletes(store: Store) -> None:
     root = create(store, DatasetLog(store, UUID), begun(AddPushSource(source_name="d", read=CSV, merge=UPSERTS)), OWNER)
     first = FileContent.of_bytes(b"id,model,op\n1,A,0\n2,B,0\n2,C,0\n", "planes.csv")
     assert push_files(root, [first], "d").records == 4
@@ -84,7 +87,8 @@ def test_ms_08_a_file_of_upserts_and_deletions_is_pushed(store: Store) -> None:
     sound(store)
 
 
-def test_ms_08_a_polled_stream_keeps_its_state(store: Store) -> None:
+@pytest.mark.requirement("MS-08")
+def test_polled_stream_resumes_from_source_state(store: Store) -> None:
     polling = SetPollingSource(fetch=FetchStepUrl(url="https://example.org/x"), read=CSV, merge=UPSERTS)
     root = create(store, DatasetLog(store, UUID), begun(polling), OWNER)
     states = [SourceState(source_name="default", kind="odf/etag", value=value) for value in "ab"]
@@ -96,7 +100,8 @@ def test_ms_08_a_polled_stream_keeps_its_state(store: Store) -> None:
     sound(store)
 
 
-def test_sv_01_and_ms_09_operations_are_in_the_column_of_the_vocabulary(store: Store) -> None:
+@pytest.mark.requirement("SV-01", "MS-09")
+def test_operation_column_has_name_of_vocabulary(store: Store) -> None:
     vocabulary = SetVocab(operation_type_column="change")
     root = create(store, DatasetLog(store, UUID), begun(vocabulary, source(CHANGELOG)), OWNER)
     root.push(planes({1: "A"}, change=ops(0)))
@@ -125,8 +130,9 @@ def records(root: Root) -> list[dict[str, Any]]:
     return [row for batch in root.history.scan([*names, "system_time"]) for row in batch.to_pylist()]
 
 
+@pytest.mark.requirement("MS-08", "MS-09")
 @pytest.mark.parametrize("merge", [UPSERTS, CHANGELOG], ids=lambda merge: merge.kind)
-def test_ms_08_and_ms_09_give_the_records_of_the_reference(store: Store, golden: Root, merge: Stream) -> None:
+def test_streams_give_records_of_reference_chain(store: Store, golden: Root, merge: Stream) -> None:
     """Its changes are a changelog; without the old values, and with cities that stay the same, they are upserts."""
     root, state = made(store, replace(merge, primary_key=("city",))), dict[str, dict[str, Any]]()
     for _, changes in groupby(records(golden), key=lambda row: row["system_time"]):
@@ -143,7 +149,8 @@ def test_ms_08_and_ms_09_give_the_records_of_the_reference(store: Store, golden:
     sound(store)
 
 
-def test_ms_08_upserts_go_into_a_chain_of_the_reference(store: Store, golden: Root) -> None:
+@pytest.mark.requirement("MS-08")
+def test_upserts_continue_reference_chain(store: Store, golden: Root) -> None:
     content = FileContent.of_bytes(b'{"city": "A", "population": 3}\n{"city": "E", "population": 1}\n', "cities.ndjson")
     assert push_files(golden, [content], "upserts").records == 3
     assert push_files(golden, [content], "upserts").up_to_date
@@ -155,7 +162,8 @@ def test_ms_08_upserts_go_into_a_chain_of_the_reference(store: Store, golden: Ro
     assert verify(store, Layout(keys.chain("golden"))).sound
 
 
-def test_ms_08_upserts_go_into_a_chain_with_an_odf_schema(store: Store, other: Store) -> None:
+@pytest.mark.requirement("MS-08")
+def test_upserts_continue_chain_with_odf_schema(store: Store, other: Store) -> None:
     root, layout = imported(store, "snapshot-merge-odf-schema"), Layout(keys.chain("golden"))
     merge = replace(UPSERTS, primary_key=("city",))
     root.append_events([AddPushSource(source_name="upserts", read=CSV, merge=merge)])
@@ -172,7 +180,8 @@ def test_ms_08_upserts_go_into_a_chain_with_an_odf_schema(store: Store, other: S
     assert verify(other, Layout(keys.chain("copy"))).sound
 
 
-def test_ms_08_what_a_batch_adds_and_retracts_is_followed(store: Store, other: Store, tmp_path: Path) -> None:
+@pytest.mark.requirement("MS-08")
+def test_record_added_and_retracted_in_one_batch_is_not_in_table(store: Store, other: Store, tmp_path: Path) -> None:
     """A copy grows by pulls, another one is made at the end: records that passed are in neither table."""
     (tmp_path / "fresh").mkdir()
     fresh = open_store(StoreConfig((tmp_path / "fresh").as_uri()))
@@ -186,7 +195,8 @@ def test_ms_08_what_a_batch_adds_and_retracts_is_followed(store: Store, other: S
     assert sound(other).records == sound(store).records > 10
 
 
-def test_req_06_corrections_that_die_anywhere_happen_once(store: Store, other: Store, tmp_path: Path) -> None:
+@pytest.mark.requirement("REQ-06")
+def test_corrections_after_crash_at_any_call_happen_once(store: Store, other: Store, tmp_path: Path) -> None:
     made(store, UPSERTS).push(planes({1: "A", 2: "B"}))
 
     def correct(store: Store) -> None:

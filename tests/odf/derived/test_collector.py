@@ -115,7 +115,7 @@ def died(store: AgingStore) -> set[str]:
     return stored(store) - before
 
 
-def test_the_states_of_all_runs_stay_and_what_a_run_that_died_left_goes_when_it_is_old(store: AgingStore) -> None:
+def test_checkpoints_of_runs_are_kept_and_those_of_crashed_run_collected(store: AgingStore) -> None:
     assert len(named(store)) == 6
     left = died(store)
     assert len(left) == 2, "a slice and a state"
@@ -130,7 +130,7 @@ def test_the_states_of_all_runs_stay_and_what_a_run_that_died_left_goes_when_it_
     assert_proven(store)
 
 
-def test_what_was_made_anew_takes_the_states_of_before_along(store: AgingStore) -> None:
+def test_derivative_reset_lets_collector_delete_old_checkpoints(store: AgingStore) -> None:
     before = stored(store)
     other = transform(PER_CARRIER.replace("sum(delay)", "max(delay)"))
     derivative(store).set_transform(other, inputs_of(store), on_change=OnChange.RESET)
@@ -144,7 +144,7 @@ def test_what_was_made_anew_takes_the_states_of_before_along(store: AgingStore) 
     assert_proven(store)
 
 
-def test_a_collection_that_dies_anywhere_leaves_all_that_is_named(store: AgingStore) -> None:
+def test_collection_after_crash_at_any_call_keeps_referenced_objects(store: AgingStore) -> None:
     died(store)
     store.pass_by(2 * GRACE)
     kept = named(store)

@@ -55,8 +55,9 @@ def copies(store: Store, tmp_path: Path) -> Callable[[], Store]:
     return copy
 
 
+@pytest.mark.requirement("REQ-06")
 @pytest.mark.parametrize("operate", [on, resetting])
-def test_req_06_a_run_that_dies_anywhere_happens_once(
+def test_run_after_crash_at_any_call_is_committed_once(
     store: Store, copies: Callable[[], Store], operate: Operate
 ) -> None:
     root(store)
@@ -83,7 +84,7 @@ def test_req_06_a_run_that_dies_anywhere_happens_once(
 
 
 @pytest.mark.parametrize("fault", [Fault(key="/parts/", nth=2, after=True), Fault(("delete",), key="/parts/")])
-def test_a_divided_run_that_dies_leaves_garbage_and_happens_once(store: Store, fault: Fault) -> None:
+def test_divided_run_after_crash_leaves_garbage_and_is_committed_once(store: Store, fault: Fault) -> None:
     """Between its parts, and between the last part and the commit."""
     root(store)
     push(store, {1: ("AA", 20), 2: ("BB", 12), 3: ("AA", 1)})
@@ -113,7 +114,8 @@ def interrupted(store: Store, other: Callable[[], object]) -> Derivative:
     return Derivative(faulty, DatasetLog(faulty, "late"))
 
 
-def test_req_06_two_at_once_are_one(store: Store) -> None:
+@pytest.mark.requirement("REQ-06")
+def test_concurrent_runs_are_committed_once(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     derived(store)
@@ -132,7 +134,8 @@ def test_req_06_two_at_once_are_one(store: Store) -> None:
     assert (len(runs(store)), sound(store).records) == (2, 3)
 
 
-def test_mb_06_a_run_is_made_again_on_what_another_writer_left(store: Store) -> None:
+@pytest.mark.requirement("MB-06")
+def test_run_conflicting_with_other_commit_is_rebased(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     derived(store)

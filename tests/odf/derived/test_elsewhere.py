@@ -76,9 +76,10 @@ def contents(store: Store) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.requirement("DAT-08")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_dat_08_another_machine_makes_the_same_bytes(made: Path, tmp_path: Path, machine: str) -> None:
+def test_derivative_rebuilt_on_other_machine_has_identical_bytes(made: Path, tmp_path: Path, machine: str) -> None:
     limits, environment, umask = MACHINES[machine]
     shutil.copytree(made, tmp_path / "store")
     store = open_store(StoreConfig((tmp_path / "store").as_uri()))
@@ -104,11 +105,12 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.mark.requirement("EN-08")
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["filter", "tumbling", "sessions", "ranks", "left join"])
-def test_en_08_in_batches_it_is_what_spark_makes_of_the_whole(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+def test_batched_runs_match_spark_result_on_complete_input(tmp_path: Path, spark: SparkSession, kind: str) -> None:
     """The same text, as Spark understands it."""
     chance, (query, _) = random.Random(kind), queries(kind)
     streams = [flights(chance, 60)] + ([weather(chance, 30)] if "weather" in query else [])
@@ -126,10 +128,11 @@ def test_en_08_in_batches_it_is_what_spark_makes_of_the_whole(tmp_path: Path, sp
     assert ours == Counter(tuple(row) for row in found)
 
 
+@pytest.mark.requirement("VE-02")
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_ve_02_spark_finds_what_one_process_finds(made: Path, tmp_path: Path, spark: SparkSession) -> None:
+def test_verification_with_spark_matches_single_process(made: Path, tmp_path: Path, spark: SparkSession) -> None:
     shutil.copytree(made, tmp_path / "store")
     store = open_store(StoreConfig((tmp_path / "store").as_uri()))
     head = opened(store, "hours").state.head

@@ -42,9 +42,10 @@ QUERIES = {
 }
 
 
+@pytest.mark.requirement("DAT-09")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_dat_09_any_history_of_a_graph_is_the_answer_of_plain_sql(store: Store, seed: int) -> None:
+def test_derivative_graph_after_random_history_matches_plain_sql(store: Store, seed: int) -> None:
     rng, queries = random.Random(seed), dict(QUERIES)
     root(store)
     root(store, "more", APPEND)

@@ -44,10 +44,11 @@ def some(rng: random.Random, most: int) -> tuple[dict[int, tuple[str, int]], pa.
     return flights, pa.array(times, pa.timestamp("ms", "UTC"))
 
 
+@pytest.mark.requirement("DAT-09")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [random.randrange(1 << 32) for _ in range(100)] if SOAK else [1, 4])
 @pytest.mark.parametrize("name", QUERIES)
-def test_dat_09_any_history_in_any_runs_is_the_answer_of_plain_sql(store: Store, name: str, seed: int) -> None:
+def test_derivative_after_random_history_and_runs_matches_plain_sql(store: Store, name: str, seed: int) -> None:
     rng = random.Random(seed)
     query = QUERIES[name]
     root(store)

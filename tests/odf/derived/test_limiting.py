@@ -38,7 +38,7 @@ def verified(store: Store, name: str) -> str:
     return str(verify_dataset(store, DatasetLog(store, name)))
 
 
-def test_runs_in_workers_give_what_runs_in_process_give(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_in_worker_processes_match_runs_in_process(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(limited, "available", lambda: False)
         patch.delattr(running, "_in_worker")
@@ -56,7 +56,7 @@ def test_runs_in_workers_give_what_runs_in_process_give(store: Store, monkeypatc
     ("query", "memory", "seconds", "why"),
     [(HUNGRY, 160 << 20, 30.0, "memory|longer"), (ENDLESS, 1 << 30, 0.05, "took longer than 0.05 s")],
 )
-def test_verification_stops_greedy_sql_of_a_chain(
+def test_verification_of_greedy_sql_is_stopped(
     store: Store, query: str, memory: int, seconds: float, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(store, query)
@@ -69,7 +69,7 @@ def test_verification_stops_greedy_sql_of_a_chain(
     assert psutil.Process().memory_info().rss < before + (32 << 20)
 
 
-def test_pull_stops_greedy_sql_of_a_chain(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_of_greedy_sql_is_stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made(store)
     derived(store, "d0", transform(ENDLESS))
     monkeypatch.setattr(running, "SECONDS", 0.05)
@@ -77,7 +77,7 @@ def test_pull_stops_greedy_sql_of_a_chain(store: Store, monkeypatch: pytest.Monk
         pull(store, "d0")
 
 
-def test_pod_runs_a_transformation_in_process(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transformation_in_pod_runs_in_process(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cgroup and its deadline are the limits there, whatever the pod's size."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.delattr(running, "_in_worker")

@@ -33,7 +33,8 @@ def built(store: Store) -> None:
         settle(store, name)
 
 
-def test_req_04_a_graph_goes_up_to_the_roots_and_down_to_the_last(store: Store) -> None:
+@pytest.mark.requirement("REQ-04")
+def test_lineage_graph_reaches_roots_and_last_derivatives(store: Store) -> None:
     built(store)
     push(store, {1: ("AA", 20), 2: ("BB", 50), 3: ("CC", 30)})
     settle(store)
@@ -58,7 +59,7 @@ def test_req_04_a_graph_goes_up_to_the_roots_and_down_to_the_last(store: Store) 
     assert text.count("shape=cylinder") == 2
 
 
-def test_what_is_not_in_the_store_is_shown_as_such(store: Store) -> None:
+def test_lineage_input_missing_from_store_is_shown_as_missing(store: Store) -> None:
     built(store)
     store.delete([info.key for info in store.list("more")])
     found = graph(store, "both", down=False)
@@ -69,7 +70,8 @@ def test_what_is_not_in_the_store_is_shown_as_such(store: Store) -> None:
         graph(store, "nothing")
 
 
-def test_req_04_a_record_of_a_row_wise_transformation_is_traced_to_its_record(store: Store) -> None:
+@pytest.mark.requirement("REQ-04")
+def test_lineage_of_row_wise_record_returns_source_record(store: Store) -> None:
     built(store)
     push(store, {1: ("AA", 20), 2: ("BB", 50), 3: ("CC", 9)})
     pull(store)
@@ -90,7 +92,8 @@ def test_req_04_a_record_of_a_row_wise_transformation_is_traced_to_its_record(st
         of_record(store, "flights", 0, inputs_of(store))
 
 
-def test_req_04_a_record_of_a_group_comes_from_what_was_there(store: Store) -> None:
+@pytest.mark.requirement("REQ-04")
+def test_lineage_of_grouped_record_returns_members_of_that_version(store: Store) -> None:
     built(store)
     push(store, {1: ("AA", 20), 2: ("BB", 50), 3: ("CC", 30)})
     push(store, {1: ("AA", 20), 2: ("BB", 50), 3: ("CC", 30), 4: ("BB", 7)})
@@ -107,7 +110,8 @@ def test_req_04_a_record_of_a_group_comes_from_what_was_there(store: Store) -> N
     assert before.sources[0].members == [1], "what is taken back was made of what stood before"
 
 
-def test_req_04_a_record_of_a_window_is_traced_to_those_of_its_time_and_key_alone(store: Store) -> None:
+@pytest.mark.requirement("REQ-04")
+def test_lineage_of_window_record_returns_members_of_its_time_and_key(store: Store) -> None:
     root(store, merge=APPEND)
     start = datetime(2026, 11, 22, tzinfo=UTC)
     for day in range(3):
@@ -139,7 +143,8 @@ def test_req_04_a_record_of_a_window_is_traced_to_those_of_its_time_and_key_alon
     assert lone == [[0], [1], [2]], "an hour apart is apart"
 
 
-def test_req_04_a_record_is_followed_through_joins_and_steps_to_the_records_of_the_roots(store: Store) -> None:
+@pytest.mark.requirement("REQ-04")
+def test_lineage_through_joins_and_steps_returns_root_records(store: Store) -> None:
     """Of a group over a join of what is filtered from one root, and another root; corrected on the way."""
     root(store)
     root(store, "more", APPEND)
@@ -174,7 +179,8 @@ def test_req_04_a_record_is_followed_through_joins_and_steps_to_the_records_of_t
     assert of_record(store, "pairs", last, inputs_of(store)).sources[0].sources is None, "it was not asked for"
 
 
-def test_req_04_what_cannot_be_told_says_why(store: Store) -> None:
+@pytest.mark.requirement("REQ-04")
+def test_lineage_that_cannot_be_determined_reports_reason(store: Store) -> None:
     """Late records are left out for good, even if what they would have taken back is not."""
     root(store)
     query = (

@@ -43,7 +43,8 @@ from tests.odf.derived.world import (
 pytestmark = pytest.mark.slow
 
 
-def test_dt_03_a_run_takes_all_blocks_and_offsets_since_the_last(store: Store) -> None:
+@pytest.mark.requirement("DT-03")
+def test_run_consumes_all_blocks_and_offsets_since_last_run(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20), 2: ("BB", 5)})
     derived(store)
@@ -62,7 +63,8 @@ def test_dt_03_a_run_takes_all_blocks_and_offsets_since_the_last(store: Store) -
     assert pull(store).done.up_to_date
 
 
-def test_st_02_st_03_and_en_11_a_transformation_is_stored_with_ids_queries_and_the_engines_version(
+@pytest.mark.requirement("ST-02", "ST-03", "EN-11")
+def test_transform_is_stored_with_input_ids_queries_and_engine_version(
     store: Store,
 ) -> None:
     made = root(store)
@@ -80,7 +82,8 @@ def test_st_02_st_03_and_en_11_a_transformation_is_stored_with_ids_queries_and_t
     assert late.missing([given, SetInfo(description="new")], inputs_of(store)) == [SetInfo(description="new")]
 
 
-def test_st_01_inputs_that_are_not_there_are_named_together_and_nothing_is_written(store: Store) -> None:
+@pytest.mark.requirement("ST-01")
+def test_missing_inputs_are_reported_together_without_writes(store: Store) -> None:
     root(store)
     with pytest.raises(InputError, match="nowhere, neither"):
         derived(store, "late", transform(LATE, "flights", "nowhere", "neither"))
@@ -89,7 +92,8 @@ def test_st_01_inputs_that_are_not_there_are_named_together_and_nothing_is_writt
     assert not list(store.list("late"))
 
 
-def test_en_05_the_query_is_checked_before_anything_is_written(store: Store) -> None:
+@pytest.mark.requirement("EN-05")
+def test_invalid_query_is_refused_without_writes(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     with pytest.raises(TransformInvalid):
@@ -99,14 +103,15 @@ def test_en_05_the_query_is_checked_before_anything_is_written(store: Store) -> 
     assert not list(store.list("late"))
 
 
-def test_a_dataset_is_no_input_of_itself(store: Store) -> None:
+def test_dataset_as_own_input_is_refused(store: Store) -> None:
     root(store)
     late = derived(store)
     with pytest.raises(InputError, match="'late' is the dataset"):
         late.set_transform(transform(LATE, "flights", "late"), inputs_of(store))
 
 
-def test_dt_05_nothing_is_run_before_all_inputs_have_data_nor_without_anything_new(store: Store) -> None:
+@pytest.mark.requirement("DT-05")
+def test_run_without_new_or_complete_input_data_commits_nothing(store: Store) -> None:
     root(store)
     root(store, "more")
     derived(
@@ -126,7 +131,8 @@ def test_dt_05_nothing_is_run_before_all_inputs_have_data_nor_without_anything_n
     assert len(runs(store)) == 1
 
 
-def test_dt_06_data_comes_after_its_schema_in_one_commit(store: Store) -> None:
+@pytest.mark.requirement("DT-06")
+def test_first_run_with_data_commits_schema_and_data_together(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 5)})
     derived(store)
@@ -140,7 +146,8 @@ def test_dt_06_data_comes_after_its_schema_in_one_commit(store: Store) -> None:
     sound(store)
 
 
-def test_dt_04_and_dt_07_a_watermark_is_the_least_of_the_inputs_and_a_run_of_its_own(store: Store) -> None:
+@pytest.mark.requirement("DT-04", "DT-07")
+def test_derivative_watermark_is_minimum_of_inputs_and_needs_own_run(store: Store) -> None:
     for name in ("flights", "more"):
         root(store, name)
         push(store, {1: ("AA", 20)}, name)
@@ -169,7 +176,8 @@ def test_dt_04_and_dt_07_a_watermark_is_the_least_of_the_inputs_and_a_run_of_its
     assert events[-1].query_inputs[1].new_block_hash is None
 
 
-def test_dt_02_a_run_ends_where_the_columns_of_an_input_change(store: Store) -> None:
+@pytest.mark.requirement("DT-02")
+def test_run_ends_at_schema_change_of_input(store: Store) -> None:
     root(store, merge=APPEND)
     derived(store, "late", transform("SELECT * FROM flights"))
     push(store, {1: ("AA", 20)})
@@ -188,9 +196,8 @@ def test_dt_02_a_run_ends_where_the_columns_of_an_input_change(store: Store) -> 
     sound(store)
 
 
-def test_evo_03_another_query_does_not_go_on_from_the_state_of_the_old_one(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.requirement("EVO-03")
+def test_changed_query_does_not_resume_from_old_state(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     root(store, merge=APPEND)
     derived(store, "carriers", transform(PER_CARRIER))
     push(store, {1: ("AA", 20)})
@@ -216,7 +223,7 @@ def test_evo_03_another_query_does_not_go_on_from_the_state_of_the_old_one(
     )
 
 
-def test_continue_from_a_stateless_query_to_a_stateful_one_is_refused(store: Store) -> None:
+def test_change_from_stateless_to_stateful_query_cannot_continue(store: Store) -> None:
     root(store, merge=APPEND)
     late = derived(store)
     late.set_transform(transform(PER_CARRIER), inputs_of(store), on_change=OnChange.REFUSE)  # nothing was read yet
@@ -235,7 +242,8 @@ def test_continue_from_a_stateless_query_to_a_stateful_one_is_refused(store: Sto
     assert table(store, columns=("carrier", "flights", "delay")) == {("AA", 2, 50): 1}
 
 
-def test_dt_08_columns_stay_what_they_were(store: Store) -> None:
+@pytest.mark.requirement("DT-08")
+def test_derivative_query_change_may_add_columns_but_not_drop_them(store: Store) -> None:
     root(store, merge=APPEND)
     derived(store, "late", transform("SELECT event_time, id, carrier, delay FROM flights"))
     push(store, {1: ("AA", 20)})
@@ -258,8 +266,9 @@ def test_dt_08_columns_stay_what_they_were(store: Store) -> None:
     sound(store)
 
 
+@pytest.mark.requirement("DAT-09")
 @pytest.mark.parametrize("records", [1, 3, 1000])
-def test_dat_09_how_blocks_are_cut_into_runs_does_not_matter(store: Store, records: int) -> None:
+def test_derivative_result_is_independent_of_run_boundaries(store: Store, records: int) -> None:
     query = f"{LATE} UNION ALL SELECT event_time, id, carrier, delay FROM more"
     root(store)
     root(store, "more", APPEND)
@@ -274,7 +283,8 @@ def test_dat_09_how_blocks_are_cut_into_runs_does_not_matter(store: Store, recor
     assert (len(runs(store)) > 1) == (records < 1000)
 
 
-def test_op_02_what_comes_and_goes_in_one_run_is_the_last_of_its_equals(store: Store) -> None:
+@pytest.mark.requirement("OP-02")
+def test_equal_records_added_and_retracted_in_one_run_leave_last_one(store: Store) -> None:
     """The query leaves out the key, so records are equal that were different ones before."""
     query = "SELECT event_time, carrier, delay FROM flights"
     root(store)
@@ -299,7 +309,8 @@ def test_op_02_what_comes_and_goes_in_one_run_is_the_last_of_its_equals(store: S
     sound(store)
 
 
-def test_op_02_a_table_that_lacks_what_is_taken_back_is_not_written_to(store: Store) -> None:
+@pytest.mark.requirement("OP-02")
+def test_retraction_missing_from_table_raises_record_missing(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     late = derived(store)
@@ -315,7 +326,7 @@ def test_op_02_a_table_that_lacks_what_is_taken_back_is_not_written_to(store: St
     assert table(store) == answer(store, LATE)
 
 
-def test_a_derivative_without_a_table_has_its_chain(store: Store) -> None:
+def test_derivative_without_table_has_chain_only(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     derived(store, table=None)
@@ -324,7 +335,7 @@ def test_a_derivative_without_a_table_has_its_chain(store: Store) -> None:
     assert table(store) == Counter()
 
 
-def test_a_derivative_from_python(store: Store) -> None:
+def test_derivative_from_python_api_can_be_pulled_and_verified(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     lake = Lake(store)
@@ -343,7 +354,7 @@ def test_a_derivative_from_python(store: Store) -> None:
         late.ledger.set_watermark(Timestamp.parse("2050-01-01T00:00:00Z"))
 
 
-def test_a_derivative_is_an_input_as_any_other(store: Store) -> None:
+def test_derivative_as_input_of_derivative_is_consumed(store: Store) -> None:
     root(store)
     push(store, {1: ("AA", 20), 2: ("BB", 90)})
     derived(store)
@@ -366,7 +377,8 @@ def test_a_derivative_is_an_input_as_any_other(store: Store) -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_ly_02_a_derivative_travels_as_any_other_chain_and_goes_on_there(store: Store, tmp_path: Path) -> None:
+@pytest.mark.requirement("LY-02")
+def test_exported_derivative_continues_in_other_store(store: Store, tmp_path: Path) -> None:
     root(store)
     push(store, {1: ("AA", 20), 2: ("BB", 30)})
     derived(store, "carriers", transform(PER_CARRIER))

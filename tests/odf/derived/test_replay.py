@@ -143,21 +143,24 @@ def replayed(store: Store, name: str) -> list[tuple[str, int | None, str | None,
     return [(each.code, each.number, each.column, each.row) for each in found if each.severity is Severity.ERROR]
 
 
-def test_ve_02_a_derivative_is_what_its_transformation_makes_of_its_inputs(store: Store, made: str) -> None:
+@pytest.mark.requirement("VE-02")
+def test_derivative_verification_by_replay_is_sound(store: Store, made: str) -> None:
     verdict = verified(store, made)
     assert verdict.sound, verdict.findings
     assert verdict.chain is not None
     assert verdict.chain.slices == 3
 
 
-def test_ve_02_the_first_other_value_is_named(store: Store, made: str) -> None:
+@pytest.mark.requirement("VE-02")
+def test_replay_of_changed_value_names_first_difference(store: Store, made: str) -> None:
     data = tampered(store, made, 1, more_delay)
     forged(store, made, 1, new_data=data)
     first = data.offset_interval.start
     assert replayed(store, made)[0] == ("TransformDiverged", 4, "delay", first)
 
 
-def test_ve_02_a_record_too_few_and_another_watermark_are_named(store: Store, made: str) -> None:
+@pytest.mark.requirement("VE-02")
+def test_replay_of_missing_record_or_changed_watermark_names_run(store: Store, made: str) -> None:
     forged(store, made, 2, new_watermark=None)
     assert [each[0] for each in replayed(store, made)] == ["TransformDiverged"]
     less = 2 if made == "carriers" else 1  # a correction has two halves
@@ -166,7 +169,8 @@ def test_ve_02_a_record_too_few_and_another_watermark_are_named(store: Store, ma
     assert replayed(store, made) == [("TransformDiverged", 5, None, data.offset_interval.end + 1)]
 
 
-def test_ve_02_a_state_that_no_run_left_is_found_where_it_comes_up(store: Store) -> None:
+@pytest.mark.requirement("VE-02")
+def test_replay_of_unknown_checkpoint_names_run(store: Store) -> None:
     root(store)
     derived(store, "carriers", transform(PER_CARRIER))
     for delay in (20, 30, 40):
@@ -178,9 +182,8 @@ def test_ve_02_a_state_that_no_run_left_is_found_where_it_comes_up(store: Store)
     assert replayed(store, "carriers")[0][:2] == ("CheckpointDiverged", 4)
 
 
-def test_en_11_another_version_of_the_engine_is_told_and_taken_over(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.requirement("EN-11")
+def test_changed_engine_version_is_recorded_and_state_continues(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     root(store)
     derived(store)
     push(store, {1: ("AA", 20)})
@@ -202,7 +205,8 @@ def test_en_11_another_version_of_the_engine_is_told_and_taken_over(
     assert opened(store).missing([transform(LATE.replace("10", "11"))], inputs_of(store)) == []
 
 
-def test_ve_02_runs_travel_to_other_machines(store: Store, made: str) -> None:
+@pytest.mark.requirement("VE-02")
+def test_replay_runs_can_be_pickled_to_other_machines(store: Store, made: str) -> None:
     """What a task of Spark is given, and what comes back."""
 
     def far(work: Callable[[Store, Any], Any], items: Sequence[Any], title: str) -> list[Any]:
@@ -214,7 +218,8 @@ def test_ve_02_runs_travel_to_other_machines(store: Store, made: str) -> None:
     assert verify_runs(store, layout(made), head, inputs_of(store), far) == []
 
 
-def test_ve_03_and_ve_04_other_bytes_of_the_same_records_will_do(store: Store, made: str) -> None:
+@pytest.mark.requirement("VE-03", "VE-04")
+def test_replay_accepts_different_bytes_of_identical_records(store: Store, made: str) -> None:
     data = runs(store, made)[1].new_data
     assert data is not None
     key = layout(made).data(data.physical_hash)
@@ -228,7 +233,8 @@ def test_ve_03_and_ve_04_other_bytes_of_the_same_records_will_do(store: Store, m
     assert [each.code for each in verdict.chain.problems] == ["DataPhysical"]
 
 
-def test_dat_08_what_was_deleted_is_made_again_to_the_same_bytes(store: Store, made: str) -> None:
+@pytest.mark.requirement("DAT-08")
+def test_deleted_slices_and_checkpoints_are_restored_to_identical_bytes(store: Store, made: str) -> None:
     where = layout(made)
     before = {
         info.key: store.get(info.key) for prefix in (where.slices, where.checkpoints) for info in store.list(prefix)
@@ -256,7 +262,8 @@ def test_dat_08_what_was_deleted_is_made_again_to_the_same_bytes(store: Store, m
     assert verified(store, made).sound
 
 
-def test_dat_08_other_records_are_not_put_under_the_old_name(store: Store, made: str) -> None:
+@pytest.mark.requirement("DAT-08")
+def test_restore_with_different_records_is_refused(store: Store, made: str) -> None:
     flights = Layout(keys.chain("flights"))
     for info in list(store.list(flights.slices)):
         rows = pq.read_table(pa.BufferReader(store.get(info.key)))
@@ -271,7 +278,8 @@ def test_dat_08_other_records_are_not_put_under_the_old_name(store: Store, made:
     assert not [*store.list(where.slices)]
 
 
-def test_ve_02_an_input_that_is_gone_or_another_one_is_named(store: Store, made: str) -> None:
+@pytest.mark.requirement("VE-02")
+def test_replay_with_missing_or_diverged_input_is_reported(store: Store, made: str) -> None:
     flights = Root(store, DatasetLog(store, "flights"))
     middle = next(block.hash for block in flights.blocks() if block.content.sequence_number == 3)
     flights.reset(middle)
@@ -293,7 +301,8 @@ def test_ve_02_an_input_that_is_gone_or_another_one_is_named(store: Store, made:
         pull(store, made)
 
 
-def test_req_03_a_changed_byte_in_a_root_is_found_from_the_last_derivative(store: Store, made: str) -> None:
+@pytest.mark.requirement("REQ-03")
+def test_changed_byte_in_root_is_found_from_last_derivative(store: Store, made: str) -> None:
     derived(
         store,
         "last",

@@ -53,8 +53,9 @@ QUERIES = {
 }
 
 
+@pytest.mark.requirement("EN-06")
 @pytest.mark.parametrize("kind", QUERIES)
-def test_en_06_what_comes_through_the_contract_is_what_comes_in_the_process_byte_for_byte(
+def test_engine_result_over_contract_matches_in_process_bytes(
     store: Store, volume: Path, address: str, kind: str
 ) -> None:
     query, inputs = QUERIES[kind]
@@ -76,7 +77,8 @@ def test_en_06_what_comes_through_the_contract_is_what_comes_in_the_process_byte
     assert not [*(volume / "in").iterdir(), *(volume / "out").iterdir()], "nothing is left behind"
 
 
-def test_en_11_the_chain_names_the_image_and_a_verification_says_that_it_did_not_run_it(
+@pytest.mark.requirement("EN-11")
+def test_chain_names_engine_image_and_verification_notes_skipped_replay(
     store: Store, volume: Path, address: str
 ) -> None:
     root(store)
@@ -104,7 +106,8 @@ def test_en_11_the_chain_names_the_image_and_a_verification_says_that_it_did_not
     assert str(verdict).endswith(note.message), "people read it"
 
 
-def test_dat_08_what_another_engine_made_is_not_made_again_here(store: Store, volume: Path, address: str) -> None:
+@pytest.mark.requirement("DAT-08")
+def test_restore_of_slice_from_other_engine_is_refused(store: Store, volume: Path, address: str) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     declared(store, LATE)
@@ -116,7 +119,7 @@ def test_dat_08_what_another_engine_made_is_not_made_again_here(store: Store, vo
         opened(store).restore(inputs_of(store))
 
 
-def test_a_state_goes_from_one_engine_to_another_only_by_a_reset(store: Store, volume: Path, address: str) -> None:
+def test_engine_change_needs_reset_of_state(store: Store, volume: Path, address: str) -> None:
     root(store, merge=APPEND)
     push(store, {1: ("AA", 20)})
     derived(store, "late", transform(PER_CARRIER))
@@ -134,7 +137,8 @@ def test_a_state_goes_from_one_engine_to_another_only_by_a_reset(store: Store, v
     assert verify_dataset(store, opened(store).log).sound
 
 
-def test_en_19_a_message_is_one_field_of_bytes() -> None:
+@pytest.mark.requirement("EN-19")
+def test_engine_message_is_single_bytes_field() -> None:
     assert enveloped(b"abc") == b"\x0a\x03abc"
     assert enveloped(b"x" * 300) == b"\x0a\xac\x02" + b"x" * 300
     for content in (b"", b"abc", b"x" * 300, b"y" * 70_000):

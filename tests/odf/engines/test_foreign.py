@@ -192,7 +192,7 @@ WRONG: dict[str, tuple[Callable[[TransformRequest], Iterator[Any]], type[LakeErr
 }
 
 
-def test_nothing_of_an_engine_that_breaks_the_contract_is_committed(store: Store, volume: Path) -> None:
+def test_engine_that_violates_contract_commits_nothing(store: Store, volume: Path) -> None:
     root(store, merge=APPEND)
     push(store, {1: ("AA", 20), 2: ("BB", 5)})
     declared(store, LATE)
@@ -236,7 +236,7 @@ def test_nothing_of_an_engine_that_breaks_the_contract_is_committed(store: Store
     sound(store)
 
 
-def test_an_engine_that_never_comes_or_never_ends_is_given_up(store: Store, volume: Path) -> None:
+def test_engine_that_is_absent_or_never_finishes_is_abandoned(store: Store, volume: Path) -> None:
     root(store)
     push(store, {1: ("AA", 20)})
     declared(store, LATE)

@@ -128,7 +128,8 @@ def refused(channel: grpc.Channel, message: bytes) -> grpc.RpcError:
     return caught.value
 
 
-def test_en_14_to_en_17_of_files_with_more_records_only_the_interval_counts(
+@pytest.mark.requirement("EN-14", "EN-15", "EN-16", "EN-17")
+def test_engine_reads_only_interval_of_files_with_more_records(
     channel: grpc.Channel, request_: TransformRequest
 ) -> None:
     message = enveloped(encode_message(request_))
@@ -154,7 +155,8 @@ def test_en_14_to_en_17_of_files_with_more_records_only_the_interval_counts(
     assert not data.exists()
 
 
-def test_en_15_a_query_that_is_none_is_the_querys_fault(channel: grpc.Channel, request_: TransformRequest) -> None:
+@pytest.mark.requirement("EN-15")
+def test_engine_answers_invalid_query_for_invalid_sql(channel: grpc.Channel, request_: TransformRequest) -> None:
     for query in ("SELECT nothing FROM flights", "SELECT now() AS event_time FROM flights", "COPY flights TO '/tmp/x'"):
         answer = run(channel, replace(request_, transform=sql(query)))
         assert isinstance(answer, TransformResponseInvalidQuery), answer
@@ -181,7 +183,7 @@ PLAIN = "SELECT event_time, x FROM flights"
         (PLAIN, PLAIN + " WHERE x < 4", True),  # as nothing is remembered
     ],
 )
-def test_a_checkpoint_of_another_query_gives_no_state(
+def test_engine_refuses_checkpoint_of_other_query(
     channel: grpc.Channel, request_: TransformRequest, before: str, after: str, *, accepted: bool, marked: bool
 ) -> None:
     if not marked:
@@ -199,7 +201,9 @@ def test_a_checkpoint_of_another_query_gives_no_state(
         assert not checkpoint.exists()
 
 
-def test_a_checkpoint_without_a_fingerprint_stays_readable(channel: grpc.Channel, request_: TransformRequest) -> None:
+def test_engine_reads_checkpoint_without_fingerprint_if_query_is_stateless(
+    channel: grpc.Channel, request_: TransformRequest
+) -> None:
     """As earlier versions of the engine left them, with watermarks only."""
     for query, accepted in ((PLAIN, True), (GROUPED, False)):
         assert isinstance(run(channel, replace(request_, transform=sql(PLAIN))), TransformResponseSuccess)
@@ -210,7 +214,8 @@ def test_a_checkpoint_without_a_fingerprint_stays_readable(channel: grpc.Channel
         assert isinstance(answer, TransformResponseSuccess if accepted else TransformResponseInvalidQuery), answer
 
 
-def test_en_18_a_raw_query(channel: grpc.Channel, request_: TransformRequest) -> None:
+@pytest.mark.requirement("EN-18")
+def test_engine_raw_query_returns_records_or_invalid_query(channel: grpc.Channel, request_: TransformRequest) -> None:
     (given,) = request_.query_inputs
     output = Path(request_.new_data_path)
     query = RawQueryRequest(
@@ -256,7 +261,8 @@ OUTSIDE: dict[str, Callable[[Path], str]] = {
 }
 
 
-def test_en_20_nothing_outside_the_volume_is_read_or_written(
+@pytest.mark.requirement("EN-20")
+def test_engine_never_reads_or_writes_outside_volume(
     channel: grpc.Channel, request_: TransformRequest, volume: Path
 ) -> None:
     secret = volume.parent / "secret"
@@ -279,7 +285,7 @@ def test_en_20_nothing_outside_the_volume_is_read_or_written(
     assert sorted(each.name for each in volume.parent.iterdir()) == ["secret", "volume"]
 
 
-def test_what_is_no_request_is_refused_and_the_next_one_is_answered(
+def test_engine_refuses_malformed_request_and_answers_next(
     channel: grpc.Channel, request_: TransformRequest, volume: Path
 ) -> None:
     good = encode_message(request_)
@@ -330,7 +336,7 @@ def serving(volume: Path, limits: Any) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def test_greedy_request_is_stopped_and_the_server_goes_on(volume: Path, request_: TransformRequest) -> None:
+def test_engine_stops_greedy_request_and_keeps_serving(volume: Path, request_: TransformRequest) -> None:
     from kubothek.odf.engines.server.working import Limits
 
     raw = RawQueryRequest(
@@ -349,7 +355,7 @@ def test_greedy_request_is_stopped_and_the_server_goes_on(volume: Path, request_
         assert isinstance(run(channel, request_), TransformResponseSuccess)
 
 
-def test_volume_tidies_what_a_killed_writer_left(volume: Path) -> None:
+def test_volume_tidy_removes_files_of_killed_writer_only(volume: Path) -> None:
     (volume / f".{gettempprefix()}-77-left").touch()
     (volume / f".{gettempprefix()}-78-under-way").touch()
     Volume(str(volume)).tidy(str(volume / "data"), 77)

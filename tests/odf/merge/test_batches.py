@@ -143,10 +143,9 @@ def check(here: World, model: Model) -> None:
     assert shown(here.shown_by_table()) == expected
 
 
+@pytest.mark.requirement("DAT-01", "COR-01")
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
-def test_dat_01_and_cor_01_a_stream_is_the_same_in_any_number_of_batches(
-    tmp_path: Path, strategy: MergeStrategy
-) -> None:
+def test_merged_stream_is_independent_of_batch_count(tmp_path: Path, strategy: MergeStrategy) -> None:
     random_ = random.Random(8)
     rows = stream(random_, 1000 if SOAK else 240)
     names = ["event_time", *COLUMNS.names]
@@ -187,6 +186,7 @@ def twice(first: float, last: float) -> tuple[MergeStrategy, list[Record]]:
 # The last record of the key is gone after one empty snapshot: what is left of it in the table is not the state.
 @example(steps=[twice(1.5, 2.5), *[(STRATEGIES[2], [])] * 2], layout=LAYOUTS[0], table=True, in_memory=1 << 20)
 # Records that differ by the sign of their zero alone are two: a retraction carries the one that it takes back.
+@pytest.mark.requirement("MS-01", "MS-02", "MS-03", "MS-04", "MS-05", "MS-06", "MS-07", "MS-08", "MS-09")
 @example(steps=[twice(0.0, -0.0), (STRATEGIES[2], [])], layout=LAYOUTS[0], table=True, in_memory=1 << 20)
 @settings(
     max_examples=200 if SOAK else 8,
@@ -202,7 +202,7 @@ def twice(first: float, last: float) -> tuple[MergeStrategy, list[Record]]:
     table=st.booleans(),
     in_memory=st.sampled_from([0, 1 << 20]),
 )
-def test_ms_01_to_ms_09_any_steps_are_what_the_model_says(
+def test_random_batches_of_all_strategies_match_model(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[MergeStrategy, list[Record]]],
     layout: Layout,

@@ -40,7 +40,8 @@ def without_slices(world: World) -> World:
     return world
 
 
-def test_ms_04_merges_by_one_key_need_the_table_only(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_snapshot_merge_with_single_key_reads_table_only(store: Store) -> None:
     world = World(store, columns(j=pa.int64(), k=pa.string(), v=pa.int64()))
     for strategy, given in ((SNAPSHOT, rows("a", "b")), (LEDGER, rows("b", "c")), (SNAPSHOT, rows("a", value=2))):
         world.ingest(strategy, given)
@@ -49,8 +50,9 @@ def test_ms_04_merges_by_one_key_need_the_table_only(store: Store) -> None:
     assert [row["v"] for row in world.shown_by_table()] == [2]
 
 
+@pytest.mark.requirement("MS-04")
 @pytest.mark.parametrize("strategy", [MergeStrategyAppend(), MergeStrategyLedger(primary_key=("k",))])
-def test_ms_04_after_any_other_merge_all_records_are_asked(store: Store, strategy: MergeStrategy) -> None:
+def test_snapshot_merge_after_other_strategy_reads_all_records(store: Store, strategy: MergeStrategy) -> None:
     world = World(store, columns(j=pa.int64(), k=pa.string(), v=pa.int64()))
     world.ingest(SNAPSHOT, rows("a"))
     world.ingest(strategy, rows("b"))
@@ -60,7 +62,8 @@ def test_ms_04_after_any_other_merge_all_records_are_asked(store: Store, strateg
         world.ingest(SNAPSHOT, rows("a"))
 
 
-def test_ms_04_what_was_not_known_is_noticed(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_snapshot_merge_detects_unknown_or_duplicate_table_keys(store: Store) -> None:
     """A chain of a head that does not tell, as of before there was this, and one that has a key twice."""
     world = World(store, columns(j=pa.int64(), k=pa.string(), v=pa.int64()))
     world.ingest(SNAPSHOT, rows("a", "b"))
@@ -72,7 +75,8 @@ def test_ms_04_what_was_not_known_is_noticed(store: Store) -> None:
     assert world.keyed_by is None  # one row of "a" is left, which is not of the state
 
 
-def test_ms_04_the_head_notes_it(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_chain_note_in_head_records_merge_key(store: Store) -> None:
     sources = tuple(
         AddPushSource(source_name=name, read=ReadStepParquet(), merge=merge)
         for name, merge in (("all", SNAPSHOT), ("some", MergeStrategyAppend()))

@@ -35,8 +35,9 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
+@pytest.mark.requirement("MS-03")
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[str(kind) for kind, _ in VALUES])
-def test_ms_03_values_of_every_type_are_found(store: Store, kind: pa.DataType, values: list[Any]) -> None:
+def test_key_search_finds_values_of_every_type(store: Store, kind: pa.DataType, values: list[Any]) -> None:
     world = World(store, columns(p=pa.int64(), k=kind), Layout(partition_on=("p",)))
     alone, both = MergeStrategyLedger(primary_key=("k",)), MergeStrategyLedger(primary_key=("p", "k"))
     given = list(dict.fromkeys(values[:4]))
@@ -49,7 +50,8 @@ def test_ms_03_values_of_every_type_are_found(store: Store, kind: pa.DataType, v
     assert world.merged(both, [{**row, "p": 2} for row in again])[1].rows_in_all == len(set(values))
 
 
-def test_ms_03_entries_of_files_that_are_gone_do_not_count(store: Store) -> None:
+@pytest.mark.requirement("MS-03")
+def test_key_search_ignores_index_entries_of_deleted_files(store: Store) -> None:
     world = World(store, columns(k=pa.int64()))
     ledger = MergeStrategyLedger(primary_key=("k",))
     world.ingest(ledger, [{"event_time": moment(0), "k": k} for k in range(10)])
@@ -67,7 +69,8 @@ def test_ms_03_entries_of_files_that_are_gone_do_not_count(store: Store) -> None
     assert values_held(store, snapshot.head, snapshot.schema, "event_time", wanted, {first}) is None
 
 
-def test_ms_03_a_damaged_index_costs_time_and_nothing_else(store: Store) -> None:
+@pytest.mark.requirement("MS-03")
+def test_key_search_with_damaged_index_falls_back_to_files(store: Store) -> None:
     world = World(store, columns(k=pa.int64()))
     ledger = MergeStrategyLedger(primary_key=("k",))
     world.ingest(ledger, [{"event_time": moment(0), "k": k} for k in range(10)])

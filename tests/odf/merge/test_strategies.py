@@ -35,7 +35,8 @@ def row(k: Any, v: Any = None, at: int | None = 0, **more: Any) -> dict[str, Any
     return {"event_time": None if at is None else moment(at), "k": k, "v": v, **more}
 
 
-def test_ms_01_append_takes_all_in_the_order_of_event_times_those_without_first(store: Store) -> None:
+@pytest.mark.requirement("MS-01")
+def test_append_orders_rows_by_event_time_with_nulls_first(store: Store) -> None:
     world = World(store, COLUMNS)
     given = [row("b", 1, 5), row("a", 2, 3), row("a", 2, 3), row("c", 3, None), row("d", NAN, 5)]
     found, merged = world.merged(APPEND, given)
@@ -52,8 +53,9 @@ def test_ms_01_append_takes_all_in_the_order_of_event_times_those_without_first(
     assert [each["k"] for each in in_order] == ["x", "y", "z", "w"]
 
 
+@pytest.mark.requirement("MS-02", "MS-03")
 @pytest.mark.parametrize("table", [True, False])
-def test_ms_02_and_ms_03_ledger_takes_what_has_a_key_that_was_never_seen(store: Store, table: bool) -> None:
+def test_ledger_adds_only_rows_with_new_keys(store: Store, table: bool) -> None:
     world = World(store, COLUMNS, table=table)
     assert world.ingest(LEDGER, [row("a", 1, 3), row("b", 2, 1), row(None, 3, 2), row("a", 9, 0)]) == 3
     assert shown(world.records(), "k", "v") == [("b", 2), (None, 3), ("a", 1)]
@@ -66,7 +68,8 @@ def test_ms_02_and_ms_03_ledger_takes_what_has_a_key_that_was_never_seen(store: 
     assert world.ingest(LEDGER, [row("a", 1, 1), row(None, 1, 1), row("d", 1, 1)]) == 1
 
 
-def test_ms_02_keys_of_several_columns_nulls_nans_and_zeros(store: Store) -> None:
+@pytest.mark.requirement("MS-02")
+def test_ledger_composite_key_handles_nulls_nans_and_zeros(store: Store) -> None:
     world = World(store, columns(k=pa.float64(), d=pa.date32(), v=pa.decimal128(38, 10)))
     both = MergeStrategyLedger(primary_key=("k", "d"))
     day, big = date(1969, 7, 20), Decimal("9" * 28 + ".0000000001")
@@ -82,8 +85,9 @@ def test_ms_02_keys_of_several_columns_nulls_nans_and_zeros(store: Store) -> Non
     assert {each["v"] for each in world.shown_by_table()} == {big}
 
 
+@pytest.mark.requirement("MS-04", "MS-05", "MS-06")
 @pytest.mark.parametrize("table", [True, False])
-def test_ms_04_ms_05_and_ms_06_snapshot_says_what_happened(store: Store, table: bool) -> None:
+def test_snapshot_merge_yields_appends_retractions_and_corrections(store: Store, table: bool) -> None:
     world = World(store, COLUMNS, table=table)
     world.ingest(SNAPSHOT, [row("c", 3, 1), row("a", 1, 1), row("b", 2, None), row("n", None, 1), row(None, None, 1)])
     first = world.now
@@ -114,7 +118,8 @@ def test_ms_04_ms_05_and_ms_06_snapshot_says_what_happened(store: Store, table: 
         assert world.shown_by_table() == []
 
 
-def test_ms_04_rows_of_nulls_and_tables_of_keys_only_change_too(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_snapshot_merge_detects_changes_of_null_rows_and_key_only_tables(store: Store) -> None:
     """What the reference does not see after the first round."""
     keys_only = World(store, columns(k=pa.int64(), l=pa.int64()), uuid="keys")
     both = MergeStrategySnapshot(primary_key=("k", "l"))
@@ -133,7 +138,8 @@ def test_ms_04_rows_of_nulls_and_tables_of_keys_only_change_too(store: Store) ->
     assert nulls.ingest(SNAPSHOT, [row("a", None), row("b")]) == 2
 
 
-def test_ms_04_only_compared_columns_count(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_snapshot_merge_compares_only_configured_columns(store: Store) -> None:
     world = World(store, columns(k=pa.string(), v=pa.float64(), w=pa.int64()))
     by_w = replace(SNAPSHOT, compare_columns=("w",))
     world.ingest(by_w, [row("a", 1, w=1), row("b", 1, w=1)])
@@ -142,7 +148,8 @@ def test_ms_04_only_compared_columns_count(store: Store) -> None:
     assert shown(found, "op", "k", "v", "w") == [(2, "b", 1, 1), (3, "b", 2, 2)]
 
 
-def test_ms_04_values_are_compared_as_sql_does(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_snapshot_merge_compares_values_like_sql(store: Store) -> None:
     nested = pa.struct([("x", pa.list_(pa.float32())), ("y", MS)])
     world = World(store, columns(k=pa.int32(), f=pa.float32(), d=pa.decimal128(5, 2), s=nested))
 
@@ -159,7 +166,8 @@ def test_ms_04_values_are_compared_as_sql_does(store: Store) -> None:
     assert shown(world.shown_by_table()) == shown(world.shown_by_slices())
 
 
-def test_ms_04_what_other_strategies_left_is_the_last_record_of_each_key(store: Store) -> None:
+@pytest.mark.requirement("MS-04")
+def test_snapshot_after_other_strategy_uses_last_record_of_each_key(store: Store) -> None:
     world, model = World(store, COLUMNS), Model()
     for strategy, rows in (
         (APPEND, [row("a", 1), row("a", 2, 1), row("b", 1), row("b", 1)]),
@@ -176,7 +184,8 @@ def test_ms_04_what_other_strategies_left_is_the_last_record_of_each_key(store: 
         assert world.shown_by_table() == world.shown_by_slices()
 
 
-def test_ms_07_event_time_may_be_a_day_and_a_part_of_the_key(store: Store) -> None:
+@pytest.mark.requirement("MS-07")
+def test_snapshot_event_time_can_be_date_and_part_of_key(store: Store) -> None:
     all_of_them = columns(day=pa.date32(), k=pa.string())
     names = Vocabulary(offset="nr", op="what", system_time="known", event_time="day")
     daily = MergeStrategySnapshot(primary_key=("day", "k"))
@@ -193,6 +202,7 @@ def test_ms_07_event_time_may_be_a_day_and_a_part_of_the_key(store: Store) -> No
     assert world.ingest(daily, [{"day": world.now.date(), "k": "a"}, given[1]]) == 0
 
 
+@pytest.mark.requirement("MS-04")
 @pytest.mark.parametrize(
     ("strategy", "rows", "error", "says"),
     [
@@ -206,7 +216,7 @@ def test_ms_07_event_time_may_be_a_day_and_a_part_of_the_key(store: Store) -> No
         (Unknown(tag=5), [], InputError, "later version"),
     ],
 )
-def test_ms_04_what_a_strategy_cannot_take_is_said_before_there_are_rows(
+def test_merge_strategy_refuses_invalid_input_before_reading_rows(
     store: Store, strategy: MergeStrategy, rows: list[dict[str, Any]], error: type[Exception], says: str
 ) -> None:
     world = World(store, COLUMNS)
@@ -214,7 +224,8 @@ def test_ms_04_what_a_strategy_cannot_take_is_said_before_there_are_rows(
         world.merged(strategy, rows)
 
 
-def test_wr_07_columns_go_with_those_that_are_there(store: Store) -> None:
+@pytest.mark.requirement("WR-07")
+def test_merge_refuses_columns_that_do_not_match_ledger(store: Store) -> None:
     world = World(store, COLUMNS)
     world.ingest(SNAPSHOT, [row("a", 1)])
     other = world.batch([row("a", 1)])
@@ -231,7 +242,7 @@ def test_wr_07_columns_go_with_those_that_are_there(store: Store) -> None:
         world.merged(APPEND, other.append_column("x", pa.array([[1.0]], halves)))
 
 
-def test_columns_come_back_as_they_went_in(store: Store) -> None:
+def test_merge_keeps_columns_of_unusual_types_unchanged(store: Store) -> None:
     """Types that the database does not have, names that differ in case only, and what no microsecond can tell."""
     kinds: list[pa.DataType] = [
         pa.float16(),

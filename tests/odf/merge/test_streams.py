@@ -38,8 +38,9 @@ def event(k: Any, v: Any = None, at: int | None = 0, op: Any = 0, **more: Any) -
     return {"event_time": None if at is None else moment(at), "k": k, "v": v, "op": op, **more}
 
 
+@pytest.mark.requirement("MS-08")
 @pytest.mark.parametrize("table", [True, False])
-def test_ms_08_upserts_are_classified_by_the_stored_record(store: Store, table: bool) -> None:
+def test_upserts_are_classified_by_stored_record(store: Store, table: bool) -> None:
     world = World(store, COLUMNS, table=table)
     world.ingest(UPSERTS, [event("b", 1), event("a", 1), event("c", 1), event(None, 1), event("x", op=1)])
     assert shown(world.records(), "op", "k", "v") == [(0, "a", 1), (0, "b", 1), (0, "c", 1), (0, None, 1)]
@@ -61,7 +62,8 @@ def test_ms_08_upserts_are_classified_by_the_stored_record(store: Store, table: 
     assert shown(world.records()[-1:], "op", "k", "v") == [(0, "c", 1)]
 
 
-def test_ms_08_upserts_of_one_key_in_a_batch_are_compared_in_turn(store: Store) -> None:
+@pytest.mark.requirement("MS-08")
+def test_upserts_of_one_key_in_batch_are_compared_in_order(store: Store) -> None:
     world = World(store, COLUMNS)
     world.ingest(UPSERTS, [event("a", 1)])
     given = [event("a", 2), event("b", 1, op=1), event("a", 2), event("b", 1), event("a", 1), event("b", op=1)]
@@ -80,14 +82,16 @@ def test_ms_08_upserts_of_one_key_in_a_batch_are_compared_in_turn(store: Store) 
     assert world.shown_by_table() == world.shown_by_slices()
 
 
-def test_ms_08_upserts_without_operations_are_all_upserts(store: Store) -> None:
+@pytest.mark.requirement("MS-08")
+def test_upsert_batch_without_operation_column_has_no_deletes(store: Store) -> None:
     world = World(store, COLUMNS)
     rows = [{"event_time": moment(0), "k": "a", "v": value} for value in (1, 1, 2)]
     assert world.ingest(UPSERTS, rows) == 3
     assert shown(world.records(), "op", "v") == [(0, 1), (2, 1), (3, 2)]
 
 
-def test_ms_05_and_ms_08_upserts_without_an_event_time_keep_that_of_the_record(store: Store) -> None:
+@pytest.mark.requirement("MS-05", "MS-08")
+def test_upsert_without_event_time_keeps_event_time_of_record(store: Store) -> None:
     world = World(store, COLUMNS)
     given = [event("a", 1, None), event("a", 1, None), event("b", 1, 5), event("b", 1, None), event("b", 1, 5)]
     assert world.ingest(UPSERTS, given) == 2
@@ -103,7 +107,8 @@ def test_ms_05_and_ms_08_upserts_without_an_event_time_keep_that_of_the_record(s
     ]
 
 
-def test_ms_08_upserts_compare_nulls_nans_and_zeros_as_sql_does(store: Store) -> None:
+@pytest.mark.requirement("MS-08")
+def test_upserts_compare_nulls_nans_and_zeros_as_sql(store: Store) -> None:
     world = World(store, columns(k=pa.float64(), v=pa.float64()))
     given = [event(NAN, NAN), event(0.0, 0.0), event(None, None)]
     assert world.ingest(UPSERTS, given) == 3
@@ -113,7 +118,8 @@ def test_ms_08_upserts_compare_nulls_nans_and_zeros_as_sql_does(store: Store) ->
     assert [str(row["v"]) for row in world.records() if row["op"] == 2 and row["k"] == 0] == ["0.0", "1.0"]
 
 
-def test_ms_09_changes_are_the_records_in_their_order(store: Store) -> None:
+@pytest.mark.requirement("MS-09")
+def test_changelog_events_become_records_in_order(store: Store) -> None:
     world = World(store, COLUMNS)
     given = [
         event("b", 1, 7),
@@ -136,6 +142,7 @@ def test_ms_09_changes_are_the_records_in_their_order(store: Store) -> None:
     assert world.shown_by_table() == world.shown_by_slices()
 
 
+@pytest.mark.requirement("MS-09")
 @pytest.mark.parametrize(
     ("events", "says"),
     [
@@ -155,7 +162,7 @@ def test_ms_09_changes_are_the_records_in_their_order(store: Store) -> None:
         ([event("b"), event("b", op=-1)], "row 2 has the operation -1"),
     ],
 )
-def test_ms_09_a_changelog_that_is_none_is_refused(store: Store, events: Sequence[Record], says: str) -> None:
+def test_inconsistent_changelog_is_refused(store: Store, events: Sequence[Record], says: str) -> None:
     world = World(store, COLUMNS)
     world.ingest(CHANGELOG, [event("a", 1)])
     before = world.snapshot.version
@@ -164,8 +171,9 @@ def test_ms_09_a_changelog_that_is_none_is_refused(store: Store, events: Sequenc
     assert world.snapshot.version == before
 
 
+@pytest.mark.requirement("MS-08")
 @pytest.mark.parametrize("op", [2, 3, 9, None])
-def test_ms_08_an_operation_that_no_upsert_has_is_refused(store: Store, op: int | None) -> None:
+def test_upsert_with_unknown_operation_is_refused(store: Store, op: int | None) -> None:
     world = World(store, COLUMNS)
     with pytest.raises(
         MergeInvalid, match=rf"UpsertStream: row 2 has the operation {op}; it must be 0 .\+A. or 1 .-R."
@@ -188,7 +196,8 @@ def test_streams_need_key_columns_and_whole_numbers(store: Store, strategy: Stre
         assert shown(found, "op", "k", "v") == [(0, "a", 1)]
 
 
-def test_ms_09_a_changelog_needs_a_column_of_operations(store: Store) -> None:
+@pytest.mark.requirement("MS-09")
+def test_changelog_without_operation_column_is_refused(store: Store) -> None:
     world = World(store, COLUMNS)
     with pytest.raises(
         SchemaMismatch, match="have no column 'op' for their operations; they have 'event_time', 'k', 'v'"
@@ -196,7 +205,8 @@ def test_ms_09_a_changelog_needs_a_column_of_operations(store: Store) -> None:
         world.merged(CHANGELOG, [{"event_time": moment(0), "k": "a", "v": 1}])
 
 
-def test_sv_01_and_ms_08_operations_have_the_name_of_the_vocabulary(store: Store) -> None:
+@pytest.mark.requirement("SV-01", "MS-08")
+def test_operation_column_of_batch_has_name_of_vocabulary(store: Store) -> None:
     names = Vocabulary(offset="nr", op="what", system_time="known", event_time="event_time")
     world = World(store, columns(k=pa.string(), op=pa.string()), names=names)
     assert world.ingest(UPSERTS, [{"event_time": moment(0), "k": "a", "op": "x", "what": 0}]) == 1
@@ -204,8 +214,9 @@ def test_sv_01_and_ms_08_operations_have_the_name_of_the_vocabulary(store: Store
     assert shown(world.records(), "what", "op") == [(0, "x"), (1, "x")]
 
 
+@pytest.mark.requirement("MS-08")
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[str(kind) for kind, _ in VALUES])
-def test_ms_08_records_of_keys_of_every_type_are_found(store: Store, kind: pa.DataType, values: list[Any]) -> None:
+def test_records_of_keys_of_every_type_are_found(store: Store, kind: pa.DataType, values: list[Any]) -> None:
     world = World(store, columns(p=pa.int64(), k=kind, v=pa.int64()), Layout(partition_on=("p",)))
     given = [{"event_time": moment(0), "p": 1, "k": value, "v": 1} for value in dict.fromkeys(values[:4])]
     world.ingest(UPSERTS, given)
@@ -214,7 +225,8 @@ def test_ms_08_records_of_keys_of_every_type_are_found(store: Store, kind: pa.Da
         assert found.counts == {2: len(given), 3: len(given)}
 
 
-def test_ms_08_upserts_read_the_files_that_hold_their_keys(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requirement("MS-08")
+def test_upserts_read_only_files_with_their_keys(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(store, columns(k=pa.int64(), v=pa.float64()))
     for start in range(0, 400, 100):
         world.ingest(UPSERTS, [event(k, 0.0) for k in range(start, start + 100)])
@@ -234,7 +246,8 @@ def test_ms_08_upserts_read_the_files_that_hold_their_keys(store: Store, monkeyp
     assert len(read) == 1
 
 
-def test_ms_08_and_ms_09_streams_keep_the_note_that_keys_are_unique(store: Store) -> None:
+@pytest.mark.requirement("MS-08", "MS-09")
+def test_streams_keep_mark_that_keys_are_unique(store: Store) -> None:
     world = World(store, COLUMNS)
     for strategy, given in (
         (UPSERTS, [event("a", 1), event("b", 1)]),

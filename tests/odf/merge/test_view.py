@@ -34,7 +34,8 @@ def rows(p: int, ks: range, v: str = "x", at: int = 0) -> list[Record]:
     return [{"event_time": moment(at), "p": p, "k": k, "v": v} for k in ks]
 
 
-def test_cor_01_only_files_that_hold_what_is_taken_back_are_written_again(store: Store) -> None:
+@pytest.mark.requirement("COR-01")
+def test_table_commit_rewrites_only_files_with_retracted_rows(store: Store) -> None:
     world = World(store, COLUMNS, BY_P)
     whole = [*rows(1, range(50)), *rows(2, range(50)), *rows(3, range(50)), *rows(4, range(1))]
     world.ingest(SNAPSHOT, whole)
@@ -52,7 +53,8 @@ def test_cor_01_only_files_that_hold_what_is_taken_back_are_written_again(store:
     assert world.snapshot.totals.rows == len(changed) + 1
 
 
-def test_op_02_a_table_that_is_not_the_view_any_more_is_not_written_to(store: Store) -> None:
+@pytest.mark.requirement("OP-02")
+def test_table_commit_on_diverged_table_is_refused(store: Store) -> None:
     world = World(store, COLUMNS)
     world.ingest(SNAPSHOT, rows(1, range(5)))
     with world.scratch() as scratch:
@@ -68,9 +70,8 @@ def test_op_02_a_table_that_is_not_the_view_any_more_is_not_written_to(store: St
     assert [row["k"] for row in world.shown_by_table()] == [0, 1, 2, 3]
 
 
-def test_ms_03_a_look_up_reads_the_index_and_no_more_than_it_must(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.requirement("MS-03")
+def test_key_lookup_reads_index_and_only_candidate_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(store, COLUMNS)
     both = MergeStrategyLedger(primary_key=("k", "v"))
     for start in range(0, 400, 100):
@@ -102,7 +103,8 @@ def _note_files_opened(monkeypatch: pytest.MonkeyPatch, read: list[str]) -> None
     monkeypatch.setattr(keys, "open_files", watched)
 
 
-def test_ms_02_merge_keys_get_an_index_where_that_helps() -> None:
+@pytest.mark.requirement("MS-02")
+def test_merge_key_gets_index_only_for_supported_column() -> None:
     schema = columns(k=pa.string(), n=pa.list_(pa.int64()), d=pa.decimal128(5, 2))
     assert wanted_indices(MergeStrategyLedger(primary_key=("k", "n")), schema, ()) == {"k": IndexKind.NATIVE}
     assert wanted_indices(MergeStrategyLedger(primary_key=("k",)), schema, ("k",)) == {}
@@ -111,7 +113,8 @@ def test_ms_02_merge_keys_get_an_index_where_that_helps() -> None:
     assert wanted_indices(SNAPSHOT, schema, ()) == {}
 
 
-def test_evo_01_columns_that_come_later_are_null_before(store: Store) -> None:
+@pytest.mark.requirement("EVO-01")
+def test_column_added_later_is_null_in_older_rows(store: Store) -> None:
     world = World(store, columns(p=pa.int64(), k=pa.int64()))
     snapshot = MergeStrategySnapshot(primary_key=("k",))
     world.ingest(snapshot, [{"event_time": moment(0), "p": 1, "k": k} for k in range(4)])
@@ -127,7 +130,8 @@ def test_evo_01_columns_that_come_later_are_null_before(store: Store) -> None:
     assert world.ingest(snapshot, later) == 0
 
 
-def test_pj_01_as_of_is_what_was_known_and_as_at_what_had_happened(store: Store) -> None:
+@pytest.mark.requirement("PJ-01")
+def test_as_of_returns_known_records_and_as_at_returns_past_events(store: Store) -> None:
     world = World(store, COLUMNS, BY_P)
     with world.scratch() as scratch, pytest.raises(NotALedger, match="no schema yet"):
         as_of(world.history, scratch)
@@ -174,7 +178,8 @@ def test_pj_01_as_of_is_what_was_known_and_as_at_what_had_happened(store: Store)
     assert happened(30, 1) == ["old", "corrected", "moved"]
 
 
-def test_sv_01_records_have_the_names_of_now_whatever_they_were_written_with(store: Store) -> None:
+@pytest.mark.requirement("SV-01")
+def test_records_written_with_old_names_have_current_names(store: Store) -> None:
     world = World(store, COLUMNS, table=False)
     world.ingest(SNAPSHOT, rows(1, range(3)))
     world.names = Vocabulary(offset="nr", op="what", system_time="known", event_time="when")
@@ -185,7 +190,8 @@ def test_sv_01_records_have_the_names_of_now_whatever_they_were_written_with(sto
     assert shown(found, "nr", "k", "v", "when") == [(5, 1, "y", moment(0)), (7, 2, "y", moment(0))]
 
 
-def test_sl_12_slices_and_tables_may_have_the_types_of_the_specification(store: Store) -> None:
+@pytest.mark.requirement("SL-12")
+def test_slices_and_tables_accept_specification_types(store: Store) -> None:
     world = World(store, COLUMNS, BY_P, types=(pa.uint64(), pa.uint8()))
     world.ingest(SNAPSHOT, [*rows(1, range(4)), *rows(2, range(4))])
     assert world.ingest(SNAPSHOT, [*rows(1, range(3)), *rows(2, range(4), "y")]) == 9
@@ -202,14 +208,14 @@ def test_sl_12_slices_and_tables_may_have_the_types_of_the_specification(store: 
     assert shown(world.shown_by_table()) == shown(world.shown_by_slices())
 
 
-def test_a_partition_column_has_values(store: Store) -> None:
+def test_null_in_partition_column_is_refused(store: Store) -> None:
     world = World(store, COLUMNS, BY_P)
     with pytest.raises(PartitionInvalid, match="'p'"):
         world.ingest(APPEND, [{"event_time": moment(0), "p": None, "k": 1, "v": "x"}])
     assert not world.snapshot.exists
 
 
-def test_a_merge_that_finds_no_room_says_so(store: Store) -> None:
+def test_merge_beyond_scratch_limit_raises_merge_too_large(store: Store) -> None:
     world = World(store, COLUMNS)
     times: Any = pa.array([None] * 200_000, MS)
     many = pa.table([times, pa.array(range(200_000))], names=["event_time", "k"])

@@ -20,11 +20,13 @@ from tests.odf.sources.conftest import SOAK, rows_of, table
 TEXTS = ("a STRING", "b STRING")
 
 
-def test_rd_01_defaults_are_those_of_the_specification() -> None:
+@pytest.mark.requirement("RD-01")
+def test_csv_reader_defaults_match_specification() -> None:
     found = rows_of(ReadStepCsv(ddl_schema=TEXTS), 'x,"a ""quoted"" \\"value\\", here"\n,""\n')
     assert found == [{"a": "x", "b": 'a "quoted" "value", here'}, {"a": None, "b": ""}]
 
 
+@pytest.mark.requirement("RD-01")
 @pytest.mark.parametrize(
     ("options", "data", "found"),
     [
@@ -45,11 +47,12 @@ def test_rd_01_defaults_are_those_of_the_specification() -> None:
         ({"encoding": "UTF8"}, "\ufeffä,x\n".encode(), ("ä", "x")),
     ],
 )
-def test_rd_01_every_option(options: dict[str, Any], data: bytes, found: tuple[str | None, str]) -> None:
+def test_csv_reader_supports_every_option(options: dict[str, Any], data: bytes, found: tuple[str | None, str]) -> None:
     assert rows_of(ReadStepCsv(ddl_schema=TEXTS, **options), data) == [dict(zip("ab", found, strict=True))]
 
 
-def test_rd_01_a_backslash_that_escapes_nothing_stays() -> None:
+@pytest.mark.requirement("RD-01")
+def test_csv_backslash_that_escapes_nothing_is_kept() -> None:
     data = 'C:\\temp,"C:\\new, \\n"\n"x\\\\",\\"y\n'
     assert rows_of(ReadStepCsv(ddl_schema=TEXTS), data) == [
         {"a": "C:\\temp", "b": "C:\\new, \\n"},
@@ -57,7 +60,8 @@ def test_rd_01_a_backslash_that_escapes_nothing_stays() -> None:
     ]
 
 
-def test_rd_01_every_type() -> None:
+@pytest.mark.requirement("RD-01")
+def test_csv_reader_parses_every_type() -> None:
     step = ReadStepCsv(
         header=True,
         ddl_schema=(
@@ -75,7 +79,8 @@ def test_rd_01_every_type() -> None:
     ]
 
 
-def test_rd_01_columns_are_found_by_name_else_by_place() -> None:
+@pytest.mark.requirement("RD-01")
+def test_csv_columns_are_matched_by_header_name_or_by_position() -> None:
     data = "x,y\n1,2\n"
     assert rows_of(ReadStepCsv(ddl_schema=("y INT", "x INT"), header=True), data) == [{"y": 2, "x": 1}]
     assert rows_of(ReadStepCsv(ddl_schema=("y INT",), header=True), data) == [{"y": 2}]
@@ -84,8 +89,9 @@ def test_rd_01_columns_are_found_by_name_else_by_place() -> None:
         rows_of(ReadStepCsv(ddl_schema=("x INT", "y INT", "z INT"), header=True), data)
 
 
+@pytest.mark.requirement("RD-01")
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_rd_01_headers_without_names_or_with_one_twice_are_places(end: str) -> None:
+def test_csv_header_with_empty_or_duplicate_names_is_matched_by_position(end: str) -> None:
     step = ReadStepCsv(ddl_schema=("a INT", "b STRING", "c INT"), header=True)
     assert rows_of(step, f'{end},"x{end}y","x{end}y"{end}1,ü,3{end}') == [{"a": 1, "b": "ü", "c": 3}]
     with pytest.raises(DataTypeMismatch, match=r"column 'a', row 1 \(line 3\): 'q' is no int32"):
@@ -97,6 +103,7 @@ def test_rd_01_headers_without_names_or_with_one_twice_are_places(end: str) -> N
         rows_of(ReadStepCsv(header=True), f"x,x{end}1,2{end}")
 
 
+@pytest.mark.requirement("RD-02")
 @pytest.mark.parametrize(
     ("form", "text", "found"),
     [
@@ -109,12 +116,13 @@ def test_rd_01_headers_without_names_or_with_one_twice_are_places(end: str) -> N
         ("yyyy-MM-dd'T'HH:mmXXX", "2020-01-31T10:00+01:00", datetime(2020, 1, 31, 9, tzinfo=UTC)),
     ],
 )
-def test_rd_02_formats_of_timestamps(form: str | None, text: str, found: datetime) -> None:
+def test_csv_timestamp_formats_are_parsed(form: str | None, text: str, found: datetime) -> None:
     step = ReadStepCsv(ddl_schema=("t TIMESTAMP", "x INT"), timestamp_format=form)
     assert rows_of(step, f'"{text}",1\n,\n') == [{"t": found, "x": 1}, {"t": None, "x": None}]
 
 
-def test_rd_02_formats_of_dates() -> None:
+@pytest.mark.requirement("RD-02")
+def test_csv_date_formats_are_parsed() -> None:
     for form, text in (("rfc3339", "2020-01-31"), ("%d.%m.%y", "31.01.20"), ("yyyyMMdd", "20200131")):
         assert rows_of(ReadStepCsv(ddl_schema=("d DATE",), date_format=form), f"{text}\n") == [{"d": date(2020, 1, 31)}]
     assert rows_of(ReadStepCsv(ddl_schema=("d DATE",)), "2020-01-31T00:00:00Z\n") == [{"d": date(2020, 1, 31)}]
@@ -124,7 +132,8 @@ def test_rd_02_formats_of_dates() -> None:
         rows_of(ReadStepCsv(ddl_schema=("d DATE",), date_format="%d.%m.%y"), "31.01.20\n31.02.20\n")
 
 
-def test_rd_09_without_a_schema_all_are_texts_unless_inferred() -> None:
+@pytest.mark.requirement("RD-09")
+def test_csv_columns_without_schema_are_strings_unless_inferred() -> None:
     data = "n,t,s,none\n1,2020-01-01 10:00:00,x,\n"
     assert set(table(ReadStepCsv(header=True), data).schema.types) == {pa.string()}
     assert rows_of(ReadStepCsv(), "1,x\n") == [{"column_1": "1", "column_2": "x"}]
@@ -138,7 +147,8 @@ def test_rd_09_without_a_schema_all_are_texts_unless_inferred() -> None:
     assert table(ReadStepCsv(header=True, infer_schema=True), wide).schema.field("n").type == pa.float64()
 
 
-def test_rd_10_times_without_a_zone_are_utc() -> None:
+@pytest.mark.requirement("RD-10")
+def test_csv_times_without_zone_are_utc() -> None:
     found = rows_of(
         ReadStepCsv(ddl_schema=("t TIMESTAMP",)), "2020-01-01 10:00\n2020-01-01T10:00:00+02:00\n2020-01-01\n"
     )
@@ -149,12 +159,14 @@ def test_rd_10_times_without_a_zone_are_utc() -> None:
     ]
 
 
+@pytest.mark.requirement("RD-10")
 @pytest.mark.parametrize(("header", "data"), [(False, b""), (True, b""), (False, b"\n\n"), (True, b"\r\n")])
-def test_rd_10_an_empty_file_is_no_data(header: bool, data: bytes) -> None:
+def test_empty_csv_file_yields_no_data(header: bool, data: bytes) -> None:
     assert read(ReadStepCsv(ddl_schema=TEXTS, header=header), FileContent.of_bytes(data, "x")) is None
     assert rows_of(ReadStepCsv(ddl_schema=TEXTS, header=True), "a,b\n") == []
 
 
+@pytest.mark.requirement("RD-01")
 @pytest.mark.parametrize(
     ("options", "data", "error", "problem"),
     [
@@ -189,19 +201,21 @@ def test_rd_10_an_empty_file_is_no_data(header: bool, data: bytes) -> None:
         ),
     ],
 )
-def test_rd_01_errors_name_file_row_and_column(
+def test_csv_error_names_file_row_and_column(
     options: dict[str, Any], data: str | bytes, error: type[LakeError], problem: str
 ) -> None:
     with pytest.raises(error, match=problem):
         rows_of(ReadStepCsv(ddl_schema=("a BIGINT", "b STRING"), **options), data)
 
 
-def test_sl_20_a_value_must_be_there_where_the_schema_says_not_null() -> None:
+@pytest.mark.requirement("SL-20")
+def test_csv_null_in_not_null_column_is_refused() -> None:
     with pytest.raises(DataTypeMismatch, match=r"column 'a', row 2 \(line 2\): no value, but .* not nullable"):
         rows_of(ReadStepCsv(ddl_schema=("a INT NOT NULL", "b INT")), "1,\n,2\n")
 
 
-def test_rd_01_errors_name_the_line_too() -> None:
+@pytest.mark.requirement("RD-01")
+def test_csv_error_names_line() -> None:
     step = ReadStepCsv(ddl_schema=("a BIGINT", "b STRING"), header=True)
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 'a', row 3 \(line 6\): 'x' is no int64"):
         rows_of(step, 'a,b\n1,"\n"\n2,\n\nx,\n')
@@ -209,6 +223,7 @@ def test_rd_01_errors_name_the_line_too() -> None:
         rows_of(step, "a,b\n1,\n2\n", "a row 1.csv")
 
 
+@pytest.mark.requirement("RD-01")
 @settings(max_examples=1000 if SOAK else 40)
 @given(
     st.lists(st.lists(st.text('a"\\,\n', max_size=6), min_size=2, max_size=2), min_size=1, max_size=5),
@@ -216,7 +231,9 @@ def test_rd_01_errors_name_the_line_too() -> None:
     st.booleans(),
 )
 @example([["", ',"\\']], 3, True)
-def test_rd_01_escapes_are_read_as_they_are_written(rows: list[list[str]], block: int, doubled: bool) -> None:
+def test_csv_escapes_written_by_standard_library_are_read_back(
+    rows: list[list[str]], block: int, doubled: bool
+) -> None:
     """Whatever the cuts between blocks: as the standard library's writer writes them, in both ways."""
     text = io.StringIO()
     options: dict[str, Any] = {"doublequote": True} if doubled else {"doublequote": False, "escapechar": "\\"}

@@ -61,7 +61,8 @@ def modified(value: str) -> SourceState:
     return SourceState(source_name=SOURCE_NAME, kind="odf/last-modified", value=value)
 
 
-def test_fe_01_and_ss_03_a_url_with_headers(web: Web) -> None:
+@pytest.mark.requirement("FE-01", "SS-03")
+def test_url_fetch_sends_headers_and_returns_etag_as_state(web: Web) -> None:
     step = FetchStepUrl(url=web.put("/x?q=1", DATA, ETag='"1"'), headers=(RequestHeader(name="X-Key", value="k"),))
     found = polled(step)
     assert all_rows(found) == ROWS
@@ -71,8 +72,9 @@ def test_fe_01_and_ss_03_a_url_with_headers(web: Web) -> None:
     assert web.asked[0][1]["x-key"] == "k"
 
 
+@pytest.mark.requirement("FE-01")
 @pytest.mark.parametrize("name", ["Host", "If-None-Match", "x y", "x:y", ""])
-def test_fe_01_headers_that_are_none_are_refused(web: Web, name: str) -> None:
+def test_url_fetch_with_invalid_headers_is_refused(web: Web, name: str) -> None:
     with pytest.raises(InputError, match=r"fetch.headers"):
         polled(FetchStepUrl(url=web.put("/x", DATA), headers=(RequestHeader(name=name, value="k"),)))
     with pytest.raises(InputError, match=r"characters that no header has"):
@@ -80,7 +82,8 @@ def test_fe_01_headers_that_are_none_are_refused(web: Web, name: str) -> None:
     assert web.asked == []
 
 
-def test_fe_01_headers_stay_with_their_origin(web: Web) -> None:
+@pytest.mark.requirement("FE-01")
+def test_url_fetch_headers_are_dropped_on_redirect_to_other_origin(web: Web) -> None:
     web.put("/x", DATA)
     web.put("/same", b"", 302, Location="/x")
     web.put("/other", b"", 302, Location=web.url("/x", "localhost"))
@@ -90,6 +93,7 @@ def test_fe_01_headers_stay_with_their_origin(web: Web) -> None:
     assert ["authorization" in asked for _, asked in web.asked] == [True, True, True, False]
 
 
+@pytest.mark.requirement("FE-04")
 @pytest.mark.parametrize(
     ("answer", "error", "problem"),
     [
@@ -110,7 +114,7 @@ def test_fe_01_headers_stay_with_their_origin(web: Web) -> None:
         (Answer(b"1,2\n3\n"), LakeError, r"row 2 \(line 2\) has 1 values"),
     ],
 )
-def test_fe_04_errors_tell_what_another_try_can_help(
+def test_url_fetch_errors_are_classified_as_transient_or_permanent(
     web: Web, answer: Answer, error: type[LakeError], problem: str
 ) -> None:
     web.answers["/x"] = answer
@@ -119,25 +123,29 @@ def test_fe_04_errors_tell_what_another_try_can_help(
     assert caught.value.transient == (error is SourceUnavailable)
 
 
-def test_fe_04_ten_redirects_are_followed_and_slow_answers_waited_for(web: Web) -> None:
+@pytest.mark.requirement("FE-04")
+def test_url_fetch_follows_ten_redirects_and_waits_for_slow_response(web: Web) -> None:
     web.answers["/0"] = Answer(DATA, slowly=0.02)
     for number in range(1, 11):
         web.put(f"/{number}", b"", 302, Location=f"/{number - 1}")
     assert all_rows(polled(FetchStepUrl(url=web.url("/10")))) == ROWS
 
 
-def test_fe_04_a_server_that_is_not_there_is_unavailable() -> None:
+@pytest.mark.requirement("FE-04")
+def test_url_fetch_from_unreachable_server_raises_unavailable() -> None:
     with pytest.raises(SourceUnavailable, match=r"cannot be reached"):
         polled(FetchStepUrl(url="http://127.0.0.1:9/x"))
 
 
+@pytest.mark.requirement("FE-04")
 @pytest.mark.parametrize("url", ["gopher://127.0.0.1/x", "x", "javascript:alert(1)", "", "http://u:p@127.0.0.1/x"])
-def test_fe_04_other_schemes_are_an_error(url: str) -> None:
+def test_url_fetch_with_unsupported_scheme_is_refused(url: str) -> None:
     with pytest.raises(SourceRefused):
         polled(FetchStepUrl(url=url))
 
 
-def test_fe_04_the_policy_decides(web: Web, tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-04")
+def test_url_fetch_outside_policy_is_refused(web: Web, tmp_path: Path) -> None:
     strict = context(policy=UrlPolicy(("127.0.0.1",)))
     with pytest.raises(SourceRefused, match=r"not a public address|port .* is not"):
         polled(FetchStepUrl(url=web.put("/x", DATA)), ctx=strict)
@@ -150,7 +158,8 @@ def test_fe_04_the_policy_decides(web: Web, tmp_path: Path) -> None:
     assert [path for path, _ in web.asked] == ["/x"]
 
 
-def test_fe_05_variables_in_url_and_headers(web: Web) -> None:
+@pytest.mark.requirement("FE-05")
+def test_url_fetch_expands_variables_in_url_and_headers(web: Web) -> None:
     url = web.url("/${{ env.KEY }}?t=${{env.KEY}}")
     step = FetchStepUrl(url=url, headers=(RequestHeader(name="X", value="Bearer ${{ env.TOKEN }}"),))
     web.put("/s3cret?t=s3cret", DATA)
@@ -159,15 +168,17 @@ def test_fe_05_variables_in_url_and_headers(web: Web) -> None:
     assert web.asked[0][1]["x"] == "Bearer t0ken"
 
 
+@pytest.mark.requirement("FE-05")
 @pytest.mark.parametrize("text", ["${{ env.HOME }}", "${{ secrets.KEY }}", "${{ KEY }}", "${{ env.KEY + 1 }}", "${{}}"])
-def test_fe_05_nothing_but_what_was_given_is_seen(text: str) -> None:
+def test_url_fetch_with_undefined_variable_is_refused(text: str) -> None:
     with pytest.raises(
         InputError, match=r"needs variable 'HOME', which is not set; variables that are set: KEY|is not understood"
     ):
         polled(FetchStepUrl(url=f"http://127.0.0.1/{text}"), ctx=context(env={"KEY": "x"}))
 
 
-def test_fe_05_values_do_not_show_in_messages(web: Web) -> None:
+@pytest.mark.requirement("FE-05")
+def test_url_fetch_errors_never_show_variable_values(web: Web) -> None:
     ctx = context(env={"KEY": "s3cret/é".replace("é", "x")})
     url = web.url("/${{ env.KEY }}")
     for body, status in ((b"", 404), (b"1\n", 200), (b"x,1\n", 200), (b"\x1f\x8b", 200)):
@@ -183,7 +194,8 @@ def test_fe_05_values_do_not_show_in_messages(web: Web) -> None:
         assert "s3cret" not in str(refused.value).lower()
 
 
-def test_fe_06_what_is_cached_forever_is_fetched_once(web: Web) -> None:
+@pytest.mark.requirement("FE-06")
+def test_url_cached_forever_is_fetched_once(web: Web) -> None:
     step = FetchStepUrl(url=web.put("/x", DATA), cache=SourceCachingForever())
     assert polled(step).state is None
     assert is_up_to_date(step, None, context(ingested=True, fetch_uncacheable=True))
@@ -191,7 +203,8 @@ def test_fe_06_what_is_cached_forever_is_fetched_once(web: Web) -> None:
     assert len(web.asked) == 1
 
 
-def test_fe_07_conditions_of_http(web: Web) -> None:
+@pytest.mark.requirement("FE-07")
+def test_url_fetch_uses_http_conditional_requests(web: Web) -> None:
     step = FetchStepUrl(url=web.put("/x", DATA, ETag='W/"1"', Last_Modified=HTTP_DATE))
     first = polled(step)
     assert first.state == etag('W/"1"')  # rather than the date
@@ -208,13 +221,15 @@ def test_fe_07_conditions_of_http(web: Web) -> None:
     assert is_up_to_date(step, found.state)
 
 
-def test_fe_07_redirects_keep_conditions(web: Web) -> None:
+@pytest.mark.requirement("FE-07")
+def test_url_fetch_keeps_conditional_headers_across_redirects(web: Web) -> None:
     web.put("/x", DATA, ETag="1")
     step = FetchStepUrl(url=web.put("/r", b"", 302, Location="/x"))
     assert is_up_to_date(step, polled(step).state)
 
 
-def test_fe_07_what_cannot_be_cached_is_fetched_when_asked(web: Web) -> None:
+@pytest.mark.requirement("FE-07")
+def test_uncacheable_url_is_fetched_only_on_request(web: Web) -> None:
     step = FetchStepUrl(url=web.put("/x", DATA))
     assert polled(step).state is None
     assert poll(source(step), None, context(ingested=True)) == UpToDate(uncacheable=True)
@@ -222,14 +237,16 @@ def test_fe_07_what_cannot_be_cached_is_fetched_when_asked(web: Web) -> None:
     assert len(web.asked) == 2
 
 
+@pytest.mark.requirement("SS-02")
 @pytest.mark.parametrize("state", [("x/y", "1"), ("odf/last-modified", "yesterday"), ("odf/etag", "a\nb")])
-def test_ss_02_a_state_that_is_not_understood_is_ignored(web: Web, state: tuple[str, str]) -> None:
+def test_unknown_source_state_is_ignored(web: Web, state: tuple[str, str]) -> None:
     step = FetchStepUrl(url=web.put("/x", DATA, ETag="1"))
     unknown = SourceState(source_name=SOURCE_NAME, kind=state[0], value=state[1])
     assert all_rows(polled(step, unknown, ctx=context(ingested=True))) == ROWS
 
 
-def test_fe_08_a_files_time_of_change_is_its_state(tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-08")
+def test_file_fetch_uses_modification_time_as_state(tmp_path: Path) -> None:
     path = tmp_path / "a b.csv"
     path.write_bytes(DATA)
     os.utime(path, ns=(0, 1_700_000_000_123_456_789))
@@ -245,7 +262,8 @@ def test_fe_08_a_files_time_of_change_is_its_state(tmp_path: Path) -> None:
         polled(FetchStepUrl(url=(tmp_path / "b").as_uri()))
 
 
-def test_fe_01_an_object_of_a_store(tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-01")
+def test_url_fetch_reads_object_from_store(tmp_path: Path) -> None:
     config = StoreConfig(tmp_path.as_uri())
     open_store(config).put("in/x.csv", DATA)
     store = open_store(config)
@@ -264,7 +282,8 @@ def test_fe_01_an_object_of_a_store(tmp_path: Path) -> None:
         polled(step)
 
 
-def test_fe_04_only_the_stores_that_were_given_are_found(tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-04")
+def test_url_fetch_outside_configured_stores_is_refused(tmp_path: Path) -> None:
     locate = in_stores([StoreConfig("s3://bucket/a"), StoreConfig(tmp_path.as_uri())])
     assert locate(f"{tmp_path.as_uri()}/x/y")[1] == "x/y"
     for url in ("s3://bucket/ab/x", "s3://bucket/b", "s3://other/a/x"):
@@ -272,7 +291,8 @@ def test_fe_04_only_the_stores_that_were_given_are_found(tmp_path: Path) -> None
             locate(url)
 
 
-def test_et_10_and_et_12_event_times_of_urls(web: Web) -> None:
+@pytest.mark.requirement("ET-10", "ET-12")
+def test_url_event_time_comes_from_metadata_or_system_time(web: Web) -> None:
     url, since = web.put("/x", DATA, Last_Modified=HTTP_DATE), Timestamp.parse(MODIFIED_TEXT)
     for given, found in (
         (None, since),
@@ -288,6 +308,7 @@ def test_et_10_and_et_12_event_times_of_urls(web: Web) -> None:
         polled(FetchStepUrl(url=url, event_time=EventTimeSourceFromPath(pattern="(x)")))
 
 
+@pytest.mark.requirement("ET-10", "ET-11")
 @pytest.mark.parametrize(
     ("pattern", "form", "name", "found"),
     [
@@ -299,7 +320,7 @@ def test_et_10_and_et_12_event_times_of_urls(web: Web) -> None:
         (r"/(\d{4})/", "%Y", "2020/x.csv", "2020-01-01T00:00:00Z"),
     ],
 )
-def test_et_10_and_et_11_event_times_from_paths(
+def test_file_event_time_is_parsed_from_path(
     tmp_path: Path, pattern: str, form: str | None, name: str, found: str
 ) -> None:
     path = tmp_path / name
@@ -309,6 +330,7 @@ def test_et_10_and_et_11_event_times_from_paths(
     assert polled(FetchStepFilesGlob(path=f"{tmp_path}/**", event_time=given)).event_time == Timestamp.parse(found)
 
 
+@pytest.mark.requirement("ET-12")
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
@@ -321,13 +343,13 @@ def test_et_10_and_et_11_event_times_from_paths(
         (Unknown(tag=9), "of a later version"),
     ],
 )
-def test_et_12_event_times_that_do_not_go_with_the_source(tmp_path: Path, given: Any, problem: str) -> None:
+def test_event_time_source_that_does_not_fit_fetch_step_is_refused(tmp_path: Path, given: Any, problem: str) -> None:
     (tmp_path / "x.csv").write_bytes(DATA)
     with pytest.raises(InputError, match=problem):
         polled(FetchStepFilesGlob(path=f"{tmp_path}/*.csv", event_time=given))
 
 
-def test_a_source_that_fails_half_way_leaves_nothing(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_source_leaves_no_temporary_files(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     query = TransformSql(engine="datafusion", queries=(SqlQueryStep(query="SELECT * FROM input a, input b"),))
     gzip = PrepStepDecompress(format=CompressionFormat.GZIP)
@@ -346,19 +368,21 @@ def test_a_source_that_fails_half_way_leaves_nothing(web: Web, tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sources_of_later_versions_are_refused(web: Web) -> None:
+def test_source_of_newer_version_is_refused(web: Web) -> None:
     step = FetchStepUrl(url=web.put("/x", DATA))
     for each in (source(Unknown(tag=4)), source(step, Unknown(tag=8)), source(step, prepare=(Unknown(tag=3),))):
         with pytest.raises(InputError, match=r"(later|newer) version of Open Data Fabric"):
             poll(each, None, context())
 
 
-def test_rd_10_an_empty_answer_is_no_data_but_a_state(web: Web) -> None:
+@pytest.mark.requirement("RD-10")
+def test_empty_response_yields_no_data_but_new_state(web: Web) -> None:
     found = polled(FetchStepUrl(url=web.put("/x", b"", ETag="1")))
     assert (found.rows, found.state) == (None, etag("1"))
 
 
-def test_pp_01_a_poll_goes_through_preprocess(web: Web) -> None:
+@pytest.mark.requirement("PP-01")
+def test_poll_applies_preprocess_query(web: Web) -> None:
     query = TransformSql(engine="datafusion", queries=(SqlQueryStep(query="SELECT a + 1 AS n FROM input"),))
     assert all_rows(polled(FetchStepUrl(url=web.put("/x", DATA)), preprocess=query)) == [{"n": 2}, {"n": 3}]
     web.put("/x", b"1,x\ny,2\n")

@@ -24,7 +24,8 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return data.getvalue()
 
 
-def test_rd_08_parquet_as_it_is_or_by_a_schema() -> None:
+@pytest.mark.requirement("RD-08")
+def test_parquet_is_read_unchanged_or_cast_to_schema() -> None:
     times = pa.array([1_500_000, None], pa.timestamp("us"))
     data = parquet(
         pa.table({"a": [1, 2], "s": ["2020-01-02", None], "t": times, "d": pa.array(["x", "y"]).dictionary_encode()})
@@ -44,7 +45,8 @@ def test_rd_08_parquet_as_it_is_or_by_a_schema() -> None:
     ]
 
 
-def test_rd_08_what_does_not_fit_is_named() -> None:
+@pytest.mark.requirement("RD-08")
+def test_parquet_error_names_column_and_row() -> None:
     data = parquet(pa.table({"a": [1, 2**40], "s": ["1", "x"]}), row_group_size=1)
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 'a', row 2: 1099511627776 is no int32"):
         rows_of(ReadStepParquet(ddl_schema=("a INT",)), data)
@@ -84,7 +86,8 @@ def shapes(**files: int) -> bytes:
     return archive.getvalue()
 
 
-def test_rd_07_a_record_a_shape() -> None:
+@pytest.mark.requirement("RD-07")
+def test_shapefile_yields_one_record_per_shape() -> None:
     found = table(ReadStepEsriShapefile(), shapes(Cities=1500))
     assert found.num_rows == 1501
     assert found.slice(1, 1).to_pylist() == [
@@ -99,12 +102,14 @@ def test_rd_07_a_record_a_shape() -> None:
     assert table(step, shapes(x=1)).column_names == ["count", "geometry"]
 
 
+@pytest.mark.requirement("RD-07")
 @pytest.mark.parametrize("path", ["data/b.shp", "**/b.shp", "data/[b-c].shp", "**/b*"])
-def test_rd_07_sub_path_picks_one(path: str) -> None:
+def test_shapefile_sub_path_selects_file(path: str) -> None:
     assert table(ReadStepEsriShapefile(sub_path=path), shapes(a=1, b=2)).num_rows == 3
 
 
-def test_rd_07_what_is_no_shapefile_is_named() -> None:
+@pytest.mark.requirement("RD-07")
+def test_invalid_or_ambiguous_shapefile_is_refused_with_reason() -> None:
     data = shapes(a=1, b=2)
     with pytest.raises(SourceCorrupt, match=r"has 2 files that read.subPath can mean: 'data/a.shp', 'data/b.shp'"):
         rows_of(ReadStepEsriShapefile(), data)
@@ -125,7 +130,7 @@ def test_rd_07_what_is_no_shapefile_is_named() -> None:
         rows_of(ReadStepEsriShapefile(), archive.getvalue())
 
 
-def test_shapefile_that_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapefile_beyond_memory_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     points = 1_000_000
     shape = struct.pack("<i4d3i", shapefile.POLYGON, 0, 0, 0, 0, 1, points, 0) + bytes(16 * points)
     record = struct.pack(">2i", 1, len(shape) // 2) + shape
@@ -145,7 +150,7 @@ def test_shapefile_that_takes_too_much_memory_is_refused(monkeypatch: pytest.Mon
         table(ReadStepEsriShapefile(), archive.getvalue())
 
 
-def test_zip_with_a_large_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zip_with_large_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "DIRECTORY_BYTES", 1000)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as target:

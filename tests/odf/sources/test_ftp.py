@@ -56,7 +56,8 @@ def port() -> Iterator[int]:
         thread.join()
 
 
-def test_fe_04_a_file_by_ftp(port: int) -> None:
+@pytest.mark.requirement("FE-04")
+def test_ftp_fetch_reads_file(port: int) -> None:
     found = polled(FetchStepUrl(url=f"ftp://127.0.0.1:{port}/in/x%20y.csv"))
     assert (all_rows(found), found.state, found.event_time) == ([{"a": 1, "b": "x"}], None, NOW_MS)
     with pytest.raises(SourceNotFound, match=r"the server answers 550 no such file"):
@@ -69,7 +70,8 @@ def test_fe_04_a_file_by_ftp(port: int) -> None:
         polled(FetchStepUrl(url=f"ftps://127.0.0.1:{port}/in/x%20y.csv"))  # it speaks no TLS
 
 
-def test_fe_04_the_policy_holds_for_ftp(port: int) -> None:
+@pytest.mark.requirement("FE-04")
+def test_ftp_fetch_outside_policy_is_refused(port: int) -> None:
     url = f"ftp://127.0.0.1:{port}/in/x%20y.csv"
     with pytest.raises(SourceRefused, match=r"larger than 3 bytes"):
         polled(FetchStepUrl(url=url), ctx=context(policy=UrlPolicy(("*",), allow_local=True, max_bytes=3)))

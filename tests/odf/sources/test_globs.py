@@ -62,7 +62,8 @@ def put(directory: Path, *names: str) -> None:
         path.write_text(f"{number},{name}\n")
 
 
-def test_fe_02_and_fe_09_one_file_a_poll_in_the_order_of_names(tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-02", "FE-09")
+def test_glob_poll_returns_one_file_in_name_order(tmp_path: Path) -> None:
     put(tmp_path, "b.csv", "a.csv", "c.txt", "d/e.csv", ".csv")
     step = FetchStepFilesGlob(path=f"{tmp_path}/*.csv")
     found = all_polls(step)
@@ -74,13 +75,15 @@ def test_fe_02_and_fe_09_one_file_a_poll_in_the_order_of_names(tmp_path: Path) -
     assert is_up_to_date(FetchStepFilesGlob(path=f"{tmp_path}/*.json"), None)
 
 
-def test_fe_02_directories_are_part_of_names(tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-02")
+def test_glob_orders_files_by_name_including_directory(tmp_path: Path) -> None:
     put(tmp_path, "2021/a.csv", "2020/b.csv", "2020/x/c.csv")
     found = all_polls(FetchStepFilesGlob(path=f"file://{tmp_path}/**/*.csv"))
     assert [each.state for each in found] == [state("2020/b.csv"), state("2020/x/c.csv"), state("2021/a.csv")]
 
 
-def test_fe_02_the_order_of_event_times(tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-02")
+def test_glob_orders_files_by_event_time(tmp_path: Path) -> None:
     put(tmp_path, "b-2020-01-01.csv", "a-2020-01-02.csv", "c-2020-01-02.csv")
     time = EventTimeSourceFromPath(pattern=r"(\d+-\d+-\d+)")
     step = FetchStepFilesGlob(path=f"{tmp_path}/*.csv", event_time=time, order=SourceOrdering.BY_EVENT_TIME)
@@ -95,7 +98,8 @@ def test_fe_02_the_order_of_event_times(tmp_path: Path) -> None:
         polled(FetchStepFilesGlob(path="data/*"))
 
 
-def test_fe_02_objects_of_a_store(tmp_path: Path) -> None:
+@pytest.mark.requirement("FE-02")
+def test_glob_matches_objects_of_store(tmp_path: Path) -> None:
     put(tmp_path, "in/b.csv", "in/a.csv", "in/x/c.csv", "other/a.csv")
     store = open_store(StoreConfig(tmp_path.as_uri()))
     asked: list[tuple[str, str]] = []
@@ -115,6 +119,7 @@ def test_fe_02_objects_of_a_store(tmp_path: Path) -> None:
         polled(FetchStepFilesGlob(path="s3://bucket/*"))
 
 
+@pytest.mark.requirement("FE-02")
 @pytest.mark.parametrize(
     ("pattern", "names", "others"),
     [
@@ -127,7 +132,7 @@ def test_fe_02_objects_of_a_store(tmp_path: Path) -> None:
         ("a+(b).c", ["a+(b).c"], ["aab.c"]),
     ],
 )
-def test_fe_02_patterns(pattern: str, names: list[str], others: list[str]) -> None:
+def test_glob_pattern_matches_expected_names(pattern: str, names: list[str], others: list[str]) -> None:
     assert all(map(matcher(pattern), names))
     assert not any(map(matcher(pattern), others))
 
@@ -147,7 +152,8 @@ class Container:
         return ContainerOutput(data=data, new_etag=str(done + 1), has_more=done < 2)
 
 
-def test_fe_03_and_fe_10_containers_say_what_is_new() -> None:
+@pytest.mark.requirement("FE-03", "FE-10")
+def test_container_poll_reports_new_data_and_state() -> None:
     container = Container()
     env = (EnvVar(name="A", value="1"), EnvVar(name="TOKEN"))
     step = FetchStepContainer(image="x/y:1", command=("fetch",), args=("-v", "a b"), env=env)
@@ -166,7 +172,8 @@ def test_fe_03_and_fe_10_containers_say_what_is_new() -> None:
     assert container.runs[1].env == {**expected, "ODF_ETAG": "1"}
 
 
-def test_fe_10_states_of_containers() -> None:
+@pytest.mark.requirement("FE-10")
+def test_container_state_is_read_from_its_output() -> None:
     step, since = FetchStepContainer(image="x", env=(EnvVar(name="ODF_BATCH_SIZE", value="5"),)), "2026-01-02T03:04:05Z"
     seen: list[ContainerRun] = []
 
@@ -186,7 +193,8 @@ def test_fe_10_states_of_containers() -> None:
     assert is_up_to_date(step, None, run({}))
 
 
-def test_fe_03_containers_are_refused_unless_allowed() -> None:
+@pytest.mark.requirement("FE-03")
+def test_container_fetch_is_refused_unless_allowed() -> None:
     with pytest.raises(SourceRefused, match=r"image 'x': containers are not allowed here"):
         polled(FetchStepContainer(image="x"))
     step = FetchStepContainer(image="x", env=(EnvVar(name="HOME"),))
@@ -206,7 +214,8 @@ exec /bin/sh -c "$last"
 """
 
 
-def test_fe_10_containers_on_ones_own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requirement("FE-10")
+def test_container_fetch_runs_with_local_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docker(tmp_path, monkeypatch)
     ctx = context(run_container=run_locally("engine"), env={"TOKEN": "s3cret"})
 
@@ -229,7 +238,7 @@ def test_fe_10_containers_on_ones_own_machine(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     "image", ["--volume=/:/host", "-v/:/host", "--privileged", "a b", "", "x\n--privileged", "ghcr.io/x/y:", "$(id)"]
 )
-def test_container_image_that_is_an_option_is_refused(
+def test_container_image_that_looks_like_option_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:
     docker(tmp_path, monkeypatch)
@@ -278,7 +287,7 @@ def test_container_variable_that_docker_misreads_is_refused(
     assert not (tmp_path / "arguments").exists(), "docker was not started"
 
 
-def test_container_image_has_one_pattern_in_both_planes() -> None:
+def test_container_image_pattern_is_equal_in_library_and_operator() -> None:
     assert containers.IMAGE.pattern == cluster_containers._IMAGE.pattern
 
 
@@ -295,8 +304,9 @@ def local_context() -> FetchContext:
     return context(run_container=run_locally("engine"))
 
 
+@pytest.mark.requirement("FE-02", "FE-01")
 @pytest.mark.s3
-def test_fe_02_and_fe_01_objects_of_a_real_s3_server(s3: S3Server, secret: Path, bucket: str) -> None:
+def test_glob_and_url_fetch_read_real_s3_server(s3: S3Server, secret: Path, bucket: str) -> None:
     config = StoreConfig(f"s3://{bucket}/lake", s3.endpoint, s3.region, str(secret))
     store = open_store(config)
     names = [f"day={number:02}/x.csv.gz" for number in range(12)]
@@ -317,19 +327,19 @@ def test_fe_02_and_fe_01_objects_of_a_real_s3_server(s3: S3Server, secret: Path,
         polled(FetchStepUrl(url=f"s3://{bucket}/elsewhere/x"), ctx=ctx)
 
 
-def test_pattern_of_many_stars_is_matched_in_time() -> None:
+def test_glob_pattern_with_many_stars_matches_in_bounded_time() -> None:
     matches = matcher("in/" + "**/" * 20 + "*.csv")
     assert not matches("in/" + "a/" * 40 + "x.txt")
     assert matches("in/" + "a/" * 40 + "x.csv")
 
 
 @pytest.mark.parametrize("pattern", ["[z-a]", "a/[!z-a].csv"])
-def test_pattern_with_a_set_that_is_none_is_refused(pattern: str) -> None:
+def test_glob_pattern_with_invalid_set_is_refused(pattern: str) -> None:
     with pytest.raises(InputError, match="a set in brackets is not valid"):
         matcher(pattern)
 
 
-def test_glob_of_local_files_leaves_symbolic_links_out(tmp_path: Path) -> None:
+def test_glob_of_local_files_excludes_symbolic_links(tmp_path: Path) -> None:
     put(tmp_path / "outside", "secret.csv")
     put(tmp_path / "real", "a.csv", "sub/b.csv")
     (tmp_path / "in").symlink_to("real")  # the fixed part of the pattern may be a link

@@ -28,14 +28,16 @@ FEATURE_ROWS = [
 ]
 
 
+@pytest.mark.requirement("RD-03")
 @pytest.mark.parametrize("indent", [None, 2])
-def test_rd_03_an_array_of_objects(indent: int | None) -> None:
+def test_json_array_of_objects_is_read_at_root_and_sub_path(indent: int | None) -> None:
     assert rows_of(ReadStepJson(), json.dumps(ROWS, indent=indent)) == ROWS
     nested = {"list": [{"q": []}], "a": {"b": 1, "b.c": [], "c": ROWS, "d": {"c": []}}, "c": []}
     assert rows_of(ReadStepJson(sub_path="a.c"), "\ufeff" + json.dumps(nested, indent=indent)) == ROWS
 
 
-def test_rd_03_every_option() -> None:
+@pytest.mark.requirement("RD-03")
+def test_json_reader_supports_every_option() -> None:
     step = ReadStepJson(
         ddl_schema=("t TIMESTAMP(3)", "d DATE", "a DECIMAL(4, 1)", "missing STRING"),
         date_format="%d.%m.%Y",
@@ -49,6 +51,7 @@ def test_rd_03_every_option() -> None:
     ]
 
 
+@pytest.mark.requirement("RD-03")
 @pytest.mark.parametrize(
     ("path", "data", "error", "problem"),
     [
@@ -70,12 +73,13 @@ def test_rd_03_every_option() -> None:
         ("a", '{"a": [{"a": "x"}]}', DataTypeMismatch, "'in.txt', column 'a', row 1: 'x' is no int64"),
     ],
 )
-def test_rd_03_errors_name_the_place(path: str | None, data: str, error: type[LakeError], problem: str) -> None:
+def test_json_error_names_location(path: str | None, data: str, error: type[LakeError], problem: str) -> None:
     with pytest.raises(error, match=problem):
         rows_of(ReadStepJson(sub_path=path, ddl_schema=("a BIGINT",)), data)
 
 
-def test_rd_03_an_empty_array_is_no_data_or_no_rows() -> None:
+@pytest.mark.requirement("RD-03")
+def test_empty_json_array_yields_no_data_or_no_rows() -> None:
     assert read(ReadStepJson(), FileContent.of_bytes(b"[]", "x")) is None
     assert rows_of(ReadStepJson(ddl_schema=("a INT",)), "[ ]") == []
     assert read(ReadStepJson(), FileContent.of_bytes(b"", "x")) is None
@@ -88,6 +92,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.requirement("RD-03")
 @settings(max_examples=1000 if SOAK else 40)
 @given(
     st.lists(st.dictionaries(st.sampled_from("ab"), _values), min_size=1, max_size=4),
@@ -95,7 +100,7 @@ _values = st.recursive(
     st.integers(1, 7),
     st.sampled_from([None, 1]),
 )
-def test_rd_03_any_array_becomes_its_elements(
+def test_json_array_is_split_into_elements_at_any_block_boundary(
     rows: list[dict[str, Any]], before: Any, block: int, indent: int | None
 ) -> None:
     """Whatever stands before, wherever blocks are cut."""
@@ -105,7 +110,8 @@ def test_rd_03_any_array_becomes_its_elements(
     assert [json.loads(line) for line in lines] == rows
 
 
-def test_rd_04_an_object_a_line() -> None:
+@pytest.mark.requirement("RD-04")
+def test_ndjson_yields_one_record_per_line() -> None:
     data = "\n".join(map(json.dumps, ROWS))
     assert rows_of(ReadStepNdJson(), data) == ROWS
     assert rows_of(ReadStepNdJson(encoding="latin1"), '{"a": "ä"}\n'.encode("latin1")) == [{"a": "ä"}]
@@ -115,7 +121,8 @@ def test_rd_04_an_object_a_line() -> None:
     ]
 
 
-def test_rd_04_errors_name_the_line_too() -> None:
+@pytest.mark.requirement("RD-04")
+def test_ndjson_error_names_line() -> None:
     step = ReadStepNdJson(ddl_schema=("a BIGINT",))
     with pytest.raises(DataTypeMismatch, match=r"'in.txt', column 'a', row 2 \(line 3\): 'x' is no int64"):
         rows_of(step, '{"a": 1}\n\n{"a": "x"}\n')
@@ -123,19 +130,22 @@ def test_rd_04_errors_name_the_line_too() -> None:
         rows_of(step, '\n{"a": \n')
 
 
-def test_rd_04_texts_that_look_like_times_are_texts() -> None:
+@pytest.mark.requirement("RD-04")
+def test_ndjson_string_that_resembles_time_stays_string() -> None:
     found = table(ReadStepNdJson(), '{"t": "2020-01-01T00:00:00Z", "n": null, "l": [{"t": "2020-01-01"}]}')
     assert found.schema.field("t").type == found.schema.field("n").type == pa.string()
     assert found.schema.field("l").type == pa.list_(pa.struct([("t", pa.string())]))
 
 
-def test_rd_04_a_key_that_comes_late_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requirement("RD-04")
+def test_ndjson_key_after_sample_is_refused_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.odf.sources.readers.samples.SAMPLE_BYTES", 10)
     data = '{"a": 1}\n' * 1001 + '{"b": 1}\n'
     with pytest.raises(SchemaMismatch, match=r"row 1002 \(line 1002\): key 'b' is not a column .* in read.schema"):
         rows_of(ReadStepNdJson(), data)
 
 
+@pytest.mark.requirement("RD-05", "RD-06")
 @pytest.mark.parametrize(
     ("step", "data"),
     [
@@ -143,7 +153,7 @@ def test_rd_04_a_key_that_comes_late_is_not_lost(monkeypatch: pytest.MonkeyPatch
         (ReadStepNdGeoJson(), "\n".join(map(json.dumps, FEATURES))),
     ],
 )
-def test_rd_05_and_rd_06_a_record_a_feature(step: ReadStep, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_geojson_yields_one_record_per_feature(step: ReadStep, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = table(step, data)
     assert found.column_names == ["Name", "geometry", "zone"]
     assert found.to_pylist() == FEATURE_ROWS
@@ -154,6 +164,7 @@ def test_rd_05_and_rd_06_a_record_a_feature(step: ReadStep, data: str, monkeypat
     assert rows_of(step, data) == FEATURE_ROWS
 
 
+@pytest.mark.requirement("RD-06")
 @pytest.mark.parametrize(
     ("line", "error", "problem"),
     [
@@ -164,7 +175,7 @@ def test_rd_05_and_rd_06_a_record_a_feature(step: ReadStep, data: str, monkeypat
         ('{"type": "Feature", "properties": {"geometry": 1}}', SchemaMismatch, "row 2: a property 'geometry'"),
     ],
 )
-def test_rd_06_errors_name_the_row(line: str, error: type[LakeError], problem: str) -> None:
+def test_ndgeojson_error_names_row(line: str, error: type[LakeError], problem: str) -> None:
     with pytest.raises(error, match=problem):
         rows_of(ReadStepNdGeoJson(ddl_schema=("a INT",)), json.dumps(FEATURES[0]) + "\n\n" + line)
 

@@ -55,7 +55,8 @@ def prepared(data: bytes, *steps: PrepStep, ctx: FetchContext | None = None) -> 
     return found
 
 
-def test_pr_01_gzip() -> None:
+@pytest.mark.requirement("PR-01")
+def test_gzip_source_is_decompressed() -> None:
     assert prepared(gzip.compress(TEXT), GZIP) == TEXT
     assert prepared(gzip.compress(TEXT[:5]) + gzip.compress(TEXT[5:]), GZIP) == TEXT  # as pigz and logs write it
     assert prepared(gzip.compress(gzip.compress(TEXT)), GZIP, GZIP) == TEXT
@@ -64,7 +65,8 @@ def test_pr_01_gzip() -> None:
         prepared(b"x", PrepStepDecompress(format=CompressionFormat.GZIP, sub_path="x"))
 
 
-def test_pr_01_zip() -> None:
+@pytest.mark.requirement("PR-01")
+def test_zip_source_is_decompressed_by_sub_path() -> None:
     data = zipped(a=b"first", b__c=TEXT, b__d=b"third")
     assert prepared(data, unzip()) == b"first"
     assert prepared(data, unzip("b/c")) == TEXT
@@ -77,8 +79,9 @@ def test_pr_01_zip() -> None:
         prepared(data, unzip("x"))
 
 
+@pytest.mark.requirement("PR-01")
 @pytest.mark.parametrize("cut", [3, 12, 200, -4])
-def test_pr_01_damage_is_named(cut: int) -> None:
+def test_damaged_archive_raises_source_corrupt(cut: int) -> None:
     with pytest.raises(SourceCorrupt, match=r"'in' is not a sound Gzip file"):
         prepared(gzip.compress(TEXT)[:cut], GZIP)
     with pytest.raises(SourceCorrupt, match=r"'in' is not a sound Zip file"):
@@ -89,14 +92,16 @@ def test_pr_01_damage_is_named(cut: int) -> None:
         prepared(bytes(data), unzip())
 
 
+@pytest.mark.requirement("PR-01")
 @pytest.mark.parametrize(("data", "step"), [(gzip.compress(TEXT), GZIP), (zipped(a=TEXT), unzip())])
-def test_pr_01_what_unpacks_to_too_much_is_refused(data: bytes, step: PrepStep) -> None:
+def test_archive_that_unpacks_beyond_limit_is_refused(data: bytes, step: PrepStep) -> None:
     ctx = context(policy=UrlPolicy(max_bytes=len(TEXT) - 1))
     with pytest.raises(SourceRefused, match=f"'in.*' is larger than {len(TEXT) - 1} bytes"):
         prepared(data, step, ctx=ctx)
 
 
-def test_pr_01_files_that_are_read_from_their_end() -> None:
+@pytest.mark.requirement("PR-01")
+def test_decompressed_parquet_and_shapefile_can_be_read() -> None:
     table = pa.table({"a": [1, 2]})
     content = prepare((GZIP,), FileContent.of_bytes(gzip.compress(parquet(table)), "in"), context())
     rows = read(ReadStepParquet(), content)
@@ -108,7 +113,8 @@ def test_pr_01_files_that_are_read_from_their_end() -> None:
     assert found.read_all().num_rows == 2
 
 
-def test_pr_02_a_command(tmp_path: Path) -> None:
+@pytest.mark.requirement("PR-02")
+def test_pipe_command_transforms_source(tmp_path: Path) -> None:
     assert prepared(TEXT, PrepStepPipe(command=("tr", "a-z", "A-Z"))) == TEXT.upper()
     assert prepared(gzip.compress(TEXT), PrepStepPipe(command=("gzip", "-d")), PrepStepPipe(command=("cat",))) == TEXT
     assert prepared(TEXT, PrepStepPipe(command=("head", "-c", "4"))) == b"some"  # it need not read to the end
@@ -117,6 +123,7 @@ def test_pr_02_a_command(tmp_path: Path) -> None:
     assert found.count(b"\n") == 1  # nor this process's environment
 
 
+@pytest.mark.requirement("PR-02")
 @pytest.mark.parametrize(
     ("command", "error", "problem"),
     [
@@ -127,12 +134,13 @@ def test_pr_02_a_command(tmp_path: Path) -> None:
         ((), InputError, "Pipe has no command"),
     ],
 )
-def test_pr_02_commands_that_fail(command: tuple[str, ...], error: type[LakeError], problem: str) -> None:
+def test_failing_pipe_command_raises_error(command: tuple[str, ...], error: type[LakeError], problem: str) -> None:
     ctx = context(policy=UrlPolicy(max_bytes=5_000_000), allow_commands=True)
     with pytest.raises(error, match=problem):
         prepared(TEXT, PrepStepPipe(command=command), ctx=ctx)
 
 
-def test_pr_02_commands_are_refused_unless_allowed() -> None:
+@pytest.mark.requirement("PR-02")
+def test_pipe_command_is_refused_unless_allowed() -> None:
     with pytest.raises(SourceRefused, match=r"commands are not allowed here"):
         prepared(b"x", PrepStepPipe(command=("cat",)), ctx=context())

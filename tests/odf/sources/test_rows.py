@@ -40,7 +40,8 @@ def normal(rows: pa.Table, **vocabulary: str) -> tuple[pa.Table, bool]:
     return found.rows.read_all(), found.event_time_given
 
 
-def test_pp_01_sql_over_input() -> None:
+@pytest.mark.requirement("PP-01")
+def test_preprocess_sql_reads_input_table() -> None:
     assert run("SELECT a * 2 AS b, upper(s) AS t FROM input WHERE a < 3").to_pylist() == [
         {"b": 2, "t": "X"},
         {"b": 4, "t": "Y"},
@@ -50,7 +51,8 @@ def test_pp_01_sql_over_input() -> None:
     assert preprocess(None, ROWS.to_reader()).read_all() == ROWS
 
 
-def test_pp_01_queries_are_views_for_those_that_follow() -> None:
+@pytest.mark.requirement("PP-01")
+def test_preprocess_query_is_view_for_later_queries() -> None:
     found = run(
         ("small", "SELECT * FROM input WHERE a < 3"),
         ('od"d', "SELECT a + 10 AS a FROM small"),
@@ -63,7 +65,8 @@ def test_pp_01_queries_are_views_for_those_that_follow() -> None:
     assert twice.to_pylist() == [{"n": 27}]
 
 
-def test_pp_01_types_and_times_pass_through() -> None:
+@pytest.mark.requirement("PP-01")
+def test_preprocess_keeps_types_and_times() -> None:
     times = pa.array([1, None, 3], pa.timestamp("ms", "UTC"))
     uuids = pa.array([UUID(int=each).bytes for each in (1, 2, 3)], pa.binary(16))
     rows = pa.table({"t": times, "u": uuids, "d": pa.array([1, 2, 3], pa.decimal128(5, 2))})
@@ -76,11 +79,13 @@ def test_pp_01_types_and_times_pass_through() -> None:
     ]
 
 
+@pytest.mark.requirement("PP-01")
 @pytest.mark.parametrize(("engine", "half"), [("datafusion", 2), ("flink", 2), ("spark", 2.5), ("DuckDB", 2.5)])
-def test_pp_01_integers_are_divided_as_the_engine_does(engine: str, half: float) -> None:
+def test_preprocess_integer_division_follows_engine(engine: str, half: float) -> None:
     assert run("SELECT 5 / 2 AS h", engine=engine).to_pylist() == [{"h": half}]
 
 
+@pytest.mark.requirement("PP-01")
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
@@ -101,15 +106,16 @@ def test_pp_01_integers_are_divided_as_the_engine_does(engine: str, half: float)
         ("SELECT CAST(s AS INT) FROM input", "preprocess: .*Could not convert string '[xy]'"),
     ],
 )
-def test_pp_01_hostile_and_wrong_sql_is_refused(query: str, problem: str, tmp_path: Path) -> None:
+def test_preprocess_with_hostile_or_invalid_sql_is_refused(query: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(QueryInvalid, match=problem):
         run(query)
     with pytest.raises(QueryInvalid, match=problem):
         run(("view", query), "SELECT * FROM view")
 
 
+@pytest.mark.requirement("PP-01")
 @cases("statements", every=1 if SOAK else 6)
-def test_pp_01_no_hostile_statement_is_run(case: dict[str, Any], tmp_path: Path) -> None:
+def test_preprocess_runs_no_hostile_statement(case: dict[str, Any], tmp_path: Path) -> None:
     sql = re.sub(r"\bflights\b", "input", str(case["sql"])).replace("{dir}", str(tmp_path))
     sql = sql.replace("{parentheses}", f"SELECT {'(' * 20_000}1{')' * 20_000}")
     refusal = str(case["refusal"]).replace("no dataset", "no dataset|there is no table|no earlier versions")
@@ -119,12 +125,14 @@ def test_pp_01_no_hostile_statement_is_run(case: dict[str, Any], tmp_path: Path)
         run(sql, rows=rows, seconds=0.5, memory="200MB")
 
 
-def test_pp_01_columns_that_differ_in_case_only_are_refused() -> None:
+@pytest.mark.requirement("PP-01")
+def test_preprocess_columns_that_differ_only_in_case_are_refused() -> None:
     with pytest.raises(QueryInvalid, match=r"columns 'a' and 'A' are one to SQL"):
         run("SELECT * FROM input", rows=pa.table({"a": [1], "b": [1], "A": [2]}))
 
 
-def test_pp_01_limits_and_definitions() -> None:
+@pytest.mark.requirement("PP-01")
+def test_preprocess_enforces_limits_and_query_definitions() -> None:
     with pytest.raises(QueryInvalid, match=r"took longer than 0.2 s"):
         run("SELECT count(*) FROM range(1000000000) a, range(1000) b WHERE a.range * b.range % 7 = 1", seconds=0.2)
     with pytest.raises(QueryInvalid, match=r"no engine 'pandas' here"):
@@ -137,8 +145,9 @@ def test_pp_01_limits_and_definitions() -> None:
         run()
 
 
+@pytest.mark.requirement("PP-01")
 @pytest.mark.parametrize("query", ["SELECT * FROM input", "SELECT count(*) FROM input a, input b"])
-def test_pp_01_what_is_wrong_with_the_rows_keeps_its_name(query: str) -> None:
+def test_preprocess_keeps_error_of_source_rows(query: str) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from ROWS.to_batches()
         raise DataTypeMismatch("'x.csv', row 4")
@@ -148,22 +157,25 @@ def test_pp_01_what_is_wrong_with_the_rows_keeps_its_name(query: str) -> None:
         preprocess(TransformSql(engine="duckdb", queries=(SqlQueryStep(query=query),)), rows).read_all()
 
 
-def test_pp_01_more_than_memory_goes_through_the_disk() -> None:
+@pytest.mark.requirement("PP-01")
+def test_preprocess_beyond_memory_spills_to_disk() -> None:
     rows = pa.table({"a": pa.array(range(400_000)), "s": ["some text that takes some room"] * 400_000})
     step = TransformSql(engine="duckdb", queries=(SqlQueryStep(query="SELECT * FROM input ORDER BY hash(a), s"),))
     found = preprocess(step, rows.to_reader(100_000), Limits("40MB"))
     assert sum(batch.num_rows for batch in found) == 400_000
 
 
+@pytest.mark.requirement("WR-01")
 @pytest.mark.parametrize("name", ["offset", "op", "system_time"])
-def test_wr_01_the_ledgers_own_columns_are_refused(name: str) -> None:
+def test_source_with_system_columns_of_ledger_is_refused(name: str) -> None:
     rows = pa.table({name: [1]})
     with pytest.raises(SchemaMismatch, match=f"the source has a column '{name}', which is the ledger's own"):
         normal(rows)
     assert normal(rows, **{name: "other"})[0].column_names == ["event_time", name]
 
 
-def test_wr_01_the_event_time_is_added_or_filled() -> None:
+@pytest.mark.requirement("WR-01")
+def test_missing_event_time_is_filled() -> None:
     found, given = normal(ROWS)
     assert (found.column_names, given) == (["event_time", "a", "s"], False)
     assert found.column("event_time").to_pylist() == [MOMENT] * 3
@@ -183,7 +195,8 @@ def test_wr_01_the_event_time_is_added_or_filled() -> None:
         normal(ROWS.append_column("a", ROWS.column("a")))
 
 
-def test_wr_02_all_moments_are_utc_to_the_millisecond() -> None:
+@pytest.mark.requirement("WR-02")
+def test_source_times_become_utc_milliseconds() -> None:
     rows = pa.table(
         {
             "naive": pa.array([-1], pa.timestamp("us")),
@@ -203,7 +216,8 @@ def test_wr_02_all_moments_are_utc_to_the_millisecond() -> None:
     assert found.column("list")[0][0].value == found.column("pair")[0]["t"].value == 1
 
 
-def test_wr_04_the_latest_event_time_of_moments_and_of_dates() -> None:
+@pytest.mark.requirement("WR-04")
+def test_latest_event_time_is_found_in_timestamps_and_dates() -> None:
     times = pa.chunked_array([pa.array([5, None], MILLISECONDS), pa.array([3], MILLISECONDS)])
     assert latest_event_time(times) == Timestamp(5 * 10**6)
     assert latest_event_time(pa.array([None, date(1970, 1, 2)])) == Timestamp(86_400 * 10**9)

@@ -9,6 +9,7 @@ from kubothek.errors import FormatInvalid
 from kubothek.odf.sources.readers import parse_ddl
 
 
+@pytest.mark.requirement("SL-19")
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
@@ -35,11 +36,12 @@ from kubothek.odf.sources.readers import parse_ddl
         ("x TIME", pa.time64("us")),
     ],
 )
-def test_sl_19_types_of_the_schema_language(text: str, kind: pa.DataType) -> None:
+def test_schema_ddl_types_are_parsed(text: str, kind: pa.DataType) -> None:
     assert parse_ddl([text]) == pa.schema([("x", kind)])
 
 
-def test_sl_20_not_null_and_quoted_names() -> None:
+@pytest.mark.requirement("SL-20")
+def test_schema_ddl_supports_not_null_and_quoted_names() -> None:
     found = parse_ddl(
         ['"Date (UTC)" TIMESTAMP(3) not null', "`a ``b` INT", '"say ""x""" string NULL', "t DATE NOT NULL, _1é BIGINT,"]
     )
@@ -53,6 +55,7 @@ def test_sl_20_not_null_and_quoted_names() -> None:
     assert found == pa.schema(fields)
 
 
+@pytest.mark.requirement("SL-20")
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
@@ -74,6 +77,6 @@ def test_sl_20_not_null_and_quoted_names() -> None:
         (['"x INT'], "is not allowed here"),
     ],
 )
-def test_sl_20_what_is_no_schema_is_refused(columns: list[str], problem: str) -> None:
+def test_invalid_schema_ddl_is_refused(columns: list[str], problem: str) -> None:
     with pytest.raises(FormatInvalid, match=problem):
         parse_ddl(columns)

@@ -65,7 +65,7 @@ def same(store: Store, giver: Store) -> None:
     assert table(store) == table(giver)
 
 
-def test_a_pull_whose_taker_dies_goes_on_where_it_was(giver: Store, tmp_path: Path) -> None:
+def test_pull_after_crash_of_client_resumes_without_refetch(giver: Store, tmp_path: Path) -> None:
     def pulled(store: Store) -> set[str]:
         with static(giver) as web:
             theirs = WebRepository(Web(web.url, patience=HASTY))
@@ -84,7 +84,7 @@ def test_a_pull_whose_taker_dies_goes_on_where_it_was(giver: Store, tmp_path: Pa
         same(store, giver)
 
 
-def test_a_push_whose_gateway_dies_goes_on_where_it_was(giver: Store, tmp_path: Path) -> None:
+def test_push_after_crash_of_gateway_resumes_without_resend(giver: Store, tmp_path: Path) -> None:
     """The gateway dies, with all that it has in its memory."""
 
     heard: list[Progress] = []

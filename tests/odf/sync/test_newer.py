@@ -63,7 +63,7 @@ def test_chain_with_an_odf_schema_is_continued_in_its_form(store: Store) -> None
     assert verify(store, Layout(keys.chain("cities"))).sound
 
 
-def test_damage_before_a_newer_block_is_still_named(store: Store) -> None:
+def test_damage_before_newer_block_is_reported(store: Store) -> None:
     source = golden("in1-odf-schema")
     for info in source.list(""):
         store.put(info.key, source.get(info.key))
@@ -90,7 +90,7 @@ def test_source_with_an_odf_schema_reads_its_columns(store: Store) -> None:
     assert {Multihash.parse(path.name) for path in (NEWEST / "odfschema/blocks").iterdir()} <= names, "bytes are kept"
 
 
-def test_a_block_of_a_later_manifest_version_is_named() -> None:
+def test_block_with_newer_manifest_version_raises_unsupported_version() -> None:
     path = next((NEWEST / "in1-odf-schema/blocks").iterdir())
     data = path.read_bytes()
     for version, error in ((4, UnsupportedVersion), (1, FormatInvalid)):
@@ -145,7 +145,7 @@ def test_ddl_columns_have_the_name_of_the_version(version: str, name: str) -> No
     assert f"{name}:\n      - city STRING" in write_snapshot(read_snapshot(text), SpecVersion(version))
 
 
-def test_a_resource_manifest_of_the_newest_form_is_named() -> None:
+def test_resource_manifest_of_newer_form_raises_unsupported_version() -> None:
     text = (
         "$schema: https://opendatafabric.org/schemas/dataset/v1alpha1/Dataset\nheaders: {name: x}\nspec: {kind: Root}\n"
     )
@@ -153,7 +153,7 @@ def test_a_resource_manifest_of_the_newest_form_is_named() -> None:
         read_snapshot(text)
 
 
-def test_what_is_merely_wrong_is_not_called_newer() -> None:
+def test_invalid_snapshot_is_not_reported_as_newer() -> None:
     for read, merge in (("{kind: Cvs}", MERGE), ("{kind: Csv, schemas: []}", MERGE), (READ, "Apend"), (READ, "[]")):
         with pytest.raises(FormatInvalid):
             read_snapshot(SNAPSHOT.replace("{read}", read).replace("{merge}", merge).replace("{more}", ""))

@@ -46,7 +46,8 @@ def pulled(store: Store, web: Static, **options: Any) -> Pulled:
     return pull(store, DatasetLog(store, UUID), at(web), **{"table": Table(), **options})
 
 
-def test_tp_02_to_tp_05_a_static_server_over_a_store_is_a_repository(store: Store, other: Store, web: Static) -> None:
+@pytest.mark.requirement("TP-02", "TP-03", "TP-04", "TP-05")
+def test_pull_from_static_web_server_copies_chain(store: Store, other: Store, web: Static) -> None:
     done = pulled(store, web)
     assert (done.created, done.blocks, done.brought.fetched_objects) == (True, 5, 1)
     assert web.kinds() == ["refs", *["blocks"] * 5, "data"]
@@ -56,7 +57,7 @@ def test_tp_02_to_tp_05_a_static_server_over_a_store_is_a_repository(store: Stor
     sound(store)
 
 
-def test_a_chain_with_disabled_sources_is_pulled_and_goes_on(store: Store, other: Store) -> None:
+def test_pull_of_chain_with_disabled_source_continues_after_new_source(store: Store, other: Store) -> None:
     theirs = made(other, LEDGER)
     push(other, {1: "A"})
     theirs.append_events([DisablePushSource(source_name="default")])
@@ -72,7 +73,7 @@ def test_a_chain_with_disabled_sources_is_pulled_and_goes_on(store: Store, other
     sound(store)
 
 
-def test_what_did_not_change_costs_one_request(store: Store, web: Static) -> None:
+def test_pull_of_unchanged_chain_sends_one_request(store: Store, web: Static) -> None:
     pulled(store, web)
     web.asked.clear()
     version = opened(store).snapshot.version
@@ -81,7 +82,7 @@ def test_what_did_not_change_costs_one_request(store: Store, web: Static) -> Non
     assert opened(store).snapshot.version == version
 
 
-def test_only_what_is_new_comes_and_the_table_grows(store: Store, other: Store, web: Static) -> None:
+def test_pull_of_grown_chain_fetches_only_new_objects(store: Store, other: Store, web: Static) -> None:
     pulled(store, web)
     before = set(opened(store).snapshot.head.partitions)
     push(other, {3: "C"})
@@ -94,7 +95,7 @@ def test_only_what_is_new_comes_and_the_table_grows(store: Store, other: Store, 
     sound(store)
 
 
-def test_records_that_take_others_back_reach_the_table(store: Store, other: Store) -> None:
+def test_pulled_retractions_reach_table(store: Store, other: Store) -> None:
     made(other)
     push(other, {1: "A", 2: "B"})
     with static(other) as web:
@@ -106,7 +107,7 @@ def test_records_that_take_others_back_reach_the_table(store: Store, other: Stor
 
 
 @pytest.mark.timeout(3600 if ROUNDS > 6 else 120)
-def test_records_that_take_others_back_change_the_files_that_hold_these(
+def test_pulled_retractions_rewrite_only_affected_files(
     store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file a plane, so that those of planes of which nothing came have to be the same."""
@@ -135,7 +136,7 @@ def test_records_that_take_others_back_change_the_files_that_hold_these(
             sound(store)
 
 
-def test_a_pull_can_leave_out_the_table(store: Store, other: Store, web: Static) -> None:
+def test_pull_without_table_writes_chain_only(store: Store, other: Store, web: Static) -> None:
     pulled(store, web, table=None)
     push(other, {3: "C"})
     pulled(store, web)
@@ -143,7 +144,7 @@ def test_a_pull_can_leave_out_the_table(store: Store, other: Store, web: Static)
     sound(store)
 
 
-def test_there_must_be_a_dataset(store: Store, web: Static) -> None:
+def test_pull_from_url_without_dataset_raises_not_found(store: Store, web: Static) -> None:
     with pytest.raises(DatasetNotFound, match="refs/head"):
         pull(store, DatasetLog(store, UUID), WebRepository(Web(f"{web.url}/elsewhere", patience=HASTY)))
     web.change = lambda path, body: b"<html>"
@@ -162,7 +163,7 @@ def flipped(body: bytes) -> bytes:
 @pytest.mark.parametrize("kind", ["blocks", "data"])
 @pytest.mark.parametrize("how", [flipped, lambda body: body[:-7], lambda body: b"", lambda body: body + b"!"])
 @pytest.mark.parametrize("grows", [False, True])
-def test_what_is_tampered_with_on_the_wire_is_refused_and_named(
+def test_object_tampered_in_transit_is_refused_and_named(
     store: Store, other: Store, web: Static, kind: str, how: Any, grows: bool
 ) -> None:
     if grows:
@@ -186,16 +187,14 @@ def test_what_is_tampered_with_on_the_wire_is_refused_and_named(
     sound(store)
 
 
-def test_what_is_gone_from_the_repository_is_named(store: Store, other: Store, web: Static) -> None:
+def test_object_missing_from_repository_is_named(store: Store, other: Store, web: Static) -> None:
     named = next(iter(other.list(f"{keys.chain(UUID)}data/"))).key
     other.delete([named])
     with pytest.raises(ChainCorrupt, match=named.rpartition("/")[2]):
         pulled(store, web)
 
 
-def test_a_chain_that_breaks_the_rules_is_refused_before_any_data_comes(
-    store: Store, other: Store, web: Static
-) -> None:
+def test_invalid_chain_is_refused_before_data_is_fetched(store: Store, other: Store, web: Static) -> None:
 
     layout = Layout(keys.chain(UUID))
     forged(other, layout)
@@ -207,7 +206,7 @@ def test_a_chain_that_breaks_the_rules_is_refused_before_any_data_comes(
 # --- interruption ----------------------------------------------------------------------------------------------------
 
 
-def test_a_pull_that_dies_at_any_request_goes_on_where_it_was(store: Store, other: Store) -> None:
+def test_pull_after_crash_at_any_request_resumes(store: Store, other: Store) -> None:
     made(other, APPEND)
     for number in range(3):
         push(other, {number: "x" * 50})
@@ -235,7 +234,7 @@ def sound_copy(store: Store, uuid: str) -> None:
     assert verify(store, Layout(keys.chain(uuid))).first is None
 
 
-def test_a_broken_connection_goes_on_by_a_range(store: Store, other: Store, web: Static) -> None:
+def test_pull_after_broken_connection_resumes_with_range_request(store: Store, other: Store, web: Static) -> None:
     path = next(iter(other.list(f"{keys.chain(UUID)}data/"))).key.removeprefix(keys.chain(UUID))
     web.cut[path] = [100] * 7  # more often than the same byte is asked for
     done = pulled(store, web)
@@ -244,7 +243,7 @@ def test_a_broken_connection_goes_on_by_a_range(store: Store, other: Store, web:
     sound(store)
 
 
-def test_a_connection_that_brings_nothing_any_more_is_given_up(store: Store, other: Store, web: Static) -> None:
+def test_pull_over_connection_without_progress_fails(store: Store, other: Store, web: Static) -> None:
     path = next(iter(other.list(f"{keys.chain(UUID)}data/"))).key.removeprefix(keys.chain(UUID))
     web.cut[path] = [100] + [0] * 100
     with pytest.raises(StoreUnavailable):
@@ -252,7 +251,7 @@ def test_a_connection_that_brings_nothing_any_more_is_given_up(store: Store, oth
     assert web.ranges == 4
 
 
-def test_what_lies_there_damaged_is_fetched_again(store: Store, other: Store, web: Static) -> None:
+def test_damaged_local_object_is_fetched_again(store: Store, other: Store, web: Static) -> None:
     for info in other.list(keys.chain(UUID)):
         if "/data/" in info.key or "/blocks/" in info.key:
             store.put(info.key, flipped(other.get(info.key)))
@@ -270,9 +269,8 @@ def head(store: Store) -> Multihash:
     return found
 
 
-def test_sh_03_who_is_ahead_or_has_diverged_is_not_overwritten_but_by_force(
-    store: Store, other: Store, web: Static
-) -> None:
+@pytest.mark.requirement("SH-03")
+def test_pull_of_diverged_chain_is_refused_without_force(store: Store, other: Store, web: Static) -> None:
     pulled(store, web)
     opened(store).push(planes({7: "mine"}))
     with pytest.raises(Diverged, match="our chain continues theirs"):
@@ -293,14 +291,14 @@ def test_sh_03_who_is_ahead_or_has_diverged_is_not_overwritten_but_by_force(
     sound(store)
 
 
-def test_another_dataset_is_none_of_this_chain_even_by_force(store: Store, other: Store, web: Static) -> None:
+def test_pull_of_other_dataset_is_refused_even_with_force(store: Store, other: Store, web: Static) -> None:
     create(store, DatasetLog(store, UUID), begun(source(LEDGER)), OwnerKey(b"\1" * 32))
     for force in (False, True):
         with pytest.raises(Diverged, match="another dataset" if force else "neither"):
             pulled(store, web, force=force)
 
 
-def test_a_chain_in_another_store_is_a_repository_too(store: Store, other: Store, web: Static) -> None:
+def test_pull_from_other_store_copies_chain(store: Store, other: Store, web: Static) -> None:
     theirs = StoreRepository(other, Layout(keys.chain(UUID)))
     done = pull(store, DatasetLog(store, UUID), theirs, table=Table())
     assert done.created

@@ -27,7 +27,7 @@ STRICT = UrlPolicy(("*",))
 
 
 @pytest.mark.parametrize("policy", [None, HERE])
-def test_redirects_are_followed_and_do_not_take_the_token_along(web: Web, policy: UrlPolicy | None) -> None:
+def test_redirect_to_other_host_drops_token(web: Web, policy: UrlPolicy | None) -> None:
     path = f"/ds/blocks/{BLOCK}"
     web.put("/there", b"block")
     web.put(path, b"", status=302, Location=web.url("/there", host="localhost"))
@@ -38,7 +38,7 @@ def test_redirects_are_followed_and_do_not_take_the_token_along(web: Web, policy
 
 
 @pytest.mark.parametrize("policy", [None, HERE])
-def test_what_is_sent_is_sent_as_a_whole_to_where_a_redirect_leads(web: Web, policy: UrlPolicy | None) -> None:
+def test_upload_after_redirect_sends_complete_body(web: Web, policy: UrlPolicy | None) -> None:
     web.put("/here", b"", status=307, Location=web.url("/there"))
     client = Client(web.url("/ds"), Reach(policy=policy), HASTY)
     source = BytesIO(b"a slice")
@@ -47,7 +47,7 @@ def test_what_is_sent_is_sent_as_a_whole_to_where_a_redirect_leads(web: Web, pol
     assert web.posted == [("/here", b"a slice"), ("/there", b"a slice")]
 
 
-def test_a_pull_whose_first_address_is_dead_uses_the_next(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_with_unreachable_first_address_uses_next(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     resolving_to(monkeypatch, "::1", "127.0.0.1")
     path = f"/ds/blocks/{BLOCK}"
     web.put(path, b"block")
@@ -61,7 +61,7 @@ def test_a_pull_whose_first_address_is_dead_uses_the_next(web: Web, monkeypatch:
         WebRepository(nowhere).head()
 
 
-def test_a_policy_judges_every_url_and_address(web: Web) -> None:
+def test_url_policy_checks_every_url_and_address(web: Web) -> None:
     path = f"/ds/blocks/{BLOCK}"
     for target in ("http://169.254.169.254/latest", "file:///etc/passwd", "ftp://localhost/x"):
         web.put(path, b"", status=302, Location=target)
@@ -90,12 +90,12 @@ def test_a_policy_judges_every_url_and_address(web: Web) -> None:
         (503, StoreUnavailable),
     ],
 )
-def test_what_a_server_refuses_keeps_its_reason(web: Web, status: int, error: type[Exception]) -> None:
+def test_server_error_status_maps_to_matching_error(web: Web, status: int, error: type[Exception]) -> None:
     web.put(f"/ds/blocks/{BLOCK}", b"", status=status)
     with pytest.raises(error):
         WebRepository(Client(web.url("/ds"), Reach(), HASTY)).block(BLOCK)
 
 
-def test_nobody_there_is_said_at_once() -> None:
+def test_unreachable_server_raises_store_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         WebRepository(Client("http://127.0.0.1:9/ds", Reach(), HASTY)).head()

@@ -41,7 +41,7 @@ def pieces(answer: urllib3.BaseHTTPResponse, size: int = PIECE) -> Iterator[byte
 
 @pytest.mark.parametrize("size", [0, 1, 8_191, 8_192, 8_193, PIECE - 1, PIECE, PIECE + 1, len(BODY)])
 @pytest.mark.parametrize("most", [1_000, PIECE, 2 * PIECE])
-def test_all_of_it_comes_once(web: Web, pools: urllib3.PoolManager, size: int, most: int) -> None:
+def test_response_body_is_received_exactly_once(web: Web, pools: urllib3.PoolManager, size: int, most: int) -> None:
     url = web.put("/it", BODY[:size])
     for _ in range(2):  # by one connection
         answer = asked(pools, url)
@@ -49,7 +49,7 @@ def test_all_of_it_comes_once(web: Web, pools: urllib3.PoolManager, size: int, m
         answer.release_conn()
 
 
-def test_a_piece_is_in_memory_that_stays(web: Web, pools: urllib3.PoolManager) -> None:
+def test_response_piece_is_view_of_reused_buffer(web: Web, pools: urllib3.PoolManager) -> None:
     answer = asked(pools, web.put("/it", BODY))
     first, second = answer.read1(1_000, False), answer.read1(1_000, False)
     assert isinstance(first, memoryview)
@@ -57,7 +57,7 @@ def test_a_piece_is_in_memory_that_stays(web: Web, pools: urllib3.PoolManager) -
     answer.close()
 
 
-def test_who_gets_the_connection_of_a_last_piece_does_not_overwrite_it(web: Web, pools: urllib3.PoolManager) -> None:
+def test_last_piece_is_not_overwritten_by_reused_connection(web: Web, pools: urllib3.PoolManager) -> None:
     """It is free for others as soon as that was read, and the piece has still to be written."""
     mine, others = web.put("/mine", b"m" * 1_000), web.put("/others", b"o" * 1_000)
     last = asked(pools, mine).read1(PIECE, False)
@@ -67,7 +67,7 @@ def test_who_gets_the_connection_of_a_last_piece_does_not_overwrite_it(web: Web,
     assert pools.connection_from_url(mine).num_connections == 1
 
 
-def test_of_a_connection_that_breaks_all_that_came_is_given(web: Web, pools: urllib3.PoolManager) -> None:
+def test_broken_connection_returns_bytes_received_before_failure(web: Web, pools: urllib3.PoolManager) -> None:
     url = web.put("/it", BODY)
     web.faults["/it"] = [Fault(after=2 * PIECE + 5, stalls=MOMENT)]
     answer, came = asked(pools, url), bytearray()
@@ -82,7 +82,7 @@ def test_of_a_connection_that_breaks_all_that_came_is_given(web: Web, pools: url
     answer.release_conn()
 
 
-def test_what_has_no_length_or_no_body_is_read_as_ever(web: Web, pools: urllib3.PoolManager) -> None:
+def test_response_without_length_or_body_is_read_normally(web: Web, pools: urllib3.PoolManager) -> None:
     url = web.put("/it", b"5\r\nhello\r\n0\r\n\r\n", Transfer_Encoding="chunked")
     assert b"".join(bytes(each) for each in pieces(asked(pools, url))) == b"hello"
     assert asked(pools, web.put("/none", b"", status=204)).read1(10, False) == b""
@@ -90,7 +90,7 @@ def test_what_has_no_length_or_no_body_is_read_as_ever(web: Web, pools: urllib3.
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "aws-chunked", "unknown"])
-def test_what_is_encoded_is_decoded_where_that_is_known(web: Web, pools: urllib3.PoolManager, encoding: str) -> None:
+def test_encoded_response_with_known_encoding_is_decoded(web: Web, pools: urllib3.PoolManager, encoding: str) -> None:
     """S3 tells of aws-chunked, with which objects came to it, and gives them out plain."""
     encodings: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
     encode = encodings.get(encoding, bytes)

@@ -77,7 +77,7 @@ def left(store: Store) -> list[Path]:
     return [*Path(store.url.removeprefix("file://"), ".kubothek/.file/tmp").iterdir()]
 
 
-def test_they_enter_together_and_in_bounds(store: Store) -> None:
+def test_staged_objects_enter_in_bounded_groups(store: Store) -> None:
     given, lanes, entered = Given(50), Lane(), list[Named]()
     with ThreadPoolExecutor(2) as threads, Staging(lanes, entered.append, 3) as staging:
         first, *others = given.named
@@ -98,7 +98,7 @@ def test_they_enter_together_and_in_bounds(store: Store) -> None:
     assert left(store) == []
 
 
-def test_those_beside_one_that_is_another_enter_and_nothing_after_it(store: Store) -> None:
+def test_staged_group_with_wrong_object_stores_valid_ones_only(store: Store) -> None:
     given, lanes, entered = Given(8, wrong=(2, 4)), Lane(), list[Named]()
 
     def all_of_them() -> None:
@@ -120,7 +120,7 @@ def test_those_beside_one_that_is_another_enter_and_nothing_after_it(store: Stor
     assert left(store) == []
 
 
-def test_what_is_wrong_with_the_last_one_is_told_at_the_end(store: Store) -> None:
+def test_staging_with_wrong_last_object_raises_at_end(store: Store) -> None:
     given = Given(1, wrong=(0,))
     with pytest.raises(ChainCorrupt), Staging(Lanes(), lambda named: None, 1) as staging:
         receive(staging, given, store, given.named[0])
@@ -128,7 +128,7 @@ def test_what_is_wrong_with_the_last_one_is_told_at_the_end(store: Store) -> Non
     assert left(store) == []
 
 
-def test_an_error_of_the_disk_names_the_object(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staging_disk_error_names_object(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is met by another thread than the one that received it."""
 
     def fail(descriptor: int) -> None:
@@ -145,7 +145,7 @@ def test_an_error_of_the_disk_names_the_object(store: Store, monkeypatch: pytest
     assert left(store) == []
 
 
-def test_one_that_breaks_off_leaves_nothing(store: Store) -> None:
+def test_staging_of_incomplete_object_leaves_no_file(store: Store) -> None:
     given = Given(1)
     named = given.named[0]
     given.bodies[named] = b"short"

@@ -57,6 +57,7 @@ ERRORS = (
 NAMES = ("Ok", "Err", "objectFiles", "object_files", "physical_hash", "url", "x")
 
 
+@pytest.mark.requirement("TP-13")
 @pytest.mark.parametrize(
     ("sent", "text"),
     [
@@ -113,11 +114,11 @@ NAMES = ("Ok", "Err", "objectFiles", "object_files", "physical_hash", "url", "x"
         ),
     ],
 )
-def test_tp_13_messages_are_written_byte_for_byte(sent: bytes, text: str) -> None:
+def test_wire_messages_match_reference_byte_for_byte(sent: bytes, text: str) -> None:
     assert sent.decode() == text
 
 
-def test_both_forms_are_read_alike() -> None:
+def test_wire_messages_of_both_dialects_parse_alike() -> None:
     for text, dialect in (
         (f'{{"begin_after":"{A}","stop_at":null}}', KAMU),
         (f'{{"datasetId":"did:odf:x","beginAfter":"{A}"}}', SPEC),
@@ -140,7 +141,7 @@ def test_both_forms_are_read_alike() -> None:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_blocks_travel_as_an_archive_oldest_first(dialect: Dialect) -> None:
+def test_block_archive_contains_blocks_oldest_first(dialect: Dialect) -> None:
     blocks = [Stored(Multihash.sha3(data), data) for data in (b"first", b"second" * 1000, b"")]
     batch = orjson.loads(orjson.dumps(batch_of(blocks, dialect)))
     assert blocks_of(batch) == blocks
@@ -162,7 +163,7 @@ def archive(*entries: tuple[tarfile.TarInfo, bytes]) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [1, 10**9])
-def test_an_archive_of_the_same_block_again_is_refused_at_once(count: int) -> None:
+def test_block_archive_with_repeated_block_is_refused_early(count: int) -> None:
     """A small archive had millions of them: minutes of work."""
     entry = tarfile.TarInfo(str(Multihash.sha3(b"")))
     packed = gzip.compress(entry.tobuf(tarfile.GNU_FORMAT) * 5000)
@@ -170,7 +171,7 @@ def test_an_archive_of_the_same_block_again_is_refused_at_once(count: int) -> No
         blocks_of({"num_blocks": count, "payload": [*packed]})
 
 
-def test_an_archive_that_unpacks_beyond_a_ratio_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_archive_beyond_compression_ratio_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "_SMALL", 1 << 16)
     entries = []
     for number in range(4):
@@ -180,7 +181,7 @@ def test_an_archive_that_unpacks_beyond_a_ratio_is_refused(monkeypatch: pytest.M
         blocks_of({"num_blocks": 4, "payload": archive(*entries)})
 
 
-def test_headers_before_headers_are_refused() -> None:
+def test_block_archive_with_extension_header_is_refused() -> None:
     long = tarfile.TarInfo("x" * 200)
     extra = tarfile.TarInfo(str(A))
     extra.type = tarfile.XGLTYPE
@@ -189,7 +190,7 @@ def test_headers_before_headers_are_refused() -> None:
             blocks_of({"num_blocks": 1, "payload": packed})
 
 
-def test_archives_that_are_none_or_too_much_are_refused() -> None:
+def test_block_archive_that_is_invalid_or_too_large_is_refused() -> None:
     good = tarfile.TarInfo(str(A))
     link = tarfile.TarInfo(str(A))
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -236,7 +237,7 @@ _JSON = st.recursive(
 
 @settings(max_examples=50, deadline=None)
 @given(_JSON)
-def test_no_message_does_anything_but_be_refused(value: object) -> None:
+def test_random_wire_message_is_parsed_or_refused(value: object) -> None:
     try:
         message, _ = parse(orjson.dumps(value))
         optional_hash(message, "x")
@@ -247,7 +248,7 @@ def test_no_message_does_anything_but_be_refused(value: object) -> None:
         pass
 
 
-def test_a_server_gets_no_object_that_it_was_not_offered() -> None:
+def test_upload_target_for_object_not_offered_is_refused() -> None:
     target = {"object_file": reference(SLICE), "push_strategy": "HttpUpload", "upload_to": orjson.loads(PLACE)}
     assert targets_of([SLICE], [target]) == {SLICE: URL}
     assert targets_of([SLICE], [SKIPPED]) == {}

@@ -43,7 +43,7 @@ class Held:
         monkeypatch.setattr(store, "put_many", held)
 
 
-def test_what_comes_while_some_are_written_is_written_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_writer_batches_blocks_that_arrive_during_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     held, blocks = Held(store, monkeypatch), [block(number) for number in range(100)]
     with block_writer(store, LAYOUT) as writing:
         writing.give(blocks[0])
@@ -55,7 +55,7 @@ def test_what_comes_while_some_are_written_is_written_together(store: Store, mon
     assert [store.get(LAYOUT.block(each.hash)) for each in blocks] == [each.data for each in blocks]
 
 
-def test_a_walk_waits_for_a_store_that_is_slow(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_writer_with_slow_store_blocks_caller(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(store, monkeypatch)
 
     def walk() -> None:
@@ -75,9 +75,7 @@ def test_a_walk_waits_for_a_store_that_is_slow(store: Store, monkeypatch: pytest
     assert sum(1 for _ in store.list(LAYOUT.blocks)) == 1000
 
 
-def test_what_could_not_be_written_is_told_with_the_next_block_and_at_the_end(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_block_writer_raises_store_error_on_next_block_or_at_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(objects: Sequence[tuple[str, bytes]]) -> None:
         raise StoreUnavailable("the disk is full")
 

@@ -17,7 +17,7 @@ KIND = ["sums", "values", "hopping", "newest", "left join", "temporal join"]
 
 
 @pytest.mark.parametrize("kind", KIND)
-def test_threads(kind: str) -> None:
+def test_transform_output_is_independent_of_thread_count(kind: str) -> None:
     chance = random.Random(kind)
     both = KINDS[kind]
     query = both if isinstance(both, str) else both[0]

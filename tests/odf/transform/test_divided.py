@@ -115,7 +115,9 @@ FEW = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [random.randrange(1 << 32) for _ in range(30)] if SOAK else [1])
 @pytest.mark.parametrize("kind", ALL if SOAK else FEW)
-def test_the_bytes_of_one_process(kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divided_run_matches_bytes_of_single_process(
+    kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 3)
     chance = random.Random(f"{kind} {seed}")
     query = query_of(kind)
@@ -138,7 +140,7 @@ def test_the_bytes_of_one_process(kind: str, seed: int, tmp_path: Path, monkeypa
         assert not [*store.list("")]
 
 
-def test_a_part_that_looks_where_another_has_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divided_join_finds_partners_in_ranges_of_other_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few records into a large state of a join, by times and carriers: partners are in the ranges of others."""
     monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 3)
     chance = random.Random(1)
@@ -183,7 +185,7 @@ WHOLE = [
 """What nothing divides."""
 
 
-def test_what_is_divided_is_seen_from_the_query() -> None:
+def test_division_of_run_is_derived_from_query() -> None:
     """Of all others, the bytes are compared."""
     kinds = [(Division.KEYS, query_of(kind)) for kind in ("interval join", "keyless join", "temporal join", "beside")]
     asked = [(Division.RECORDS, ROWS), *kinds, *((None, query) for query in WHOLE)]
@@ -205,7 +207,7 @@ def request_of(query: str) -> TransformRequest:
     return asked[0]
 
 
-def test_a_part_that_is_done_twice_or_dies_changes_nothing(tmp_path: Path) -> None:
+def test_divided_run_with_repeated_or_failed_part_keeps_result(tmp_path: Path) -> None:
     """Each part once more, as Spark does when a worker is lost; then one that fails for good, which leaves nothing."""
     query, store = query_of("sessions"), open_store(StoreConfig(tmp_path.as_uri()))
     streams = [flights(random.Random(3), 30)]

@@ -33,7 +33,7 @@ def _sum(values: list[float]) -> float:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_as_fsum(pool: str) -> None:
+def test_float_sum_matches_math_fsum(pool: str) -> None:
     random_ = random.Random(pool)
     groups = [[POOLS[pool](random_) for _ in range(random_.randint(1, 12))] for _ in range(400)]
     rows = [(number, value) for number, values in enumerate(groups) for value in values]
@@ -46,11 +46,11 @@ def test_as_fsum(pool: str) -> None:
     for number, values in enumerate(groups):
         wanted, got = _sum(values), sums.get(number, 0.0)
         if math.isnan(wanted) and all(map(math.isfinite, values)):
-            continue  # fsum gives up where a partial sum is too large; see test_too_large
+            continue  # fsum gives up where a partial sum is too large; see test_float_sum_beyond_range_returns_infinity
         assert got == wanted or (math.isnan(got) and math.isnan(wanted)), (values, got, wanted)
 
 
-def test_too_large() -> None:
+def test_float_sum_beyond_range_returns_infinity() -> None:
     with duckdb.connect(":memory:") as database:
         values = "(0, 1.7e308), (0, 1.7e308), (1, 1.7e308), (1, 1.7e308), (1, -1.7e308), (2, -1.7e308), (2, -1.7e308)"
         database.execute(f"CREATE TABLE d AS SELECT g::BIGINT AS g, x::DOUBLE AS x FROM (VALUES {values}) t(g, x)")

@@ -123,10 +123,11 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 3)
 
 
+@pytest.mark.requirement("EN-08")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(50) if SOAK else (1,))
 @pytest.mark.parametrize("kind", KINDS)
-def test_en_08_however_cut(kind: str, seed: int) -> None:
+def test_transform_result_is_independent_of_input_batches(kind: str, seed: int) -> None:
     """In one batch, in batches of a few, and of seven."""
     chance = random.Random(f"{kind} {seed}")
     query, plain = queries(kind)
@@ -137,9 +138,10 @@ def test_en_08_however_cut(kind: str, seed: int) -> None:
         assert added_up(run(sql(query), streams, cuts, threads=1)) == wanted
 
 
+@pytest.mark.requirement("EN-08")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS if SOAK else ["tumbling"])
-def test_en_08_one_by_one(kind: str) -> None:
+def test_transform_of_single_record_batches_matches_plain_sql(kind: str) -> None:
     """A thousand records in a thousand batches, in seven, and in one; few of one kind, unless there is time."""
     chance = random.Random() if SOAK else random.Random(1)
     query, plain = queries(kind)
@@ -157,7 +159,7 @@ def queries(kind: str) -> tuple[str, str]:
     return both if isinstance(both, tuple) else (both, both)
 
 
-def test_only_what_is_met_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_reader_unpacks_only_needed_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream("flights", FLIGHTS, [(0, (at(24 * n), "UA", n, 0.5, None)) for n in range(60)])
     stream.records.append((0, (at(24 * 30), "AA", 7, 0.25, None)))
     unpacked: list[int] = []

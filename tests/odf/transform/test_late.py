@@ -115,7 +115,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_late_records_are_ignored(seed: int) -> None:
+def test_late_records_with_ignore_hint_are_dropped(seed: int) -> None:
     streams = [passing("f", seed)]
     in_time, late = parted(streams, day)
     assert SOAK or late[0].records, "the stream has late records"
@@ -125,7 +125,7 @@ def test_late_records_are_ignored(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS if SOAK else SEEDS[:1])
-def test_late_records_on_the_side(seed: int) -> None:
+def test_late_records_with_side_hint_are_emitted_separately(seed: int) -> None:
     streams = [passing("f", seed)]
     _, late = parted(streams, day)
     query = WINDOWED.format(hint=HINT.format(late="SIDE", emit=""))
@@ -137,7 +137,7 @@ def test_late_records_on_the_side(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS if SOAK else SEEDS[1:])
-def test_final_answers_come_once(seed: int) -> None:
+def test_final_window_results_are_emitted_once(seed: int) -> None:
     streams = [passing("f", seed)]
     in_time, _ = parted(streams, day)
     last = horizon(streams, streams[0].watermarks[-1][0])
@@ -185,7 +185,7 @@ OTHERS: dict[str, tuple[str, str, Any]] = {
 
 @pytest.mark.parametrize("seed", SEEDS if SOAK else [5])
 @pytest.mark.parametrize("kind", OTHERS)
-def test_of_other_kinds(kind: str, seed: int) -> None:
+def test_late_records_of_other_query_kinds_are_ignored(kind: str, seed: int) -> None:
     query, plain, end = OTHERS[kind]
     streams = [passing("f", seed)] + ([passing("g", seed + 1, 40, "y")] if " g " in query else [])
     in_time, late = parted(streams, end)
@@ -209,7 +209,7 @@ def test_of_other_kinds(kind: str, seed: int) -> None:
         ("SELECT /*+ LATE(SIDE), LATENESS('1 day'), EMIT(FINAL) */ * FROM f", "leave it out"),
     ],
 )
-def test_hints_that_mean_nothing(query: str, message: str) -> None:
+def test_invalid_lateness_hints_are_refused(query: str, message: str) -> None:
     with pytest.raises(TransformInvalid, match=message):
         run(sql(query), [passing("f", 0)], [{"f": 0}])
 
@@ -217,6 +217,6 @@ def test_hints_that_mean_nothing(query: str, message: str) -> None:
 @pytest.mark.parametrize(
     "inputs", [[], {"x": []}, {"x": {"marks": 7}}, {"x": {"marks": [[1]]}}, {"x": {"seen": "now"}}, {"x": {"seen": {}}}]
 )
-def test_a_checkpoint_with_other_marks_is_a_named_error(inputs: object) -> None:
+def test_checkpoint_with_invalid_watermarks_raises_format_invalid(inputs: object) -> None:
     with pytest.raises(FormatInvalid, match="the checkpoint cannot be read"):
         _left_before({"inputs": inputs}, "x")

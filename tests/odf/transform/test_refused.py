@@ -27,7 +27,7 @@ def checked(transform: TransformSql) -> pa.Schema:
 
 
 @cases("statements", every=4)
-def test_hostile_statements(case: dict[str, Any]) -> None:
+def test_hostile_statements_are_refused(case: dict[str, Any]) -> None:
     text = case["sql"].replace("{dir}", "/tmp").replace("{parentheses}", PARENTHESES)
     with pytest.raises(TransformInvalid):
         checked(sql(text))
@@ -82,12 +82,12 @@ def test_hostile_statements(case: dict[str, Any]) -> None:
         ("SELECT event_time FROM flights AS OF VERSION 3", "no earlier versions"),
     ],
 )
-def test_refused_by_name(query: str, message: str) -> None:
+def test_unsupported_sql_is_refused_with_reason(query: str, message: str) -> None:
     with pytest.raises(TransformInvalid, match=message):
         checked(sql(query))
 
 
-def test_engines_steps_and_keys() -> None:
+def test_unknown_engine_and_invalid_steps_or_keys_are_refused() -> None:
     with pytest.raises(TransformInvalid, match="no engine 'oracle'"):
         checked(sql("SELECT * FROM flights", engine="oracle"))
     with pytest.raises(TransformInvalid, match="needs an alias"):
@@ -100,7 +100,7 @@ def test_engines_steps_and_keys() -> None:
         checked(sql(query, tables=[key]))
 
 
-def test_columns_that_come_out() -> None:
+def test_transform_output_schema_is_derived_from_query() -> None:
     query = (
         "SELECT delay + 1 AS more, window.start AS event_time, sum(delay) AS s, avg(delay) AS a, sum(fare) AS f, "
         "count(*) AS n, list(carrier ORDER BY carrier) AS l, window.end AS until FROM flights "
@@ -119,7 +119,7 @@ def test_columns_that_come_out() -> None:
     assert checked(sql(query)) == pa.schema(kinds)
 
 
-def test_a_checkpoint_of_another_query_or_of_nothing() -> None:
+def test_checkpoint_that_is_damaged_or_of_other_query_is_refused() -> None:
     stream = Stream("flights", FLIGHTS, [(0, (at(1), "UA", 1, 0.5, None))])
     left: list[bytes] = []
     run(sql(GROUPED.format("sum(delay)")), [stream], [{"flights": 1}], checkpoints=left)

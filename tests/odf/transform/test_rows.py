@@ -39,19 +39,19 @@ def ops(output: pa.Table) -> list[tuple[int, object]]:
     return [(row["op"], row.get("delay", row.get("stop"))) for row in output.to_pylist()]
 
 
-def test_operations_pass_through_a_map() -> None:
+def test_map_query_keeps_record_operations() -> None:
     (output,) = run(sql("SELECT event_time, delay + 1 AS delay FROM flights"), [flights()], whole([flights()]))
     assert ops(output) == [(0, 6), (0, 51), (2, 6), (3, 16), (2, 51), (3, 8), (1, 16), (0, None)]
     assert output.schema.names == ["op", "event_time", "delay"]
     assert output.schema.field("event_time").type == MS
 
 
-def test_half_of_a_correction_that_is_filtered_away() -> None:
+def test_filter_query_splits_correction_that_passes_only_on_one_side() -> None:
     (output,) = run(sql("SELECT * FROM flights WHERE delay > 10"), [flights()], whole([flights()]))
     assert ops(output) == [(0, 50), (0, 15), (1, 50), (1, 15)]
 
 
-def test_a_correction_of_what_is_not_selected_is_none() -> None:
+def test_correction_of_unselected_column_is_dropped() -> None:
     (output,) = run(sql("SELECT event_time, carrier FROM flights"), [flights()], whole([flights()]))
     assert output.column("op").to_pylist() == [0, 0, 1, 0]
 
@@ -67,18 +67,18 @@ def test_a_correction_of_what_is_not_selected_is_none() -> None:
         "SELECT event_time, carrier AS stop FROM flights UNION ALL SELECT event_time, unnest(stops) FROM flights",
     ],
 )
-def test_lists_unfold(query: str) -> None:
+def test_unnest_of_list_matches_plain_sql(query: str) -> None:
     stream = flights()
     for cuts in (whole([stream]), [{"flights": 3}, {"flights": 4}, {"flights": 8}]):
         assert added_up(run(sql(query), [stream], cuts)) == plainly(query, [stream])
 
 
-def test_of_a_list_what_changed_is_a_correction() -> None:
+def test_unnest_of_corrected_list_corrects_changed_elements_only() -> None:
     (output,) = run(sql("SELECT event_time, unnest(stops) AS stop FROM flights"), [flights()], whole([flights()]))
     assert ops(output) == [(0, "a"), (0, "b"), (2, "b"), (3, "c"), (1, "a"), (1, "c"), (0, "z")]
 
 
-def test_steps_and_engines() -> None:
+def test_query_steps_use_division_semantics_of_engine() -> None:
     steps = [("late", "SELECT `event_time`, delay / 2 AS half FROM flights WHERE delay > 4")]
     for engine, halves in (("spark", [2.5, 25.0]), ("datafusion", [2, 25])):
         transform = sql(*steps, "SELECT * FROM late", engine=engine)

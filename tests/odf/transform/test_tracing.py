@@ -92,9 +92,10 @@ def answer(transform: TransformSql, streams: Sequence[Stream]) -> Counter[Row]:
     return added_up(run(transform, streams, whole(streams), threads=1))
 
 
+@pytest.mark.requirement("PV-01")
 @pytest.mark.parametrize("seed", range(20) if SOAK else (1,))
 @pytest.mark.parametrize("kind", [*KINDS, *MORE])
-def test_pv_01_a_row_is_made_of_the_records_that_are_named_and_of_no_others(kind: str, seed: int) -> None:
+def test_row_lineage_names_exactly_contributing_records(kind: str, seed: int) -> None:
     """Without all others it is still there; without one of them there is one less, where it has to be."""
     chance = random.Random(f"{kind} {seed}")
     steps = MORE.get(kind) or (queries(kind)[0],)
@@ -152,7 +153,7 @@ SIX, NOON = "2026-01-01 06:00:00.000Z", "2026-01-01 12:00:00.000Z"
         ),
     ],
 )
-def test_only_what_can_have_a_share_is_read(
+def test_row_lineage_reads_only_rows_that_can_contribute(
     steps: Sequence[str | tuple[str, str]], flights_read: dict[str, object], weather_read: dict[str, object]
 ) -> None:
     """By what a row shows: 6 o'clock, UA, a delay of 7, a wind of 3."""
@@ -166,7 +167,7 @@ def test_only_what_can_have_a_share_is_read(
 
 
 @pytest.mark.parametrize("stretch", ["date_trunc('day', event_time)", "window.start", "window.end"])
-def test_the_last_day_that_there_is_has_records_as_well(stretch: str) -> None:
+def test_row_lineage_on_last_representable_day_finds_records(stretch: str) -> None:
     """For many it means "without an end"; the end of that stretch is no moment that Python has."""
     last = datetime(9999, 12, 31, 8, tzinfo=UTC)
     streams = [Stream("flights", FLIGHTS, [(0, (at(6), "UA", 7, 0.5, None)), (0, (last, "UA", 7, 0.5, None))])]

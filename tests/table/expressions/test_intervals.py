@@ -21,7 +21,7 @@ def terms_of(values: list[Any]) -> list[Term]:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_interval_holds_what_every_term_is_true_for(kind: str) -> None:
+def test_interval_of_terms_holds_exactly_values_that_satisfy_all_terms(kind: str) -> None:
     values = VALUES[kind]
     for terms in combinations_with_replacement(terms_of(values), 3):
         interval = intervals([*terms, Term("x", Op.NE, values[0]), Term("y", Op.EQ, None)])["x"]

@@ -25,7 +25,9 @@ from tests.table.expressions.strategies import QUICK, SCHEMA, predicates, rows
 @pytest.mark.slow
 @QUICK
 @given(predicates(), rows())
-def test_arrow_selects_the_rows_that_sql_would(predicate: Predicate, data: list[dict[str, Any]]) -> None:
+def test_predicate_as_arrow_expression_selects_rows_that_sql_selects(
+    predicate: Predicate, data: list[dict[str, Any]]
+) -> None:
     table = pa.Table.from_pylist(
         [{**row, "row": n} for n, row in enumerate(data)], SCHEMA.append(pa.field("row", pa.int64()))
     )
@@ -35,7 +37,7 @@ def test_arrow_selects_the_rows_that_sql_would(predicate: Predicate, data: list[
 
 @QUICK
 @given(predicates(), rows(min_size=1), st.sets(st.sampled_from(SCHEMA.names)))
-def test_a_verdict_is_right_whatever_the_other_columns_hold(
+def test_verdict_on_some_known_columns_holds_for_all_matching_rows(
     predicate: Predicate, data: list[dict[str, Any]], columns: set[str]
 ) -> None:
     known = {column: data[0][column] for column in columns}
@@ -45,13 +47,13 @@ def test_a_verdict_is_right_whatever_the_other_columns_hold(
 
 @QUICK
 @given(predicates(), rows(min_size=1, max_size=1))
-def test_a_verdict_is_sure_if_all_columns_are_known(predicate: Predicate, data: list[dict[str, Any]]) -> None:
+def test_verdict_with_all_columns_known_is_definite(predicate: Predicate, data: list[dict[str, Any]]) -> None:
     assert predicate.bind(SCHEMA).verdict(data[0]) is naive(predicate, data[0])
 
 
 @QUICK
 @given(predicates())
-def test_binding_survives_the_text_and_happens_once(predicate: Predicate) -> None:
+def test_binding_of_predicate_survives_text_and_is_idempotent(predicate: Predicate) -> None:
     bound = predicate.bind(SCHEMA)
     assert parse(bound.to_sql()).bind(SCHEMA) == bound
     assert bound.bind(SCHEMA) == bound
@@ -61,7 +63,9 @@ def test_binding_survives_the_text_and_happens_once(predicate: Predicate) -> Non
 @pytest.mark.slow
 @QUICK
 @given(predicates(), predicates(), rows())
-def test_predicates_join_with_and_and_or(one: Predicate, other: Predicate, data: list[dict[str, Any]]) -> None:
+def test_predicates_combined_with_and_and_or_follow_sql_logic(
+    one: Predicate, other: Predicate, data: list[dict[str, Any]]
+) -> None:
     for row in data:
         assert naive(one & other, row) is (naive(one, row) and naive(other, row))
         assert naive(one | other, row) is (naive(one, row) or naive(other, row))
@@ -89,7 +93,7 @@ def test_predicates_join_with_and_and_or(one: Predicate, other: Predicate, data:
         ("FALSE", []),
     ],
 )
-def test_nan_is_the_largest_number_and_null_matches_nothing(text: str, matches: list[float | None]) -> None:
+def test_comparison_orders_nan_above_numbers_and_never_matches_null(text: str, matches: list[float | None]) -> None:
     values = [-math.inf, 0.0, 1.0, math.inf, math.nan, None]
     table = pa.table({"f": pa.array(values, pa.float64(), from_pandas=False)})
     found = ds.dataset(table).to_table(filter=parse(text).bind(table.schema).expression())["f"].to_pylist()
@@ -129,7 +133,7 @@ def test_nan_is_the_largest_number_and_null_matches_nothing(text: str, matches: 
         ("z IS NULL", "z IS NULL"),
     ],
 )
-def test_literals_are_rounded_so_that_the_same_rows_match(text: str, bound: str) -> None:
+def test_literal_outside_column_precision_is_rounded_to_select_same_rows(text: str, bound: str) -> None:
     assert parse(text).bind(SCHEMA).to_sql() == bound
 
 
@@ -155,12 +159,12 @@ def test_literals_are_rounded_so_that_the_same_rows_match(text: str, bound: str)
         ("TRUE OR nosuch = 1", "no column 'nosuch'"),
     ],
 )
-def test_what_does_not_fit_the_schema_is_refused(text: str, problem: str) -> None:
+def test_predicate_that_mismatches_schema_is_refused(text: str, problem: str) -> None:
     with pytest.raises(FilterInvalid, match=problem):
         parse(text).bind(SCHEMA.append(pa.field("l", pa.list_(pa.int64()))))
 
 
-def test_numbers_without_end_are_refused_at_once() -> None:
+def test_literal_with_unbounded_digits_is_refused_quickly() -> None:
     for value in (Decimal("1E+999999999"), Decimal("1E-999999999"), 10**500, Decimal("NaN"), "\ud800"):
         for column in ("f", "i", "n", "s"):
             term = Term(column, Op.GT, value)
@@ -171,7 +175,7 @@ def test_numbers_without_end_are_refused_at_once() -> None:
                     Predicate(((term,),)).bind(SCHEMA)
 
 
-def test_columns_with_a_time_zone_compare_by_the_moment() -> None:
+def test_column_with_time_zone_compares_by_instant() -> None:
     moments = [datetime(2019, 7, 28, 10, tzinfo=UTC), datetime(2019, 7, 28, 12, tzinfo=UTC)]
     table = pa.table({"t": pa.array(moments, pa.timestamp("us", "Europe/Berlin"))})
     for text in ("t = TIMESTAMP '2019-07-28 12:00+02:00'", "t = TIMESTAMP '2019-07-28 10:00'"):
@@ -180,7 +184,7 @@ def test_columns_with_a_time_zone_compare_by_the_moment() -> None:
         assert where.verdict({"t": moments[0].astimezone(timezone(timedelta(hours=2)))}) is True
 
 
-def test_only_a_bound_predicate_can_be_pushed_down() -> None:
+def test_predicate_pushdown_of_unbound_predicate_raises_value_error() -> None:
     with pytest.raises(ValueError, match="not bound"):
         parse("a = 1").expression()
     assert TRUE.verdict({}) is True
@@ -189,7 +193,7 @@ def test_only_a_bound_predicate_can_be_pushed_down() -> None:
 
 @QUICK
 @given(predicates(), rows(min_size=1), st.sets(st.sampled_from(SCHEMA.names)))
-def test_a_verdict_on_ranges_is_right_for_all_rows_within(
+def test_verdict_on_ranges_holds_for_all_rows_within_ranges(
     predicate: Predicate, data: list[dict[str, Any]], columns: set[str]
 ) -> None:
     known = {column: range_of(column, [row[column] for row in data]) for column in columns}
@@ -221,12 +225,14 @@ def range_of(column: str, values: list[Any]) -> Range:
         ("i < 5", (None, None), None),
     ],
 )
-def test_ranges_decide_what_they_can(text: str, low_high: tuple[int | None, int | None], verdict: bool | None) -> None:
+def test_verdict_on_ranges_is_definite_where_ranges_decide(
+    text: str, low_high: tuple[int | None, int | None], verdict: bool | None
+) -> None:
     assert parse(text).bind(SCHEMA).verdict_within({"i": Range(*low_high, nulls=False)}) is verdict
     assert parse(text).bind(SCHEMA).verdict_within({"i": Range(*low_high)}) is not True
 
 
-def test_a_long_list_costs_little_for_each_file() -> None:
+def test_verdict_of_long_value_list_is_fast_per_file() -> None:
     where = Predicate(((Term("i", Op.IN, tuple(range(200_000, 0, -2))),),)).bind(SCHEMA)
     start = time.process_time()
     found = [where.verdict_within({"i": Range(n, n, nulls=False)}) for n in range(10_000)]

@@ -50,7 +50,7 @@ def one(term: Term) -> Predicate:
         ("(((a = 1)))", Term("a", Op.EQ, 1)),
     ],
 )
-def test_comparisons(text: str, term: Term) -> None:
+def test_comparison_text_parses_to_term_with_typed_value(text: str, term: Term) -> None:
     assert parse(text) == one(term)
     assert type(parse(text).conjunctions[0][0].value) is type(term.value)
 
@@ -78,11 +78,11 @@ def test_comparisons(text: str, term: Term) -> None:
         ("a = 1 AND a = TRUE", "a = 1 AND a = TRUE"),
     ],
 )
-def test_everything_becomes_a_disjunction_of_conjunctions(text: str, normal_form: str) -> None:
+def test_predicate_text_parses_to_disjunctive_normal_form(text: str, normal_form: str) -> None:
     assert parse(text).to_sql() == normal_form
 
 
-def test_true_and_false_are_the_empty_forms() -> None:
+def test_true_and_false_parse_to_empty_conjunction_and_disjunction() -> None:
     assert parse("TRUE") == TRUE == Predicate(((),))
     assert parse("false") == FALSE == Predicate(())
 
@@ -99,16 +99,16 @@ def test_true_and_false_are_the_empty_forms() -> None:
         "NOT NULL >= a",
     ],
 )
-def test_comparisons_with_null_hold_for_nothing_but_still_name_their_column(text: str) -> None:
+def test_comparison_with_null_matches_nothing_and_keeps_column_name(text: str) -> None:
     assert parse(text) == one(Term("a", Op.EQ, None))
     assert parse(text).columns == {"a"}
 
 
-def test_in_with_null_finds_the_other_values() -> None:
+def test_in_list_with_null_matches_other_values() -> None:
     assert parse("a IN (1, NULL)") == one(Term("a", Op.IN, (1,)))
 
 
-def test_a_prefix_ends_before_the_next_character_whatever_that_is() -> None:
+def test_like_prefix_ends_before_next_character() -> None:
     assert parse("a LIKE 'x\U0010ffff%'").to_sql() == "a >= 'x\U0010ffff' AND a < 'y'"
     assert parse("a LIKE '\ud7ff%'").to_sql() == "a >= '\ud7ff' AND a < '\ue000'"
     assert parse("a LIKE '\U0010ffff%'").to_sql() == "a >= '\U0010ffff'"
@@ -116,14 +116,14 @@ def test_a_prefix_ends_before_the_next_character_whatever_that_is() -> None:
 
 @QUICK
 @given(predicates())
-def test_the_text_of_a_predicate_reads_as_the_same_predicate(predicate: Predicate) -> None:
+def test_predicate_rendered_as_sql_parses_to_same_predicate(predicate: Predicate) -> None:
     assert parse(predicate.to_sql()) == predicate
     assert parse(predicate.to_sql()).to_sql() == predicate.to_sql()
 
 
 @QUICK
 @given(st.text(alphabet="ab1.e'\"(),<>=! -NOTANDXINLIKE%\n", max_size=40))
-def test_any_text_is_either_a_predicate_or_refused_as_a_filter(text: str) -> None:
+def test_arbitrary_text_parses_as_predicate_or_raises_filter_invalid(text: str) -> None:
     try:
         found = parse(text)
     except FilterInvalid:
@@ -165,7 +165,7 @@ def test_any_text_is_either_a_predicate_or_refused_as_a_filter(text: str) -> Non
         ("a = -'x'", 6, "expected a number"),
     ],
 )
-def test_what_does_not_parse_is_refused_at_its_place(text: str, place: int, problem: str) -> None:
+def test_filter_with_syntax_error_is_refused_with_position(text: str, place: int, problem: str) -> None:
     with pytest.raises(FilterInvalid, match=problem) as refused:
         parse(text)
     first, line, caret = str(refused.value).splitlines()
@@ -173,32 +173,32 @@ def test_what_does_not_parse_is_refused_at_its_place(text: str, place: int, prob
     assert text[place - 1 : place] == line[caret.index("^") :][:1]
 
 
-def test_a_filter_that_multiplies_out_to_too_much_is_refused_at_once() -> None:
+def test_filter_that_expands_beyond_comparison_limit_is_refused() -> None:
     exploding = " AND ".join(f"(a{n} = 1 OR b{n} = 2)" for n in range(60))
     for text in (exploding, f"NOT ({exploding.replace('AND', '+').replace('OR', 'AND').replace('+', 'OR')})"):
         with pytest.raises(FilterInvalid, match="more than 4096 comparisons"):
             parse(text)
 
 
-def test_a_filter_that_is_nested_too_deeply_is_refused() -> None:
+def test_filter_nested_too_deeply_is_refused() -> None:
     assert parse("(" * 50 + "a = 1" + ")" * 50) == parse("a = 1")
     with pytest.raises(FilterInvalid, match="more than 50 parentheses deep"):
         parse("(" * 5000 + "a = 1" + ")" * 5000)
     assert parse("NOT " * 5000 + "a = 1") == parse("a = 1")
 
 
-def test_a_list_of_values_may_be_long() -> None:
+def test_in_list_of_ten_thousand_values_is_parsed() -> None:
     values = tuple(range(10_000))
     assert parse(f"a IN ({', '.join(map(str, values))})") == one(Term("a", Op.IN, values))
 
 
 @pytest.mark.parametrize("digits", ["1" * 401, "1" * 5000, "0." + "1" * 500])
-def test_a_number_that_no_type_holds_is_refused(digits: str) -> None:
+def test_number_with_too_many_digits_is_refused(digits: str) -> None:
     with pytest.raises(FilterInvalid, match="more than 400 digits"):
         parse(f"a = {digits}")
 
 
-def test_a_time_with_an_offset_reads_back() -> None:
+def test_timestamp_with_offset_survives_text_roundtrip() -> None:
     moment = datetime(2019, 7, 28, 12, 30, tzinfo=timezone(timedelta(hours=-3, minutes=-30)))
     assert parse(one(Term("a", Op.GT, moment)).to_sql()) == one(Term("a", Op.GT, moment))
 
@@ -206,14 +206,14 @@ def test_a_time_with_an_offset_reads_back() -> None:
 # --- lists ----------------------------------------------------------------------------------------------------
 
 
-def test_kartotheks_lists_are_read() -> None:
+def test_kartothek_predicate_lists_convert_to_predicate() -> None:
     found = from_dnf(
         [[("a", "==", 1), ("b", "in", ["x", "y"])], [["c", "!=", 0.5]], [("d", "is null"), ("e", "<>", b"")]]
     )
     assert found.to_sql() == "(a = 1 AND b IN ('x', 'y')) OR c != 0.5e0 OR (d IS NULL AND e != X'')"
 
 
-def test_scalars_of_libraries_are_literals() -> None:
+def test_scalars_of_numpy_pandas_and_arrow_convert_to_literals() -> None:
     import numpy as np
     import pandas as pd
     import pyarrow as pa
@@ -254,12 +254,12 @@ def test_scalars_of_libraries_are_literals() -> None:
         ([[("a", "=", object())]], "no literal"),
     ],
 )
-def test_lists_of_another_shape_are_refused(lists: list[list[tuple[object, ...]]], problem: str) -> None:
+def test_predicate_lists_of_wrong_shape_are_refused(lists: list[list[tuple[object, ...]]], problem: str) -> None:
     with pytest.raises(FilterInvalid, match=problem):
         from_dnf(lists)
 
 
-def test_nanoseconds_that_no_table_stores_are_refused() -> None:
+def test_timestamp_literal_with_nanoseconds_is_refused() -> None:
     import numpy as np
     import pandas as pd
 
@@ -268,5 +268,5 @@ def test_nanoseconds_that_no_table_stores_are_refused() -> None:
             from_dnf([[("a", "=", moment)]])
 
 
-def test_a_value_in_no_list_is_found_nowhere() -> None:
+def test_in_list_without_values_matches_nothing() -> None:
     assert from_dnf([[("a", "in", [])]]) == parse("a = NULL")

@@ -87,7 +87,7 @@ def fresh(table: Dataset) -> Dataset:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_index_hides_no_rows_and_is_rebuilt(table: Dataset, damage: str) -> None:
+def test_damaged_index_keeps_all_rows_visible_and_is_rebuilt(table: Dataset, damage: str) -> None:
     store = table._lake.store
     what, change = DAMAGE[damage]
     key = objects(store, table)[what]
@@ -106,7 +106,7 @@ def test_damaged_index_hides_no_rows_and_is_rebuilt(table: Dataset, damage: str)
     assert len(plan.files) == 1
 
 
-def test_commit_refuses_to_carry_a_damaged_index_on(table: Dataset) -> None:
+def test_commit_onto_damaged_index_raises_index_stale(table: Dataset) -> None:
     store = table._lake.store
     there = objects(store, table)
     (file,) = read_manifest(store, there["manifest"]).files
@@ -123,7 +123,7 @@ def _without_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys.modules[f"kubothek.table.indexes.{module}"], "digest_in", lambda _key: None)
 
 
-def test_objects_without_a_hash_are_judged_by_their_rows(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_objects_without_hash_are_verified_by_their_rows(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of another program, or of an older Kubothek."""
     store = table._lake.store
     there = objects(store, table)
@@ -136,9 +136,7 @@ def test_objects_without_a_hash_are_judged_by_their_rows(table: Dataset, monkeyp
     assert {(each.code, each.column) for each in findings} == {("IndexUnreadable", "x"), ("IndexWrong", "y")}
 
 
-def test_foreign_index_that_lacks_files_is_completed_by_a_commit(
-    table: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_index_that_lacks_files_is_completed_by_commit(table: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     store = table._lake.store
     key = objects(store, table)["kartothek"]
     store.put(key, _halved(store.get(key)))
@@ -149,7 +147,7 @@ def test_foreign_index_that_lacks_files_is_completed_by_a_commit(
     assert set(entries.column("value").to_pylist()) == {*range(30), 40}
 
 
-def test_hash_is_of_the_bytes_and_in_every_key(table: Dataset) -> None:
+def test_index_key_contains_hash_of_object_bytes(table: Dataset) -> None:
     from kubothek.table.indexes import integrity, model
 
     store = table._lake.store

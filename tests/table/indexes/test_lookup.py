@@ -63,7 +63,7 @@ def in_kartothek(store: MemoryStore, rows: Rows, value_type: pa.DataType, dialec
 @pytest.mark.parametrize("name", VALUES)
 @given(data=st.data())
 @settings(max_examples=10, deadline=None)
-def test_lookup_is_exact(name: str, data: st.DataObject) -> None:
+def test_lookup_of_any_value_returns_exactly_matching_files(name: str, data: st.DataObject) -> None:
     value_type, strategy = VALUES[name]
     rows, op, values = data.draw(questions(strategy))
     schema = pa.schema([("x", value_type)])
@@ -82,7 +82,7 @@ def test_lookup_is_exact(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", ["int64", "double", "string", "binary", "date32", "timestamp"])
 @given(data=st.data())
 @settings(max_examples=10, deadline=None)
-def test_lookup_of_several_terms_finds_files_with_a_value_in_all(name: str, data: st.DataObject) -> None:
+def test_lookup_of_several_terms_returns_files_with_value_in_interval(name: str, data: st.DataObject) -> None:
     """A file with a value below and one above the interval holds none within."""
     value_type, strategy = VALUES[name]
     rows = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(strategy, max_size=4), max_size=6))
@@ -98,7 +98,7 @@ def test_lookup_of_several_terms_finds_files_with_a_value_in_all(name: str, data
         assert lookup_interval(store, head, schema, "x", intervals(terms)["x"]) == expected
 
 
-def test_what_an_index_cannot_tell_is_not_answered(store: MemoryStore) -> None:
+def test_lookup_that_index_cannot_answer_returns_none(store: MemoryStore) -> None:
     head = in_native(store, {"a": [1.0], "n": [float("nan")], "z": [None]}, pa.float64())
     fields: list[pa.Field[Any]] = [pa.field("x", pa.float64()), pa.field("y", pa.int64())]
     schema = pa.schema(fields)
@@ -112,7 +112,7 @@ def test_what_an_index_cannot_tell_is_not_answered(store: MemoryStore) -> None:
     assert lookup(store, head, schema, "x", "=", ["text"]) is None, "no value of the column"
 
 
-def test_files_that_are_not_in_the_index_may_match_everything(store: MemoryStore) -> None:
+def test_lookup_returns_unindexed_files_as_candidates(store: MemoryStore) -> None:
     files = collect(store, {"a": [1]}, pa.int64()).files["x"]
     key = native.write_manifest(store, UUID, Manifest("x", pa.int64(), files, frozenset({"foreign"})))
     head = Indexed(IndexState(UUID, {}, {"x": key}))
@@ -121,9 +121,7 @@ def test_files_that_are_not_in_the_index_may_match_everything(store: MemoryStore
 
 
 @pytest.mark.parametrize(("value", "expected"), [(1.5, set()), (2.0, {"b"}), (7.25, set())])
-def test_column_that_became_wider_is_compared_as_the_wider_type(
-    store: MemoryStore, value: float, expected: set[str]
-) -> None:
+def test_lookup_in_widened_column_compares_as_wider_type(store: MemoryStore, value: float, expected: set[str]) -> None:
     """The index was written for int64."""
     rows = {"a": [1], "b": [2]}
     schema = pa.schema([("x", pa.float64())])
@@ -132,7 +130,7 @@ def test_column_that_became_wider_is_compared_as_the_wider_type(
         assert lookup(store, head, schema, "x", "<", [1.5]) == {"a"}
 
 
-def test_legacy_map_in_the_head_is_an_index(store: MemoryStore) -> None:
+def test_lookup_reads_legacy_index_map_in_head(store: MemoryStore) -> None:
     """Values are JSON text there (Kartothek specification, "Attributes")."""
     cases: list[tuple[pa.DataType, list[str], Any]] = [
         (pa.int64(), ["1", "2"], 2),
@@ -147,7 +145,7 @@ def test_legacy_map_in_the_head_is_an_index(store: MemoryStore) -> None:
         assert lookup(store, head, pa.schema([("x", value_type)]), "x", "=", [value]) == {"b", "c"}
 
 
-def test_index_file_of_any_writer_is_read(store: MemoryStore) -> None:
+def test_index_file_of_other_writer_layout_is_read(store: MemoryStore) -> None:
     """Unordered, values in nanoseconds, large lists of large strings, another column: Kartothek specification, "Index
     files"."""
     moments = [datetime(2020, 1, 2), datetime(2020, 1, 1)]
@@ -170,7 +168,7 @@ def test_index_file_of_any_writer_is_read(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"garbage", b""])
-def test_index_that_is_gone_or_damaged_costs_a_reader_nothing_but_time(
+def test_lookup_in_missing_or_damaged_index_returns_none_and_warns(
     store: MemoryStore, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A garbage collection of plateau's takes the indices of old versions."""
@@ -182,7 +180,7 @@ def test_index_that_is_gone_or_damaged_costs_a_reader_nothing_but_time(
         caplog.clear()
 
 
-def test_point_lookup_opens_few_files_and_reads_a_part_of_them(store: MemoryStore) -> None:
+def test_point_lookup_opens_one_file_and_reads_part_of_file(store: MemoryStore) -> None:
     """The base is divided by value; of one file, a row group."""
     files: tuple[IndexFile, ...] = ()
     for n in range(4):
@@ -210,7 +208,7 @@ class CountingStore(MemoryStore):
         return super().open(key)
 
 
-def test_what_is_kept_is_bounded(store: MemoryStore) -> None:
+def test_cache_of_opened_index_files_stays_within_budget(store: MemoryStore) -> None:
     files = [collect(store, {"a": [n]}, pa.int64()).files["x"][0] for n in range(20)]
     kept = Opened(store, budget=30_000)
     for file in files:
@@ -220,7 +218,7 @@ def test_what_is_kept_is_bounded(store: MemoryStore) -> None:
     assert opened(store) is opened(store)
 
 
-def test_compaction_keeps_every_answer_and_drops_what_is_gone(store: MemoryStore) -> None:
+def test_index_compaction_keeps_answers_and_drops_deleted_files(store: MemoryStore) -> None:
     rows = {f"{n}": [n, n + 1, n % 7, None] for n in range(100)}
     files = collect(store, rows, pa.int64(), memory_budget=1).files["x"]
     assert len(files) >= 100

@@ -32,7 +32,7 @@ class SlowStore(MemoryStore):
         return Slow(self.get(key))
 
 
-def test_threads_that_read_one_large_file_do_not_move_it_under_each_other() -> None:
+def test_opened_index_file_read_by_many_threads_returns_correct_rows() -> None:
     store = SlowStore()
     values = pa.array([f"{n:08}-{n * 2654435761 % 2**32:08x}" for n in range(ROWS)])
     (written,) = native.write_files(store, UUID, "x", [entries(values, "only")])

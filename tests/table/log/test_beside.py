@@ -53,7 +53,7 @@ def log(remote: Store) -> DatasetLog:
     [("GET", "/owner.json", 1), ("PUT", "/applied/second", 2)],
     ids=["claim and head", "marker and last look"],
 )
-def test_the_head_is_read_while_another_answer_is_outstanding(
+def test_commit_reads_head_while_another_response_is_outstanding(
     remote: Store, log: DatasetLog, proxy: FaultProxy, method: str, path: str, looks: int
 ) -> None:
     proxy.reset()
@@ -73,7 +73,7 @@ def test_the_head_is_read_while_another_answer_is_outstanding(
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/applied/second"), ("GET", HEAD)], ids=["marker", "last look"])
-def test_a_commit_of_which_the_end_fails_is_not_reported_and_found_done(
+def test_commit_whose_last_request_fails_raises_but_counts_as_applied(
     remote: Store, log: DatasetLog, proxy: FaultProxy, method: str, path: str
 ) -> None:
     begun = started(log, "second")
@@ -86,7 +86,7 @@ def test_a_commit_of_which_the_end_fails_is_not_reported_and_found_done(
     assert present(remote) == [1, 2]
 
 
-def test_another_owner_is_told_also_while_the_head_cannot_be_read(
+def test_dataset_owned_by_another_is_refused_while_head_is_unreadable(
     remote: Store, log: DatasetLog, proxy: FaultProxy
 ) -> None:
     proxy.inject(Status(503, "SlowDown"), method="GET", path=HEAD, times=TIMES)

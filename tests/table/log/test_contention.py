@@ -34,7 +34,7 @@ def assert_each_landed_once(config: StoreConfig, each: int) -> None:
 
 
 @pytest.mark.slow
-def test_sixteen_processes_on_a_directory_lose_nothing(config: StoreConfig) -> None:
+def test_sixteen_processes_on_one_directory_keep_all_commits(config: StoreConfig) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.table.log.table"])
     with ProcessPoolExecutor(WRITERS, mp_context=context) as processes:
@@ -43,7 +43,7 @@ def test_sixteen_processes_on_a_directory_lose_nothing(config: StoreConfig) -> N
 
 
 @pytest.mark.s3
-def test_sixteen_writers_on_s3_lose_nothing(bucket_config: StoreConfig) -> None:
+def test_sixteen_writers_on_s3_keep_all_commits(bucket_config: StoreConfig) -> None:
     with ThreadPoolExecutor(WRITERS) as threads:
         race(bucket_config, threads, 5)
     assert_each_landed_once(bucket_config, 5)

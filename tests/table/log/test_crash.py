@@ -78,7 +78,7 @@ def almost_a_checkpoint(store: Store) -> None:
     ],
     ids=["first commit", "append", "schema change", "checkpoint"],
 )
-def test_commit_that_is_run_again_happens_once(before: Operate, operate: Operate, expected: list[int]) -> None:
+def test_commit_rerun_after_crash_is_applied_once(before: Operate, operate: Operate, expected: list[int]) -> None:
     prepared = MemoryStore()
     before(prepared)
     counting = FaultStore(prepared.copy())
@@ -96,7 +96,7 @@ def test_commit_that_is_run_again_happens_once(before: Operate, operate: Operate
         assert_leftovers_are_attributable(store)
 
 
-def test_every_version_of_a_dataset_of_crashes_can_be_rebuilt() -> None:
+def test_version_after_many_crashed_commits_can_be_rebuilt() -> None:
     """One crash after the other on the same dataset, with one attempt each."""
     store = MemoryStore()
     counting = FaultStore(store.copy())
@@ -113,7 +113,7 @@ def test_every_version_of_a_dataset_of_crashes_can_be_rebuilt() -> None:
 
 
 @pytest.mark.parametrize("operate", ["delete", "restore"])
-def test_deletion_and_restore_can_die_anywhere(operate: str) -> None:
+def test_deletion_or_restore_that_crashes_completes_on_rerun(operate: str) -> None:
     prepared = MemoryStore()
     first(prepared)
     if operate == "restore":
@@ -131,7 +131,7 @@ def test_deletion_and_restore_can_die_anywhere(operate: str) -> None:
             assert_whole(store)
 
 
-def test_record_of_a_first_commit_that_never_swapped_is_no_missing_head() -> None:
+def test_record_of_first_commit_without_swap_is_not_missing_head() -> None:
     store = MemoryStore()
     counting = FaultStore(store.copy())
     first(counting)
@@ -143,7 +143,7 @@ def test_record_of_a_first_commit_that_never_swapped_is_no_missing_head() -> Non
         assert 5 in present(store)
 
 
-def test_head_that_vanished_is_reported_and_never_made_anew() -> None:
+def test_missing_head_is_reported_and_never_recreated() -> None:
     store = MemoryStore()
     first(store)
     store.delete([f"{UUID}.by-dataset-metadata.json"])
@@ -157,7 +157,7 @@ def test_head_that_vanished_is_reported_and_never_made_anew() -> None:
 
 
 @pytest.mark.parametrize("ask", [DatasetLog.inspect, DatasetLog.snapshot])
-def test_head_that_comes_while_records_are_listed_is_not_missing(
+def test_head_created_during_record_listing_is_not_missing(
     ask: Callable[[DatasetLog], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MemoryStore()

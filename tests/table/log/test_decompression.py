@@ -23,7 +23,7 @@ LIMIT = 8 * MIB
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_bomb_in_place_of_a_head_is_refused_in_bounded_memory(declared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zstd_bomb_as_head_is_refused_in_bounded_memory(declared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "LARGEST", LIMIT, raising=False)
     monkeypatch.setattr(heads, "_PACKED_LIMIT", LIMIT, raising=False)  # as it was called
     bomb = zstd_bomb(256 * MIB, declared=declared)
@@ -38,7 +38,7 @@ def test_bomb_in_place_of_a_head_is_refused_in_bounded_memory(declared: bool, mo
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_bomb_in_place_of_a_checkpoint_is_refused_in_bounded_memory(
+def test_zstd_bomb_as_checkpoint_is_refused_in_bounded_memory(
     declared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuilding, "LARGEST", LIMIT, raising=False)

@@ -63,7 +63,7 @@ def assert_exact(store: Store, log: DatasetLog) -> int:
     return count
 
 
-def test_indices_of_both_libraries_are_read_and_kept(dataset: tuple[Store, DatasetLog]) -> None:
+def test_golden_indices_of_both_libraries_stay_exact_after_commits(dataset: tuple[Store, DatasetLog]) -> None:
     store, log = dataset
     before = assert_exact(store, log)
     assert log.snapshot().head.indices, "there are some"
@@ -77,7 +77,7 @@ def test_indices_of_both_libraries_are_read_and_kept(dataset: tuple[Store, Datas
 
 
 @pytest.mark.slow
-def test_every_column_can_have_either_kind(dataset: tuple[Store, DatasetLog]) -> None:
+def test_golden_dataset_columns_accept_either_index_kind(dataset: tuple[Store, DatasetLog]) -> None:
     store, log = dataset
     schema, partition_keys = log.snapshot().schema, log.snapshot().head.partition_keys
     assert schema is not None

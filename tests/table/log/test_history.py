@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
 
-def test_every_version_can_be_read_again(log: DatasetLog, store: Store) -> None:
+def test_every_old_version_can_be_read(log: DatasetLog, store: Store) -> None:
     for n in range(1, 6):
         append(log, store, str(n), [n])
     assert [values_of(store, log.snapshot(version)) for version in range(1, 6)] == [
@@ -41,7 +41,7 @@ def test_every_version_can_be_read_again(log: DatasetLog, store: Store) -> None:
     ]
 
 
-def test_order_of_partitions_is_rebuilt_too(log: DatasetLog, store: Store) -> None:
+def test_rebuilt_version_keeps_partition_order(log: DatasetLog, store: Store) -> None:
     for label, value in (("z", 1), ("a", 2), ("m", 3)):
         started(log, label).commit(appending(write(store, label, [value])))
     started(log, "replace").commit(
@@ -52,7 +52,7 @@ def test_order_of_partitions_is_rebuilt_too(log: DatasetLog, store: Store) -> No
     assert list(log.snapshot(4).head.partitions) == ["z", "m", "b"]
 
 
-def test_history_is_newest_first_and_tells_who_and_what(log: DatasetLog, store: Store) -> None:
+def test_history_is_newest_first_with_author_and_operation(log: DatasetLog, store: Store) -> None:
     started(log, "1").commit(appending(write(store, "a"), by="commit/load"))
     started(log, "2").commit(Change(operation=Operation.OVERWRITE, removed=("a",), reads=Everything()))
     newest, oldest = log.history()
@@ -65,7 +65,7 @@ def test_history_is_newest_first_and_tells_who_and_what(log: DatasetLog, store: 
     assert newest.parent == oldest.key
 
 
-def test_version_at_a_time(store: Store) -> None:
+def test_snapshot_at_time_returns_version_current_at_that_time(store: Store) -> None:
     clock = Clock()
     log = DatasetLog(store, UUID, clock=clock)
     times = []
@@ -81,7 +81,7 @@ def test_version_at_a_time(store: Store) -> None:
         log.snapshot(START)
 
 
-def test_time_never_runs_backwards_along_the_chain(store: Store) -> None:
+def test_commit_time_with_slow_clock_never_decreases(store: Store) -> None:
     clock = Clock()
     append(DatasetLog(store, UUID, clock=clock), store, "1")
     slow = DatasetLog(store, UUID, clock=lambda: START - timedelta(days=1))
@@ -90,7 +90,7 @@ def test_time_never_runs_backwards_along_the_chain(store: Store) -> None:
     assert newest.time == oldest.time
 
 
-def test_attempts_that_lost_are_no_versions(store: Store) -> None:
+def test_attempts_that_lost_swap_are_not_versions(store: Store) -> None:
     """Several attempts at one version number lie beside each other; only one is a version."""
     clock = Clock()
     log = DatasetLog(store, UUID, clock=clock)
@@ -110,14 +110,14 @@ def test_attempts_that_lost_are_no_versions(store: Store) -> None:
 
 
 @pytest.mark.parametrize("version", [0, -1, 4])
-def test_version_that_never_was(log: DatasetLog, store: Store, version: int) -> None:
+def test_snapshot_of_nonexistent_version_raises_version_not_found(log: DatasetLog, store: Store, version: int) -> None:
     for n in range(1, 4):
         append(log, store, str(n))
     with pytest.raises(VersionNotFound, match=f"no version {version}; its versions are from 1 to 3"):
         log.snapshot(version)
 
 
-def test_versions_below_the_horizon_are_refused(log: DatasetLog, store: Store) -> None:
+def test_snapshot_below_horizon_raises_version_not_found(log: DatasetLog, store: Store) -> None:
     for n in range(1, 4):
         append(log, store, str(n))
     raise_horizon(store, 2)
@@ -127,7 +127,7 @@ def test_versions_below_the_horizon_are_refused(log: DatasetLog, store: Store) -
         log.snapshot(1)
 
 
-def test_version_whose_file_is_gone_is_incomplete(log: DatasetLog, store: Store) -> None:
+def test_snapshot_of_version_with_missing_file_raises_version_incomplete(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     label, key = next(iter(log.snapshot().head.files().items()))
     started(log, "2").commit(Change(operation=Operation.DELETE, removed=(label,)))
@@ -137,7 +137,7 @@ def test_version_whose_file_is_gone_is_incomplete(log: DatasetLog, store: Store)
         log.snapshot(1)
 
 
-def test_version_whose_record_is_gone_is_incomplete(log: DatasetLog, store: Store) -> None:
+def test_snapshot_with_missing_commit_record_raises_version_incomplete(log: DatasetLog, store: Store) -> None:
     for n in range(1, 5):
         append(log, store, str(n))
     keys = keys_below(store, f".kubothek/{UUID}/commits/")
@@ -147,7 +147,7 @@ def test_version_whose_record_is_gone_is_incomplete(log: DatasetLog, store: Stor
     assert len(present(store)) == 4
 
 
-def test_record_that_was_tampered_with_is_noticed(log: DatasetLog, store: Store) -> None:
+def test_altered_commit_record_raises_version_incomplete(log: DatasetLog, store: Store) -> None:
     for n in range(1, 4):
         append(log, store, str(n))
     key = keys_below(store, f".kubothek/{UUID}/commits/")[0]
@@ -158,7 +158,7 @@ def test_record_that_was_tampered_with_is_noticed(log: DatasetLog, store: Store)
         log.snapshot(2)
 
 
-def test_records_of_a_newer_format_are_not_guessed_at(log: DatasetLog, store: Store) -> None:
+def test_commit_record_of_newer_format_is_refused(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     store.delete(keys_below(store, f".kubothek/{UUID}/applied/"))
     (key,) = keys_below(store, f".kubothek/{UUID}/commits/")
@@ -174,7 +174,7 @@ def fake(n: int, count: int = 1) -> tuple[PartitionFile, ...]:
     return tuple(PartitionFile(f"p={n}/{i}", f"{UUID}/table/p={n}/{i}.parquet", rows=1, bytes=10) for i in range(count))
 
 
-def test_checkpoint_every_hundred_versions_bounds_what_a_rebuild_reads(store: Store) -> None:
+def test_checkpoint_every_hundred_versions_bounds_reads_of_rebuild(store: Store) -> None:
     log = DatasetLog(store, UUID)
     for n in range(1, 2 * CHECKPOINT_COMMITS + 6):
         started(log, str(n)).commit(appending(*fake(n)))
@@ -187,7 +187,7 @@ def test_checkpoint_every_hundred_versions_bounds_what_a_rebuild_reads(store: St
     assert len(list(reader.history())) == 205
 
 
-def test_checkpoint_when_the_deltas_outgrow_the_head(store: Store) -> None:
+def test_checkpoint_is_written_when_deltas_outgrow_head(store: Store) -> None:
     log = DatasetLog(store, UUID)
     for n in range(1, 5):
         removed = tuple(log.snapshot().head.partitions) if n > 1 else ()
@@ -203,7 +203,7 @@ def test_checkpoint_when_the_deltas_outgrow_the_head(store: Store) -> None:
     assert [key[-10:-9] for key in keys_below(store, f".kubothek/{UUID}/checkpoints/")] == ["3"]
 
 
-def test_checkpoint_of_another_attempt_is_not_used(log: DatasetLog, store: Store) -> None:
+def test_checkpoint_of_another_attempt_is_ignored(log: DatasetLog, store: Store) -> None:
     for n in range(1, CHECKPOINT_COMMITS + 3):
         started(log, str(n)).commit(appending(*fake(n)))
     (key,) = keys_below(store, f".kubothek/{UUID}/checkpoints/")
@@ -212,7 +212,7 @@ def test_checkpoint_of_another_attempt_is_not_used(log: DatasetLog, store: Store
 
 
 @pytest.mark.slow
-def test_records_of_a_hundred_thousand_partitions_are_no_trouble(store: Store) -> None:
+def test_commit_of_hundred_thousand_partitions_takes_under_ten_seconds(store: Store) -> None:
     log = DatasetLog(store, UUID)
     began = datetime.now(UTC)
     files = tuple(PartitionFile(f"d={n}/f", f"{UUID}/table/d={n}/f.parquet", 1, 1) for n in range(100_000))
@@ -247,7 +247,7 @@ def test_records_of_a_hundred_thousand_partitions_are_no_trouble(store: Store) -
         ),
     ],
 )
-def test_unreadable_heads_are_reported_and_left_alone(log: DatasetLog, store: Store, head: bytes, says: str) -> None:
+def test_unreadable_head_is_reported_and_left_unchanged(log: DatasetLog, store: Store, head: bytes, says: str) -> None:
     append(log, store, "1")
     store.put(HEAD, head)
     before = keys_below(store)
@@ -257,7 +257,7 @@ def test_unreadable_heads_are_reported_and_left_alone(log: DatasetLog, store: St
     assert (store.get(HEAD), keys_below(store)) == (head, before)
 
 
-def test_head_that_is_seen_half_written_is_read_again(log: DatasetLog, store: Store) -> None:
+def test_half_written_head_is_read_again(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     whole = store.get(HEAD)
     store.put(HEAD, whole[:20])
@@ -274,7 +274,7 @@ def test_head_that_is_seen_half_written_is_read_again(log: DatasetLog, store: St
     assert reads[:3] == [HEAD] * 3
 
 
-def test_old_copy_of_the_head_that_was_put_back_loses_nothing(log: DatasetLog, store: Store) -> None:
+def test_restored_old_head_is_settled_without_loss(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     old = store.get(HEAD)
     append(log, store, "2", [2])
@@ -285,7 +285,7 @@ def test_old_copy_of_the_head_that_was_put_back_loses_nothing(log: DatasetLog, s
     assert present(store) == [1, 2, 3]
 
 
-def test_schema_copy_that_somebody_damaged_is_put_right(log: DatasetLog, store: Store) -> None:
+def test_damaged_common_metadata_is_repaired_by_settle(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     key = f"{UUID}/table/_common_metadata"
     good = store.get(key)
@@ -294,7 +294,7 @@ def test_schema_copy_that_somebody_damaged_is_put_right(log: DatasetLog, store: 
     assert store.get(key) == good
 
 
-def test_there_is_nothing_to_read(log: DatasetLog) -> None:
+def test_missing_dataset_has_no_snapshot_and_no_history(log: DatasetLog) -> None:
     with pytest.raises(DatasetNotFound):
         log.snapshot()
     with pytest.raises(DatasetNotFound):

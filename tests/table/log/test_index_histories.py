@@ -89,7 +89,9 @@ class History:
 @example(kind="native", steps=[("append", [0], 0), ("kartothek", [0], 0), ("foreign", [0], 3)])
 @settings(max_examples=60, deadline=None)
 @pytest.mark.slow
-def test_indices_are_exact_after_every_step(kind: str, steps: list[tuple[str, list[int], int]]) -> None:
+def test_indices_after_random_history_stay_exact_at_each_step(
+    kind: str, steps: list[tuple[str, list[int], int]]
+) -> None:
     history = History()
     for step in [(kind, [0], 0), *steps]:
         history.step(*step)

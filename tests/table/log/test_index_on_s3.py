@@ -19,7 +19,7 @@ ROWS = 200_000
 
 
 @pytest.mark.s3
-def test_many_threads_look_up_in_one_large_file(bucket_config: StoreConfig) -> None:
+def test_parallel_lookups_in_large_index_file_on_s3_are_exact(bucket_config: StoreConfig) -> None:
     store = open_store(bucket_config)
     values = pa.array([f"{n:08}-{n * 2654435761 % 2**32:08x}" for n in range(ROWS)])
     halves = [entries(values.slice(0, ROWS // 2), "first"), entries(values.slice(ROWS // 2), "second")]

@@ -27,7 +27,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def test_each_commit_keeps_the_index_exact(store: MemoryStore, kind: IndexKind) -> None:
+def test_commit_of_each_operation_keeps_index_exact(store: MemoryStore, kind: IndexKind) -> None:
     create(store, kind, write(store, "p=1/a", [1, 2, 2]))
     assert assert_exact(store) == {1: {"p=1/a"}, 2: {"p=1/a"}}
     append(log_of(store), store, "more", [2, 3])
@@ -41,14 +41,14 @@ def test_each_commit_keeps_the_index_exact(store: MemoryStore, kind: IndexKind) 
         assert_exact(store, log_of(store).snapshot(record.version).head)
 
 
-def test_commit_that_changes_no_file_keeps_the_index_object(store: MemoryStore, kind: IndexKind) -> None:
+def test_commit_without_file_change_keeps_index_object(store: MemoryStore, kind: IndexKind) -> None:
     create(store, kind, write(store, "a", [1]))
     before = log_of(store).snapshot().head.index_state
     started(log_of(store), "note").commit(Change(operation=Operation.APPEND, metadata={"note": 1}))
     assert log_of(store).snapshot().head.index_state == before
 
 
-def test_two_appends_at_once_both_land_without_data_written_again(store: MemoryStore, kind: IndexKind) -> None:
+def test_concurrent_appends_both_land_without_rewriting_data(store: MemoryStore, kind: IndexKind) -> None:
     create(store, kind, write(store, "a", [1]))
     slow, fast = started(log_of(store), "slow"), started(log_of(store), "fast")
     ours, theirs = write(store, "slow", [5, 6]), write(store, "fast", [6, 7])
@@ -59,7 +59,7 @@ def test_two_appends_at_once_both_land_without_data_written_again(store: MemoryS
     assert assert_exact(store)[6] == {"slow", "fast"}
 
 
-def test_index_that_comes_and_goes_while_others_commit(store: MemoryStore, kind: IndexKind) -> None:
+def test_index_built_or_dropped_during_other_commits_stays_exact(store: MemoryStore, kind: IndexKind) -> None:
     """An index that is built for one head is right on the next; a commit that knew of none keeps it."""
     append(log_of(store), store, "1", [1])
     building, writing = started(log_of(store), "index"), started(log_of(store), "2")
@@ -72,7 +72,7 @@ def test_index_that_comes_and_goes_while_others_commit(store: MemoryStore, kind:
     assert log_of(store).snapshot().head.index_state.kinds() == {}
 
 
-def test_entries_gathered_while_writing_spare_reading_the_files(store: MemoryStore, kind: IndexKind) -> None:
+def test_index_entries_collected_while_writing_avoid_reading_files(store: MemoryStore, kind: IndexKind) -> None:
     create(store, kind, write(store, "a", [1]))
     file = write(store, "b", [4])
     collector = IndexCollector(store, UUID, {"x": pa.int64()})
@@ -84,7 +84,7 @@ def test_entries_gathered_while_writing_spare_reading_the_files(store: MemorySto
 
 
 @pytest.mark.parametrize("rolled_back", [False, True])
-def test_killed_anywhere_a_commit_is_all_or_nothing_and_the_index_exact(kind: IndexKind, rolled_back: bool) -> None:
+def test_commit_that_crashes_is_atomic_and_keeps_index_exact(kind: IndexKind, rolled_back: bool) -> None:
     prepared = MemoryStore()
     create(prepared, kind, write(prepared, "a", [1, 2]))
     append(log_of(prepared), prepared, "b", [2, 3])
@@ -107,7 +107,7 @@ def test_killed_anywhere_a_commit_is_all_or_nothing_and_the_index_exact(kind: In
         assert set(assert_exact(store)) == ({2, 3} if rolled_back else {2, 3, 9}), fault
 
 
-def test_killed_anywhere_a_build_is_all_or_nothing(kind: IndexKind) -> None:
+def test_index_build_that_crashes_is_atomic_and_completes_on_rerun(kind: IndexKind) -> None:
     prepared = MemoryStore()
     append(log_of(prepared), prepared, "a", [1, 2])
     append(log_of(prepared), prepared, "b", [2, 3])
@@ -125,7 +125,7 @@ def test_killed_anywhere_a_build_is_all_or_nothing(kind: IndexKind) -> None:
         assert_exact(store)
 
 
-def test_files_that_come_back_are_in_the_index_again(store: MemoryStore, kind: IndexKind) -> None:
+def test_files_restored_by_rollback_are_indexed_again(store: MemoryStore, kind: IndexKind) -> None:
     """A rollback lists old labels once more."""
     first = write(store, "a", [1])
     create(store, kind, first)
@@ -136,7 +136,7 @@ def test_files_that_come_back_are_in_the_index_again(store: MemoryStore, kind: I
     assert assert_exact(store) == {1: {"a"}}
 
 
-def test_file_that_only_changes_its_place_changes_no_index(store: MemoryStore, kind: IndexKind) -> None:
+def test_file_that_only_changes_position_keeps_index_unchanged(store: MemoryStore, kind: IndexKind) -> None:
     file = write(store, "a", [1])
     create(store, kind, file, write(store, "b", [2]))
     before = log_of(store).snapshot().head.index_state
@@ -146,7 +146,7 @@ def test_file_that_only_changes_its_place_changes_no_index(store: MemoryStore, k
     assert_exact(store)
 
 
-def test_column_without_type_gets_its_index_with_the_first_values(store: MemoryStore, kind: IndexKind) -> None:
+def test_index_on_untyped_column_is_built_with_first_values(store: MemoryStore, kind: IndexKind) -> None:
     untyped = pa.schema([("x", pa.null())])
     index = IndexChange(wanted={"x": kind})
     started(log_of(store), "1").commit(Change(operation=Operation.CREATE, schema=untyped, index=index))
@@ -157,7 +157,7 @@ def test_column_without_type_gets_its_index_with_the_first_values(store: MemoryS
     assert assert_exact(store) == {5: set(log_of(store).snapshot().head.partitions)}
 
 
-def test_index_that_was_lost_stops_commits_until_it_is_rebuilt(store: MemoryStore, kind: IndexKind) -> None:
+def test_missing_index_blocks_commits_until_rebuilt(store: MemoryStore, kind: IndexKind) -> None:
     create(store, kind, write(store, "a", [1]))
     state = log_of(store).snapshot().head.index_state
     store.delete([*state.kartothek.values(), *state.native.values()])
@@ -172,7 +172,7 @@ def test_index_that_was_lost_stops_commits_until_it_is_rebuilt(store: MemoryStor
     assert set(assert_exact(store)) == {1, 3}
 
 
-def test_reindex_makes_drops_and_converts(store: MemoryStore, kind: IndexKind) -> None:
+def test_reindex_builds_drops_and_converts_indices(store: MemoryStore, kind: IndexKind) -> None:
     append(log_of(store), store, "1", [1, 1, 2])
     append(log_of(store), store, "2", [2])
     assert reindex(store, log_of(store), {"x": kind}).built == ("x",)
@@ -191,7 +191,7 @@ def test_reindex_makes_drops_and_converts(store: MemoryStore, kind: IndexKind) -
     ("column", "problem"),
     [("gone", "no such column"), ("p", "partition column"), ("list", "list<int64> cannot be indexed")],
 )
-def test_column_that_cannot_be_indexed_is_refused_by_name(
+def test_index_on_unsupported_column_is_refused_by_name(
     store: MemoryStore, kind: IndexKind, column: str, problem: str
 ) -> None:
     schema = pa.schema([("p", pa.int64()), ("list", pa.list_(pa.field("item", pa.int64()))), ("x", pa.int64())])
@@ -207,7 +207,7 @@ def test_column_that_cannot_be_indexed_is_refused_by_name(
 
 
 @pytest.mark.parametrize("erases", [False, True])
-def test_foreign_files_are_found_by_lookups(store: MemoryStore, kind: IndexKind, erases: bool) -> None:
+def test_lookup_after_adoption_finds_foreign_files(store: MemoryStore, kind: IndexKind, erases: bool) -> None:
     """This one leaves the index behind, which both libraries keep up; erasing is kartothek's index build."""
     create(store, kind, write(store, "a", [1]), write(store, "b", [2]))
     foreign = ForeignWriter(store, "theirs", [1, 8], removes=["b"], erases=erases)
@@ -220,7 +220,7 @@ def test_foreign_files_are_found_by_lookups(store: MemoryStore, kind: IndexKind,
     assert set(assert_exact(store)) == {1, 8}
 
 
-def test_commit_that_a_foreign_writer_overwrote_is_in_the_index_again(store: MemoryStore, kind: IndexKind) -> None:
+def test_commit_overwritten_by_foreign_writer_is_indexed_again(store: MemoryStore, kind: IndexKind) -> None:
     create(store, kind, write(store, "a", [1]))
     foreign = ForeignWriter(store, "theirs", [3])
     foreign.read()
@@ -230,7 +230,7 @@ def test_commit_that_a_foreign_writer_overwrote_is_in_the_index_again(store: Mem
     assert set(assert_exact(store)) == {1, 2, 3}
 
 
-def test_foreign_head_is_adopted_though_its_index_is_gone(store: MemoryStore, kind: IndexKind) -> None:
+def test_foreign_head_with_missing_index_is_adopted(store: MemoryStore, kind: IndexKind) -> None:
     create(store, kind, write(store, "a", [1]))
     state = log_of(store).snapshot().head.index_state
     foreign = ForeignWriter(store, "theirs", [3])
@@ -246,7 +246,7 @@ def test_foreign_head_is_adopted_though_its_index_is_gone(store: MemoryStore, ki
 # --- the tests themselves ---
 
 
-def test_stale_index_would_be_noticed(store: MemoryStore, kind: IndexKind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_stale_index_is_detected(store: MemoryStore, kind: IndexKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted fault: new files do not enter the index."""
     create(store, kind, write(store, "a", [1]))
     monkeypatch.setattr(maintain._Maintenance, "_missing", lambda *_args, **_named: {})
@@ -255,7 +255,7 @@ def test_stale_index_would_be_noticed(store: MemoryStore, kind: IndexKind, monke
         assert_exact(store)
 
 
-def test_entries_that_outlive_their_file_would_be_noticed(
+def test_planted_entries_of_deleted_file_are_detected(
     store: MemoryStore, kind: IndexKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault: entries of what is gone stay. No harm in a native index, forbidden in Kartothek's."""
@@ -269,7 +269,7 @@ def test_entries_that_outlive_their_file_would_be_noticed(
         assert_exact(store)
 
 
-def test_many_small_commits_leave_few_index_files(store: MemoryStore, kind: IndexKind) -> None:
+def test_many_small_commits_keep_index_file_count_low(store: MemoryStore, kind: IndexKind) -> None:
     if kind is IndexKind.KARTOTHEK:
         create(store, kind)
         assert isinstance(log_of(store).snapshot().head.indices["x"], str), "always one file"
@@ -282,7 +282,7 @@ def test_many_small_commits_leave_few_index_files(store: MemoryStore, kind: Inde
     assert set(assert_exact(store)) == set(range(20))
 
 
-def test_joined_entries_claim_only_columns_that_every_part_has(kind: IndexKind) -> None:
+def test_joined_entries_cover_only_columns_present_in_every_part(kind: IndexKind) -> None:
     both = Collected(frozenset({"a"}), {"x": (), "y": ()})
     one = Collected(frozenset({"b"}), {"x": ()})
     joined = Collected.joined([both, Collected(), one])

@@ -142,7 +142,7 @@ def run(prepared: MemoryStore, schedule: Schedule, *, removes: Sequence[str] = (
 
 
 @pytest.mark.slow
-def test_nobodys_rows_are_lost_or_doubled_in_any_interleaving(prepared: MemoryStore, calls: int) -> None:
+def test_interleaved_commits_neither_lose_nor_duplicate_rows(prepared: MemoryStore, calls: int) -> None:
     points = range(1, calls + 1)
     schedules = [
         Schedule(reads, writes, other, dies)
@@ -161,7 +161,7 @@ def test_nobodys_rows_are_lost_or_doubled_in_any_interleaving(prepared: MemorySt
 
 
 @pytest.mark.parametrize("erases", [False, True])
-def test_foreign_removals_and_lost_metadata_change_nothing_about_that(
+def test_interleavings_with_foreign_removals_keep_all_other_rows(
     prepared: MemoryStore, calls: int, erases: bool
 ) -> None:
     """``second`` was there all along, ``first`` is taken away by the foreign writer."""
@@ -181,7 +181,7 @@ def store_labels(store: Store) -> list[str]:
     return list(log_of(store, 0).snapshot().head.partitions)
 
 
-def test_success_is_reported_only_of_what_survived(prepared: MemoryStore, calls: int) -> None:
+def test_reported_success_implies_that_commit_survived(prepared: MemoryStore, calls: int) -> None:
     """A foreign head put over ours before the last call is settled by the commit itself."""
     for reads, writes in product(range(1, calls + 1), range(1, calls + 1)):
         if reads <= writes:
@@ -190,7 +190,7 @@ def test_success_is_reported_only_of_what_survived(prepared: MemoryStore, calls:
             assert log_of(store, 3).inspect().totals is not None
 
 
-def test_foreign_writer_after_success_is_found_by_the_next(prepared: MemoryStore) -> None:
+def test_foreign_overwrite_after_success_is_recovered_by_next_commit(prepared: MemoryStore) -> None:
     store = prepared.copy()
     foreign = ForeignWriter(store, "foreign", [3])
     foreign.read()
@@ -202,7 +202,7 @@ def test_foreign_writer_after_success_is_found_by_the_next(prepared: MemoryStore
     assert sorted(present(store)) == [1, 2, 3, 4]
 
 
-def test_two_settlers_at_once_settle_once(prepared: MemoryStore) -> None:
+def test_two_concurrent_settlers_settle_once(prepared: MemoryStore) -> None:
     """Another settler comes at every call of the first."""
     lost = prepared.copy()
     foreign = ForeignWriter(lost, "foreign", [3])
@@ -220,7 +220,7 @@ def test_two_settlers_at_once_settle_once(prepared: MemoryStore) -> None:
         assert operations(log_of(store, 9)) == ["Append", "External", "Recovered"], at
 
 
-def test_settler_that_dies_anywhere_leaves_nothing_lost(prepared: MemoryStore) -> None:
+def test_settler_that_crashes_loses_no_rows(prepared: MemoryStore) -> None:
     lost = prepared.copy()
     foreign = ForeignWriter(lost, "foreign", [3])
     foreign.read()
@@ -238,7 +238,7 @@ def test_settler_that_dies_anywhere_leaves_nothing_lost(prepared: MemoryStore) -
         assert sorted(present(store)) == [1, 2, 3, 4], at
 
 
-def test_foreign_writers_again_and_again_lose_nothing(prepared: MemoryStore) -> None:
+def test_repeated_foreign_overwrites_lose_no_rows(prepared: MemoryStore) -> None:
     """Two foreign writers on the same base, one after the other, overwrite even what was settled in between."""
     store = prepared.copy()
     one, other = ForeignWriter(store, "one", [3]), ForeignWriter(store, "other", [5])
@@ -326,7 +326,7 @@ def reported(store: Store) -> set[int]:
 
 
 @pytest.mark.slow
-def test_random_interleavings_lose_and_double_nothing_silently(prepared: MemoryStore) -> None:
+def test_random_interleavings_neither_lose_nor_duplicate_rows_silently(prepared: MemoryStore) -> None:
     crowded, seeds = 0, 300 if SOAK else 150
     for seed in range(seeds):
         fuzz = Fuzz(prepared, seed)
@@ -359,7 +359,7 @@ def assert_readers_see_the_history(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_exactly_the_versions_that_history_shows_can_be_read_after_any_mishap(prepared: MemoryStore) -> None:
+def test_history_after_random_faults_lists_exactly_readable_versions(prepared: MemoryStore) -> None:
     for seed in range(100 if SOAK else 50):
         fuzz = Fuzz(prepared, seed)
         while fuzz.left > 0:
@@ -380,7 +380,7 @@ def overwritten(prepared: MemoryStore, *, covered: bool = False) -> tuple[Memory
     return store, other
 
 
-def test_two_foreign_overwrites_of_one_commit_are_versions_of_their_own(prepared: MemoryStore) -> None:
+def test_two_foreign_overwrites_of_one_commit_become_separate_versions(prepared: MemoryStore) -> None:
     store, other = overwritten(prepared)
     log = log_of(store, 3)
     assert log.settle().version == 4
@@ -400,7 +400,7 @@ def calls_of_settling(store: MemoryStore) -> range:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("covered", "late"), [(False, False), (True, False), (False, True)])
-def test_no_marker_strays_from_the_history_wherever_settlers_and_foreign_writers_meet(
+def test_markers_point_into_history_in_all_settler_interleavings(
     prepared: MemoryStore, covered: bool, late: bool
 ) -> None:
     """At one call of a settler the foreign writer comes, at the same or a later one another settler.
@@ -426,7 +426,7 @@ def test_no_marker_strays_from_the_history_wherever_settlers_and_foreign_writers
         assert 100 in values or not late, (writes, settles)
 
 
-def test_settler_that_was_overtaken_marks_nothing_that_left_the_history(prepared: MemoryStore) -> None:
+def test_overtaken_settler_writes_no_marker_outside_history(prepared: MemoryStore) -> None:
     """While it adopts a head, another adopts it, and a third head, from elsewhere, is put over that and adopted."""
 
     def merged_again_and_overwritten() -> tuple[MemoryStore, ForeignWriter]:
@@ -446,7 +446,7 @@ def test_settler_that_was_overtaken_marks_nothing_that_left_the_history(prepared
         assert sorted(present(store)) == [1, 2, 100, 200, 300], at
 
 
-def test_adoption_that_died_before_anybody_knew_is_reported_if_it_was_overwritten(prepared: MemoryStore) -> None:
+def test_unrecorded_adoption_that_was_overwritten_is_reported(prepared: MemoryStore) -> None:
     store = prepared.copy()
     one, other = ForeignWriter(store, "foreign-7", [7]), ForeignWriter(store, "foreign-8", [8])
     one.read()

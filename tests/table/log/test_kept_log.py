@@ -19,7 +19,7 @@ from tests.table.log.table import UUID, append, appending, present, started, val
 HEAD = keys.head(UUID)
 
 
-def test_the_head_is_not_read_again_while_it_is_the_same(store: Store) -> None:
+def test_log_with_unchanged_head_reads_head_only_once(store: Store) -> None:
     watched = FaultStore(store)
     log = DatasetLog(watched, UUID)
     append(log, watched, "1")
@@ -30,7 +30,7 @@ def test_the_head_is_not_read_again_while_it_is_the_same(store: Store) -> None:
     assert values_of(store, log.snapshot()) == [1, 1]
 
 
-def test_a_commit_that_nobody_can_repeat_looks_for_no_marker_and_lands_like_any_other(store: Store) -> None:
+def test_commit_without_repeatable_id_skips_marker_check_and_lands(store: Store) -> None:
     watched = FaultStore(store)
     log = DatasetLog(watched, UUID)
     append(log, watched, "1", [1])
@@ -44,7 +44,7 @@ def test_a_commit_that_nobody_can_repeat_looks_for_no_marker_and_lands_like_any_
 
 
 @pytest.mark.parametrize("look", [lambda log: log.snapshot().version, lambda log: log.inspect().version])
-def test_commits_of_others_are_seen(store: Store, look: Callable[[DatasetLog], int]) -> None:
+def test_cached_log_sees_commits_of_other_logs(store: Store, look: Callable[[DatasetLog], int]) -> None:
     kept, other = DatasetLog(store, UUID), DatasetLog(store, UUID)
     append(kept, store, "1")
     append(other, store, "2")
@@ -53,7 +53,7 @@ def test_commits_of_others_are_seen(store: Store, look: Callable[[DatasetLog], i
     assert look(other) == 3
 
 
-def test_foreign_heads_are_seen_and_adopted(store: Store) -> None:
+def test_cached_log_sees_and_adopts_foreign_heads(store: Store) -> None:
     log = DatasetLog(store, UUID)
     append(log, store, "1", [1])
     foreign = ForeignWriter(store, "theirs", [2])
@@ -65,7 +65,7 @@ def test_foreign_heads_are_seen_and_adopted(store: Store) -> None:
     assert [record.operation for record in log.history()][1] is Operation.EXTERNAL
 
 
-def test_a_head_that_was_deleted_or_lost_is_missed(store: Store) -> None:
+def test_cached_log_detects_deleted_or_missing_head(store: Store) -> None:
     log = DatasetLog(store, UUID)
     append(log, store, "1")
     append(log, store, "2")
@@ -77,7 +77,7 @@ def test_a_head_that_was_deleted_or_lost_is_missed(store: Store) -> None:
         log.snapshot()
 
 
-def test_partitions_are_counted_rightly_over_many_commits_with_one_log(store: Store) -> None:
+def test_partition_count_over_many_commits_stays_exact(store: Store) -> None:
     log = DatasetLog(store, UUID)
     chance = random.Random(7)
     for number in range(25):
@@ -95,7 +95,7 @@ def test_partitions_are_counted_rightly_over_many_commits_with_one_log(store: St
         assert snapshot.totals.files == len(present(store))
 
 
-def test_counting_on_gives_what_counting_anew_gives() -> None:
+def test_incremental_recount_equals_full_count() -> None:
     chance = random.Random(3)
     files: list[str] = []
     counted = dict(count(files))

@@ -77,13 +77,13 @@ def plateau(config: StoreConfig) -> Plateau:
     return Plateau(Path(config.url.removeprefix("file://")))
 
 
-def test_plateau_reads_what_we_commit(log: DatasetLog, store: Store, plateau: Plateau) -> None:
+def test_plateau_reads_committed_rows(log: DatasetLog, store: Store, plateau: Plateau) -> None:
     append(log, store, "1", [1, 2])
     append(log, store, "2", [3])
     assert plateau.values() == [1, 2, 3]
 
 
-def test_plateau_writing_between_our_read_and_our_swap(log: DatasetLog, store: Store, plateau: Plateau) -> None:
+def test_plateau_write_before_swap_causes_rebase(log: DatasetLog, store: Store, plateau: Plateau) -> None:
     append(log, store, "1", [1])
     ours = started(log, "2")
     plateau.append(2)
@@ -94,7 +94,7 @@ def test_plateau_writing_between_our_read_and_our_swap(log: DatasetLog, store: S
     assert sorted(present(store)) == plateau.values() == [1, 2, 3]
 
 
-def test_our_swap_between_plateaus_read_and_its_write(log: DatasetLog, store: Store, plateau: Plateau) -> None:
+def test_commit_overwritten_by_plateau_is_recovered(log: DatasetLog, store: Store, plateau: Plateau) -> None:
     append(log, store, "1", [1])
     plateau.before_head = lambda: append(log, store, "2", [2])
     plateau.append(3)
@@ -111,7 +111,9 @@ def test_our_swap_between_plateaus_read_and_its_write(log: DatasetLog, store: St
     assert "-2-" in recovered.recovers
 
 
-def test_settling_restores_our_dialect_and_plateaus_rows_count(log: DatasetLog, store: Store, plateau: Plateau) -> None:
+def test_settle_after_plateau_write_restores_dialect_and_row_counts(
+    log: DatasetLog, store: Store, plateau: Plateau
+) -> None:
     append(log, store, "1", [1])
     plateau.append(2, 3, metadata={"theirs": "kept"})
     assert log.snapshot().totals is None
@@ -125,7 +127,7 @@ def test_settling_restores_our_dialect_and_plateaus_rows_count(log: DatasetLog, 
     assert log.settle() == state
 
 
-def test_overwriting_the_table_in_plateau_is_taken_as_meant(log: DatasetLog, store: Store, plateau: Plateau) -> None:
+def test_table_overwritten_in_plateau_is_adopted_as_intended(log: DatasetLog, store: Store, plateau: Plateau) -> None:
     append(log, store, "1", [1])
     append(log, store, "2", [2])
     frame = pd.DataFrame({"y": ["a"]})
@@ -139,7 +141,7 @@ def test_overwriting_the_table_in_plateau_is_taken_as_meant(log: DatasetLog, sto
     assert log.snapshot(2).schema == SCHEMA
 
 
-def test_first_contact_is_version_one(log: DatasetLog, store: Store, plateau: Plateau) -> None:
+def test_dataset_of_plateau_is_adopted_as_version_one(log: DatasetLog, store: Store, plateau: Plateau) -> None:
     plateau.append(1, 2)
     before = keys_below(store)
     snapshot = log.snapshot()
@@ -153,7 +155,7 @@ def test_first_contact_is_version_one(log: DatasetLog, store: Store, plateau: Pl
     assert plateau.values() == [1, 2, 3]
 
 
-def test_partitioned_table_keeps_its_keys(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+def test_partitioned_dataset_of_plateau_keeps_partition_keys(store: Store, plateau: Plateau, log: DatasetLog) -> None:
     frame = pd.DataFrame({"x": [1, 2], "p": ["a b", "c"]})
     store_dataframes_as_dataset(dfs=[frame], store=lambda: plateau.store, dataset_uuid=UUID, partition_on=["p"])
     log.settle()
@@ -164,7 +166,9 @@ def test_partitioned_table_keeps_its_keys(store: Store, plateau: Plateau, log: D
 
 
 @pytest.mark.parametrize("storage_format", ["json", "msgpack"])
-def test_every_form_of_head_is_read(store: Store, plateau: Plateau, log: DatasetLog, storage_format: str) -> None:
+def test_head_of_plateau_in_each_storage_format_is_read(
+    store: Store, plateau: Plateau, log: DatasetLog, storage_format: str
+) -> None:
     store_dataframes_as_dataset(
         dfs=[pd.DataFrame({"x": [1]})],
         store=lambda: plateau.store,
@@ -186,7 +190,7 @@ def packed(plateau: Plateau) -> None:
     )
 
 
-def test_packed_head_goes_with_its_adoption(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+def test_packed_head_is_deleted_by_adoption(store: Store, plateau: Plateau, log: DatasetLog) -> None:
     packed(plateau)
     kept = store.get(keys.packed_head(UUID))
     append(log, store, "ours", [2])
@@ -198,7 +202,7 @@ def test_packed_head_goes_with_its_adoption(store: Store, plateau: Plateau, log:
     assert not [key for key in keys_below(store) if key.startswith(UUID)]
 
 
-def test_packed_head_that_was_left_does_not_come_back(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+def test_packed_head_left_behind_is_not_used_as_head(store: Store, plateau: Plateau, log: DatasetLog) -> None:
     packed(plateau)
     kept = store.get(keys.packed_head(UUID))
     append(log, store, "ours", [2])
@@ -210,7 +214,7 @@ def test_packed_head_that_was_left_does_not_come_back(store: Store, plateau: Pla
         append(log, store, "more", [3])
 
 
-def test_adoption_that_dies_before_the_packed_head_goes_is_completed(store: Store, plateau: Plateau) -> None:
+def test_adoption_that_crashes_before_packed_head_deletion_is_completed(store: Store, plateau: Plateau) -> None:
     packed(plateau)
     dying = FaultStore(store, Fault(("delete",), 1))
     with pytest.raises(Crash):
@@ -220,9 +224,7 @@ def test_adoption_that_dies_before_the_packed_head_goes_is_completed(store: Stor
     assert present(store) == [1, 2]
 
 
-def test_implicit_dataset_is_adopted_with_the_files_it_has_once_converted(
-    store: Store, plateau: Plateau, log: DatasetLog
-) -> None:
+def test_implicit_dataset_is_adopted_only_after_conversion(store: Store, plateau: Plateau, log: DatasetLog) -> None:
     plateau.append(1)
     document = json.loads(store.get(HEAD))
     del document["partitions"]
@@ -235,7 +237,7 @@ def test_implicit_dataset_is_adopted_with_the_files_it_has_once_converted(
     assert plateau.values() == [1, 2]
 
 
-def test_plateaus_index_is_kept_and_not_made_stale(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+def test_index_of_plateau_is_kept_up_to_date(store: Store, plateau: Plateau, log: DatasetLog) -> None:
     store_dataframes_as_dataset(
         dfs=[pd.DataFrame({"x": [1]})],
         store=lambda: plateau.store,
@@ -276,7 +278,7 @@ class Removal:
         plateau.before_head = lambda: None
 
 
-def test_replacement_of_what_plateau_removed_is_reported_as_overwritten(
+def test_replace_of_files_removed_by_plateau_is_reported_as_overwritten(
     store: Store, plateau: Plateau, log: DatasetLog
 ) -> None:
     removal = Removal(log, store, plateau, Operation.REPLACE)
@@ -293,7 +295,7 @@ def test_replacement_of_what_plateau_removed_is_reported_as_overwritten(
     assert present(store) == [2]
 
 
-def test_person_can_accept_an_overwrite_and_commit_again(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+def test_accepted_overwrite_allows_same_commit_again(store: Store, plateau: Plateau, log: DatasetLog) -> None:
     Removal(log, store, plateau, Operation.REPLACE)
     log.settle()
     log.accept_overwritten()
@@ -305,14 +307,14 @@ def test_person_can_accept_an_overwrite_and_commit_again(store: Store, plateau: 
     assert sorted(present(store)) == [2, 7]
 
 
-def test_both_removing_the_same_is_no_loss(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+def test_file_removed_by_both_writers_is_not_reported(store: Store, plateau: Plateau, log: DatasetLog) -> None:
     Removal(log, store, plateau, Operation.DELETE)
     assert log.settle().problem is None
     assert operations(log) == ["External", "External", "Recovered"]
     assert present(store) == [2]
 
 
-def test_plateaus_garbage_collection_makes_old_versions_incomplete(
+def test_garbage_collection_of_plateau_makes_old_versions_incomplete(
     log: DatasetLog, store: Store, plateau: Plateau
 ) -> None:
     append(log, store, "1", [1])
@@ -326,9 +328,7 @@ def test_plateaus_garbage_collection_makes_old_versions_incomplete(
         log.snapshot(1)
 
 
-def test_deleted_dataset_is_absent_to_plateau_and_nothing_can_be_written_to_it(
-    log: DatasetLog, store: Store, plateau: Plateau
-) -> None:
+def test_deleted_dataset_is_absent_and_read_only_for_plateau(log: DatasetLog, store: Store, plateau: Plateau) -> None:
     append(log, store, "1", [1])
     log.delete()
     files = keys_below(store, f"{UUID}/")
@@ -346,9 +346,7 @@ def test_deleted_dataset_is_absent_to_plateau_and_nothing_can_be_written_to_it(
     assert plateau.values() == [1]
 
 
-def test_dataset_that_plateau_made_anew_over_a_tombstone_is_a_new_one(
-    log: DatasetLog, store: Store, plateau: Plateau
-) -> None:
+def test_dataset_recreated_by_plateau_over_tombstone_is_new(log: DatasetLog, store: Store, plateau: Plateau) -> None:
     append(log, store, "1", [1])
     log.delete()
     store_dataframes_as_dataset(
@@ -363,7 +361,7 @@ def test_dataset_that_plateau_made_anew_over_a_tombstone_is_a_new_one(
     assert snapshot.schema.names == ["z"]
 
 
-def test_copied_dataset_starts_a_history_of_its_own(log: DatasetLog, store: Store, tmp_path: Path) -> None:
+def test_copied_dataset_starts_new_history(log: DatasetLog, store: Store, tmp_path: Path) -> None:
     """Only the Kartothek part was copied: its head names a record that is not here."""
     append(log, store, "1", [1])
     target = tmp_path / "copy"

@@ -102,7 +102,7 @@ def table(config: StoreConfig) -> Table:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_plateau_reads_and_filters_by_our_indices(table: Table, dialect: Dialect) -> None:
+def test_plateau_reads_and_filters_by_kubothek_indices(table: Table, dialect: Dialect) -> None:
     table.create(IndexKind.KARTOTHEK, dialect, "a1", "a2")
     table.append("b1")
     assert table.plateau_finds("s", "b1") == ["b1"]
@@ -113,7 +113,7 @@ def test_plateau_reads_and_filters_by_our_indices(table: Table, dialect: Dialect
 
 
 @pytest.mark.slow
-def test_plateau_updates_a_string_index_of_its_dialect_and_we_go_on(table: Table) -> None:
+def test_string_index_updated_by_plateau_stays_exact_over_further_commits(table: Table) -> None:
     table.create(IndexKind.KARTOTHEK, Dialect.PLATEAU, "a1", "a2")
     table.plateau_appends("b1")
     table.plateau_appends("b2", delete_scope=[{"s": "a2"}])
@@ -131,7 +131,7 @@ def test_plateau_updates_a_string_index_of_its_dialect_and_we_go_on(table: Table
     assert table.plateau_finds("x", ord("1")) == ["a1", "b1", "c1", "d1"]
 
 
-def test_string_index_is_brought_back_into_the_tables_dialect(table: Table) -> None:
+def test_string_index_built_by_plateau_is_converted_to_table_dialect(table: Table) -> None:
     """Plateau made the index, in its own; kartothek could not update it."""
     table.create(IndexKind.KARTOTHEK, Dialect.KARTOTHEK, "a1")
     reindex(table.store, table.log, {})
@@ -142,7 +142,7 @@ def test_string_index_is_brought_back_into_the_tables_dialect(table: Table) -> N
     assert table.plateau_finds("s", "a1") == ["a1"]
 
 
-def test_dialect_is_changed_by_writing_the_string_indices_anew(table: Table) -> None:
+def test_dialect_change_rewrites_string_indices(table: Table) -> None:
     table.create(IndexKind.KARTOTHEK, Dialect.KARTOTHEK, "a1")
     with pytest.raises(TypeError, match="different types"):
         table.plateau_appends("b1")
@@ -153,7 +153,7 @@ def test_dialect_is_changed_by_writing_the_string_indices_anew(table: Table) -> 
     assert table.we_find("s", "b2") == 1
 
 
-def test_files_of_plateau_are_found_through_native_indices(table: Table) -> None:
+def test_native_index_lookup_finds_files_of_plateau(table: Table) -> None:
     table.create(IndexKind.NATIVE, Dialect.KARTOTHEK, "a1")
     for number in range(3):
         table.plateau_appends(f"b{number}")
@@ -162,7 +162,7 @@ def test_files_of_plateau_are_found_through_native_indices(table: Table) -> None
     assert table.we_find("x", ord("1")) == 2
 
 
-def test_many_files_of_plateau_wait_for_maintenance_and_are_found_meanwhile(table: Table) -> None:
+def test_many_files_of_plateau_are_found_before_and_after_reindex(table: Table) -> None:
     table.create(IndexKind.NATIVE, Dialect.KARTOTHEK, "a1")
     rows = pd.concat([frame(f"{chr(n)}1") for n in range(ord("b"), ord("b") + 20)])
     update_dataset_from_dataframes([rows], store=lambda: table.plateau, dataset_uuid=UUID)
@@ -175,7 +175,7 @@ def test_many_files_of_plateau_wait_for_maintenance_and_are_found_meanwhile(tabl
     assert table.we_find("s", "c1") == 1
 
 
-def test_index_that_plateau_makes_on_a_partition_column_is_taken_away(table: Table) -> None:
+def test_index_of_plateau_on_partition_column_is_dropped(table: Table) -> None:
     """It is not rejected, and later reads find nothing through it (seen with plateau 4.6)."""
     table.create(IndexKind.KARTOTHEK, Dialect.PLATEAU, "a1")
     build_dataset_indices(lambda: table.plateau, UUID, ["p"])
@@ -186,7 +186,7 @@ def test_index_that_plateau_makes_on_a_partition_column_is_taken_away(table: Tab
 
 
 @pytest.mark.slow
-def test_index_that_plateau_drops_with_an_overwrite_is_there_again(table: Table) -> None:
+def test_index_dropped_by_plateau_overwrite_is_restored(table: Table) -> None:
     table.create(IndexKind.KARTOTHEK, Dialect.PLATEAU, "a1")
     store_dataframes_as_dataset(
         dfs=[frame("b1")], store=lambda: table.plateau, dataset_uuid=UUID, overwrite=True, partition_on=["p"]

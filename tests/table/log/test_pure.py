@@ -33,7 +33,7 @@ from kubothek.table.log.prepare.draft import conflicts, summary
 # --- keys ---
 
 
-def test_keys_are_those_of_the_protocol() -> None:
+def test_object_keys_match_commit_protocol() -> None:
     assert keys.head("u") == "u.by-dataset-metadata.json"
     assert keys.common_metadata("u", "table") == "u/table/_common_metadata"
     assert (
@@ -48,7 +48,7 @@ def test_keys_are_those_of_the_protocol() -> None:
 
 
 @given(st.text(min_size=1, max_size=300), st.integers(0, 10**19))
-def test_record_keys_are_read_back(commit_id: str, version: int) -> None:
+def test_record_key_survives_roundtrip(commit_id: str, version: int) -> None:
     key = keys.record("u", version, commit_id, "0123456789ab")
     parsed = keys.parse_record("u", key)
     assert parsed is not None
@@ -69,7 +69,7 @@ def test_record_keys_are_read_back(commit_id: str, version: int) -> None:
         ".kubothek/u/commits/00000000000000000007-a-0123456789ab.json.bak",
     ],
 )
-def test_what_a_stranger_puts_in_a_head_is_no_record_key(key: object) -> None:
+def test_foreign_text_as_record_key_returns_none(key: object) -> None:
     assert keys.parse_record("u", key) is None
 
 
@@ -87,7 +87,7 @@ def test_what_a_stranger_puts_in_a_head_is_no_record_key(key: object) -> None:
         ("u/table/p=a/b/a.parquet", "p=a"),
     ],
 )
-def test_partition_paths_compare_however_they_were_quoted(key: str, path: str) -> None:
+def test_partition_path_comparison_ignores_quoting(key: str, path: str) -> None:
     assert partition_path(key) == path
 
 
@@ -102,7 +102,7 @@ def test_partition_paths_compare_however_they_were_quoted(key: str, path: str) -
         (Partitions(frozenset({""})), ["", "p=1", "p=1/q=2", "p=10"]),
     ],
 )
-def test_read_predicates_match_whole_components(reads: ReadPredicate, depends: list[str]) -> None:
+def test_read_predicate_matches_complete_path_components(reads: ReadPredicate, depends: list[str]) -> None:
     assert [path for path in ("", "p=1", "p=1/q=2", "p=10") if depends_on(reads, path)] == depends
 
 
@@ -118,7 +118,7 @@ tables = st.lists(st.tuples(labels, st.sampled_from("12")), max_size=8).map(dict
 
 
 @given(tables, tables)
-def test_difference_leads_from_one_head_to_the_other_in_order(before: dict[str, str], after: dict[str, str]) -> None:
+def test_head_difference_applied_to_old_head_yields_new_head(before: dict[str, str], after: dict[str, str]) -> None:
     old, new = head_of(before), head_of(after)
     added, positions, removed = difference(old, new)
     delta = Delta(
@@ -132,7 +132,7 @@ def test_difference_leads_from_one_head_to_the_other_in_order(before: dict[str, 
         assert delta.entries == 0
 
 
-def test_appending_needs_no_positions() -> None:
+def test_head_difference_of_append_has_no_positions() -> None:
     assert difference(head_of({"a": "1"}), head_of({"a": "1", "b": "2"})) == (("b",), None, ())
 
 
@@ -140,7 +140,9 @@ def test_appending_needs_no_positions() -> None:
     st.dictionaries(labels, st.integers()),
     st.dictionaries(labels, st.integers()),
 )
-def test_metadata_delta_leads_from_one_to_the_other(before: dict[str, int], after: dict[str, int]) -> None:
+def test_metadata_delta_applied_to_old_metadata_yields_new_metadata(
+    before: dict[str, int], after: dict[str, int]
+) -> None:
     to_set, dropped = metadata_delta(before, after)
     result = apply(head_of({}, metadata=before), Delta(metadata=to_set, dropped=dropped), 2, "c")
     assert {k: v for k, v in result.metadata.items() if not k.startswith("kubothek")} == after
@@ -158,13 +160,13 @@ def test_rendered_head_is_kartothek_version_4() -> None:
     assert Head.parse("u", head.render()) == head
 
 
-def test_foreign_metadata_may_hold_what_json_does_not_know() -> None:
+def test_foreign_metadata_with_nan_is_rendered_as_null() -> None:
     head = Head.parse("u", b'{"dataset_metadata_version": 4, "dataset_uuid": "u", "metadata": {"a": NaN}}')
     assert head.implicit
     assert b'"a":null' in head.render()
 
 
-def test_missing_partition_keys_are_those_of_the_first_file() -> None:
+def test_missing_partition_keys_are_inferred_from_first_file() -> None:
     document = {
         "dataset_metadata_version": 4,
         "dataset_uuid": "u",
@@ -182,7 +184,7 @@ A, B = "u/table/p=1/a.parquet", "u/table/p=2/b.parquet"
 BASE = head_of({"a": A, "b": B})
 
 
-def test_same_head_never_conflicts() -> None:
+def test_unchanged_head_never_conflicts() -> None:
     assert found(BASE, reads=Everything(), removed={"a": A}) == ()
 
 
@@ -199,7 +201,7 @@ def test_same_head_never_conflicts() -> None:
         ({"a": A, "b": B}, Everything(), {"a": A}, []),
     ],
 )
-def test_conflict_rules(
+def test_conflict_rules_report_expected_conflicts(
     now: dict[str, str], reads: ReadPredicate, removed: dict[str, str], expected: list[str]
 ) -> None:
     messages = found(head_of(now), reads=reads, removed=removed)
@@ -207,7 +209,7 @@ def test_conflict_rules(
     assert all(part in message for part, message in zip(expected, messages, strict=True))
 
 
-def test_long_lists_of_conflicts_are_cut() -> None:
+def test_long_conflict_list_is_truncated() -> None:
     assert summary([str(n) for n in range(12)]).endswith("; 9; and 2 more")
 
 
@@ -220,7 +222,7 @@ def found(now: Head, *, reads: ReadPredicate, removed: dict[str, str]) -> tuple[
 
 @pytest.mark.parametrize("reads", [Nothing(), Everything(), Partitions(frozenset({"p=1", "p=2"}))])
 @pytest.mark.parametrize("positions", [None, (0, 2)])
-def test_records_are_read_back(reads: ReadPredicate, positions: tuple[int, ...] | None) -> None:
+def test_commit_record_survives_roundtrip(reads: ReadPredicate, positions: tuple[int, ...] | None) -> None:
     key, parent, lost = (keys.record("d", version, "x", "0" * 12) for version in (3, 2, 1))
     record = Record(
         key=key,
@@ -253,6 +255,6 @@ def test_records_are_read_back(reads: ReadPredicate, positions: tuple[int, ...] 
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 1}', b'{"format": 2}'])
-def test_what_is_no_record_is_said_to_be_none(data: bytes) -> None:
+def test_invalid_commit_record_raises_version_incomplete(data: bytes) -> None:
     with pytest.raises(VersionIncomplete, match="k: "):
         Record.parse("k", data)

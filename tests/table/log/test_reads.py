@@ -69,7 +69,9 @@ def deleting(where: str, *labels: str) -> Change:
         ("p IS NULL", ["p"], "p=1", False),
     ],
 )
-def test_paths_tell_which_files_a_filter_may_concern(where: str, keys: list[str], path: str, may_hold: bool) -> None:
+def test_partition_path_decides_whether_filter_may_match_file(
+    where: str, keys: list[str], path: str, may_hold: bool
+) -> None:
     reads = Matching.of(parse(where).bind(TABLE), TABLE, keys)
     assert reads.may_hold(path) is may_hold
 
@@ -84,13 +86,13 @@ def test_paths_tell_which_files_a_filter_may_concern(where: str, keys: list[str]
         "s = 'it''s' AND t = '2026-01-01 01:02:03'",
     ],
 )
-def test_a_record_keeps_what_was_read(log: DatasetLog, store: MemoryStore, where: str) -> None:
+def test_commit_record_keeps_read_predicate(log: DatasetLog, store: MemoryStore, where: str) -> None:
     reads = matching(where, "p", "d", "s", "t")
     committed = started(log, "delete").commit(Change(operation=Operation.DELETE, reads=reads))
     assert Record.parse(committed.record_key, store.get(committed.record_key)).reads == reads
 
 
-def test_records_of_partitions_with_values_of_any_type_can_be_read_again(log: DatasetLog) -> None:
+def test_commit_record_keeps_reads_of_any_partition_type(log: DatasetLog) -> None:
     """Also of a type that only a foreign writer partitions on, and that has no name in a manifest."""
     zoned = pa.schema([("z", pa.timestamp("us", "UTC")), ("p", pa.int64())])
     reads = Matching.of(parse("p = 1").bind(zoned), zoned, ["z", "p"])
@@ -101,7 +103,7 @@ def test_records_of_partitions_with_values_of_any_type_can_be_read_again(log: Da
 
 
 @pytest.mark.parametrize(("label", "conflicts"), [("p=1/c", True), ("p=3/c", False)])
-def test_an_append_is_in_the_way_of_a_deletion_that_would_have_hit_it(
+def test_concurrent_append_conflicts_with_deletion_that_matches_path(
     log: DatasetLog, store: MemoryStore, label: str, conflicts: bool
 ) -> None:
     ours = started(log, "delete")
@@ -115,9 +117,7 @@ def test_an_append_is_in_the_way_of_a_deletion_that_would_have_hit_it(
         assert sorted(present(store)) == [2, 3]
 
 
-def test_a_deletion_that_was_overwritten_is_merged_again_only_if_nothing_came_that_it_would_have_hit(
-    log: DatasetLog, store: MemoryStore
-) -> None:
+def test_overwritten_deletion_is_recovered_only_without_new_matching_files(log: DatasetLog, store: MemoryStore) -> None:
     for label, left in (("p=3/theirs", [2, 3]), ("p=1/theirs", [1, 2, 3])):
         fork = store.copy()
         foreign = ForeignWriter(fork, label, [3])
@@ -130,7 +130,7 @@ def test_a_deletion_that_was_overwritten_is_merged_again_only_if_nothing_came_th
         assert (problem or "").startswith("ForeignOverwrite") is (label == "p=1/theirs")
 
 
-def test_files_can_come_back_in_their_old_places(log: DatasetLog, store: MemoryStore) -> None:
+def test_rollback_restores_files_at_old_positions(log: DatasetLog, store: MemoryStore) -> None:
     before = log.snapshot().head.files()
     started(log, "delete").commit(deleting("p = 1", "p=1/a"))
     added = write(store, "p=1/a", [1])
@@ -141,7 +141,7 @@ def test_files_can_come_back_in_their_old_places(log: DatasetLog, store: MemoryS
     assert log.snapshot(3).head.files() == before
 
 
-def test_a_version_that_expires_meanwhile_cannot_come_back(log: DatasetLog, store: MemoryStore) -> None:
+def test_rollback_to_concurrently_expired_version_is_refused(log: DatasetLog, store: MemoryStore) -> None:
     """The collector raises the horizon by a commit of its own, which touches no file."""
     append(log, store, "second", [5])
     ours = log.begin("back", "d")
@@ -162,7 +162,7 @@ def raise_horizon(log: DatasetLog, horizon: int) -> None:
     assert log.snapshot().head.horizon == horizon
 
 
-def test_a_schema_can_take_the_place_of_another(log: DatasetLog, store: MemoryStore) -> None:
+def test_overwrite_replaces_schema_and_keeps_old_version_schema(log: DatasetLog, store: MemoryStore) -> None:
     other = pa.schema([("y", pa.string())])
     labels = tuple(log.snapshot().head.partitions)
     ours = started(log, "overwrite")

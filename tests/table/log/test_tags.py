@@ -63,7 +63,7 @@ def overwriting(store: Store, values: list[int]) -> Change:
     )
 
 
-def test_tagged_version_is_read_by_its_name(store: MemoryStore) -> None:
+def test_tagged_version_is_read_by_name(store: MemoryStore) -> None:
     log = log_of(store)
     assert log.set_tags({"audit": 2, "start": 1}) == 4
     assert log.tags() == log.inspect().tags == {"audit": 2, "start": 1}
@@ -75,7 +75,7 @@ def test_tagged_version_is_read_by_its_name(store: MemoryStore) -> None:
         log.snapshot("audits")
 
 
-def test_tags_become_exactly_what_is_wanted(store: MemoryStore) -> None:
+def test_set_tags_replaces_all_tags(store: MemoryStore) -> None:
     log = log_of(store)
     log.set_tags({"a": 1, "b": 2})
     log.set_tags({"b": 3, "c": 1})
@@ -85,7 +85,7 @@ def test_tags_become_exactly_what_is_wanted(store: MemoryStore) -> None:
     assert "kubothek_tags" not in log.snapshot().head.metadata
 
 
-def test_tags_that_are_so_already_make_no_commit(store: MemoryStore) -> None:
+def test_tags_already_set_make_no_commit(store: MemoryStore) -> None:
     log = log_of(store)
     log.set_tags({"a": 1})
     version = log.snapshot().version
@@ -95,7 +95,7 @@ def test_tags_that_are_so_already_make_no_commit(store: MemoryStore) -> None:
     assert log.snapshot().version == version
 
 
-def test_single_tags_leave_the_others(store: MemoryStore) -> None:
+def test_tag_and_untag_keep_other_tags(store: MemoryStore) -> None:
     log = log_of(store)
     assert log.tag("now") == 3
     assert log.tag("audit", 1) == 1
@@ -106,20 +106,20 @@ def test_single_tags_leave_the_others(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", "-a", "a-", "a.", "ä", "a/b", "a'b", "a" * 64, "v1\n"])
-def test_name_that_cannot_be_is_refused(store: MemoryStore, name: str) -> None:
+def test_invalid_tag_name_is_refused(store: MemoryStore, name: str) -> None:
     with pytest.raises(InputError, match="a name is a letter"):
         log_of(store).tag(name, 1)
     assert log_of(store).tags() == {}
 
 
 @pytest.mark.parametrize("name", ["a", "A", "a1", "v1.2-rc_3", "a" * 63])
-def test_name_that_can_be(store: MemoryStore, name: str) -> None:
+def test_valid_tag_name_is_accepted(store: MemoryStore, name: str) -> None:
     log_of(store).tag(name, 1)
     assert log_of(store).tags() == {name: 1}
 
 
 @pytest.mark.parametrize("version", [0, -1, 4, 99])
-def test_version_that_never_was_is_refused(store: MemoryStore, version: int) -> None:
+def test_tag_of_nonexistent_version_is_refused(store: MemoryStore, version: int) -> None:
     with pytest.raises(VersionNotFound, match=f"no version {version}"):
         log_of(store).set_tags({"good": 1, "bad": version})
     assert log_of(store).tags() == {}
@@ -132,7 +132,7 @@ def test_too_many_tags_are_refused(store: MemoryStore) -> None:
         log_of(store).tag("more", 1)
 
 
-def test_version_that_is_not_whole_is_refused(store: MemoryStore) -> None:
+def test_tag_of_incomplete_version_is_refused(store: MemoryStore) -> None:
     transaction = started(log_of(store), "all")
     removed = tuple(transaction.snapshot.head.partitions)
     old = [transaction.snapshot.head.file(label) for label in removed]
@@ -143,7 +143,7 @@ def test_version_that_is_not_whole_is_refused(store: MemoryStore) -> None:
     assert log_of(store).tags() == {}
 
 
-def test_dataset_that_is_not_there_or_not_ours_is_refused(store: MemoryStore) -> None:
+def test_tag_on_missing_foreign_or_deleted_dataset_is_refused(store: MemoryStore) -> None:
     with pytest.raises(DatasetNotFound):
         DatasetLog(store, "other").tag("a", 1)
     with pytest.raises(OwnedByAnother):
@@ -155,7 +155,7 @@ def test_dataset_that_is_not_there_or_not_ours_is_refused(store: MemoryStore) ->
         DatasetLog(store, UUID, claim=Claim(CLAIM.owner, "incarnation-2")).tag("a", 1)
 
 
-def test_new_dataset_on_top_of_a_deleted_one_has_no_tags(store: MemoryStore) -> None:
+def test_new_dataset_over_deleted_one_has_no_tags(store: MemoryStore) -> None:
     log_of(store).tag("old", 1)
     log_of(store).delete()
     heir = DatasetLog(store, UUID, claim=Claim(CLAIM.owner, "incarnation-2"))
@@ -165,14 +165,14 @@ def test_new_dataset_on_top_of_a_deleted_one_has_no_tags(store: MemoryStore) -> 
         heir.snapshot("old")
 
 
-def test_restored_dataset_has_its_tags(store: MemoryStore) -> None:
+def test_restored_dataset_keeps_tags(store: MemoryStore) -> None:
     log_of(store).tag("old", 1)
     log_of(store).delete()
     log_of(store).restore()
     assert values_of(store, log_of(store).snapshot("old")) == [1]
 
 
-def test_tags_of_strangers_are_none(store: MemoryStore) -> None:
+def test_malformed_foreign_tags_are_ignored(store: MemoryStore) -> None:
     """A head may have been written by anybody."""
     document = json.loads(store.get(keys.head(UUID)))
     record = document["metadata"]["kubothek_commit"]
@@ -186,7 +186,7 @@ def test_tags_of_strangers_are_none(store: MemoryStore) -> None:
 # --- expiry ---------------------------------------------------------------------------------------------------------
 
 
-def test_tagged_version_cannot_expire_unless_the_expiry_knows_of_it(store: MemoryStore) -> None:
+def test_expiry_of_tagged_version_is_refused_unless_spared(store: MemoryStore) -> None:
     log_of(store).tag("audit", 2)
     with pytest.raises(VersionTagged, match=r"'audit' \(version 2\).*kubothek tag flights NAME --delete"):
         expire(store, 3)
@@ -198,7 +198,7 @@ def test_tagged_version_cannot_expire_unless_the_expiry_knows_of_it(store: Memor
         log_of(store).snapshot(3)
 
 
-def test_expired_version_cannot_be_tagged_but_a_tagged_one_gets_another_name(store: MemoryStore) -> None:
+def test_expired_version_is_taggable_only_while_another_tag_keeps_version(store: MemoryStore) -> None:
     log = log_of(store)
     log.tag("audit", 2)
     expire(store, 4, spares=frozenset({log.snapshot().head.tags["audit"].record}))
@@ -212,7 +212,7 @@ def test_expired_version_cannot_be_tagged_but_a_tagged_one_gets_another_name(sto
         log.tag("other", 2)
 
 
-def test_tag_and_expiry_race_through_the_same_swap(store: MemoryStore) -> None:
+def test_concurrent_tag_and_expiry_exclude_each_other(store: MemoryStore) -> None:
     """Whichever comes second sees the first, at whatever call it comes."""
     ends = set()
     for nth in range(1, 60):
@@ -246,7 +246,7 @@ def try_to(act: Callable[[], object]) -> None:
         act()
 
 
-def test_rollback_to_a_tagged_version_below_the_horizon(store: MemoryStore) -> None:
+def test_rollback_to_tagged_version_below_horizon_restores_rows(store: MemoryStore) -> None:
     log = log_of(store)
     log.tag("audit", 1)
     expire(store, 4, spares=frozenset({log.snapshot().head.tags["audit"].record}))
@@ -261,7 +261,7 @@ def test_rollback_to_a_tagged_version_below_the_horizon(store: MemoryStore) -> N
 # --- crashes and others ---------------------------------------------------------------------------------------------
 
 
-def test_killed_at_any_call_and_run_again(store: MemoryStore) -> None:
+def test_tagging_that_crashes_is_applied_once_on_rerun(store: MemoryStore) -> None:
     def tag(on: Store) -> None:
         log_of(on).set_tags({"audit": 2})
 
@@ -278,14 +278,14 @@ def test_killed_at_any_call_and_run_again(store: MemoryStore) -> None:
         assert operations(log_of(crashed)).count("Tag") == 1
 
 
-def test_answer_that_is_lost_tags_once(store: MemoryStore) -> None:
+def test_tagging_with_lost_response_is_applied_once(store: MemoryStore) -> None:
     lost = Fault(("put_if_match",), 1, key=UUID, after=True, error=StoreUnavailable("lost"))
     log_of(FaultStore(store, lost)).tag("audit", 2)
     assert log_of(store).tags() == {"audit": 2}
     assert operations(log_of(store)).count("Tag") == 1
 
 
-def test_taggers_beside_each_other_and_a_writer_lose_nothing(store: MemoryStore) -> None:
+def test_concurrent_taggers_and_writer_lose_nothing(store: MemoryStore) -> None:
     locked = Locked(store)
 
     def tag(number: int) -> None:
@@ -322,7 +322,7 @@ class Locked(FaultStore):
 
 
 @pytest.mark.parametrize("erases", [False, True], ids=["plateau", "kartothek"])
-def test_foreign_writer_keeps_the_tags(store: MemoryStore, erases: bool) -> None:
+def test_foreign_writer_keeps_tags(store: MemoryStore, erases: bool) -> None:
     log_of(store).tag("audit", 2)
     foreign = ForeignWriter(store, "foreign", [7], erases=erases)
     foreign.read()
@@ -332,7 +332,7 @@ def test_foreign_writer_keeps_the_tags(store: MemoryStore, erases: bool) -> None
     assert present(store) == [1, 2, 3, 7]
 
 
-def test_tags_that_a_foreign_writer_overwrote_are_merged_again(store: MemoryStore) -> None:
+def test_tags_overwritten_by_foreign_writer_are_recovered(store: MemoryStore) -> None:
     """Also of a version that it overwrote too: its record tells what it was."""
     foreign = ForeignWriter(store, "foreign", [7])
     foreign.read()
@@ -363,7 +363,7 @@ def merged_again_out_of_order(store: MemoryStore, *lost: Callable[[], object]) -
     log_of(store).settle()
 
 
-def test_tags_that_are_merged_again_out_of_order_are_all_there(store: MemoryStore) -> None:
+def test_tags_recovered_out_of_order_are_complete(store: MemoryStore) -> None:
     log_of(store).tag("old", 2)
     merged_again_out_of_order(
         store, lambda: log_of(store).tag("a", 1), lambda: log_of(store).set_tags({"a": 1, "b": 3})
@@ -371,7 +371,7 @@ def test_tags_that_are_merged_again_out_of_order_are_all_there(store: MemoryStor
     assert log_of(store).tags() == {"a": 1, "b": 3}
 
 
-def test_horizon_is_only_raised_by_expiries_that_are_merged_again_out_of_order(store: MemoryStore) -> None:
+def test_horizon_of_expiries_recovered_out_of_order_never_decreases(store: MemoryStore) -> None:
     def purge() -> None:
         head = log_of(store).snapshot().head
         change = Change(operation=Operation.DELETE, removed=tuple(head.partitions)[:1], reads=Nothing(), purges=True)
@@ -385,7 +385,7 @@ def test_horizon_is_only_raised_by_expiries_that_are_merged_again_out_of_order(s
             log.snapshot(version)
 
 
-def test_plateau_reads_and_writes_a_dataset_with_tags(config: StoreConfig) -> None:
+def test_tagged_dataset_is_read_and_written_by_plateau(config: StoreConfig) -> None:
     """Its garbage collection knows of no history: then the version is not whole, and that is said."""
     store, plateau = open_store(config), Plateau(Path(config.url.removeprefix("file://")))
     append(log_of(store), store, "1", [1])
@@ -402,7 +402,7 @@ def test_plateau_reads_and_writes_a_dataset_with_tags(config: StoreConfig) -> No
 
 
 @pytest.mark.s3
-def test_on_a_real_s3_server_tag_and_expiry_see_each_other(bucket_config: StoreConfig) -> None:
+def test_concurrent_tag_and_expiry_on_s3_exclude_each_other(bucket_config: StoreConfig) -> None:
     store = open_store(bucket_config)
     for n in (1, 2, 3):
         append(log_of(store), store, f"v{n}", [n])
@@ -417,7 +417,7 @@ def test_on_a_real_s3_server_tag_and_expiry_see_each_other(bucket_config: StoreC
         log_of(store).tag("start", 1)
 
 
-def test_commit_that_was_begun_before_a_tag_goes_on_top_of_it(store: MemoryStore) -> None:
+def test_commit_started_before_tag_is_rebased_onto_tag(store: MemoryStore) -> None:
     transaction = started(log_of(store), "overwrite")
     change = overwriting(store, [9])
     log_of(store).tag("audit", 2)
@@ -427,7 +427,7 @@ def test_commit_that_was_begun_before_a_tag_goes_on_top_of_it(store: MemoryStore
     assert len(ids(log_of(store))) == 5
 
 
-def test_tagging_costs_few_requests(store: MemoryStore) -> None:
+def test_tagging_of_current_version_costs_few_requests(store: MemoryStore) -> None:
     """For the present version, whatever lies below it."""
     for n in range(40):
         append(log_of(store), store, f"more-{n}", [n])

@@ -26,7 +26,7 @@ from tests.table.log.table import (
 NEXT = Claim(CLAIM.owner, "incarnation-2")
 
 
-def test_deleted_dataset_cannot_be_read_or_written_by_its_incarnation(log: DatasetLog, store: Store) -> None:
+def test_deleted_dataset_refuses_reads_and_writes_of_its_incarnation(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     files = keys_below(store, f"{UUID}/")
     assert log.delete() == 2
@@ -42,18 +42,18 @@ def test_deleted_dataset_cannot_be_read_or_written_by_its_incarnation(log: Datas
     assert keys_below(store, f"{UUID}/") == files
 
 
-def test_deleting_twice_is_deleting_once(log: DatasetLog, store: Store) -> None:
+def test_second_deletion_changes_nothing(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     assert log.delete() == log.delete() == 2
 
 
-def test_there_is_nothing_to_delete_or_restore(log: DatasetLog) -> None:
+def test_missing_dataset_deletion_returns_none_and_restore_fails(log: DatasetLog) -> None:
     assert log.delete() is None
     with pytest.raises(DatasetNotFound):
         log.restore()
 
 
-def test_commit_on_its_way_when_the_dataset_is_deleted_is_fenced(log: DatasetLog, store: Store) -> None:
+def test_commit_in_flight_during_deletion_is_fenced(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     late = started(log, "late")
     log.delete()
@@ -62,7 +62,7 @@ def test_commit_on_its_way_when_the_dataset_is_deleted_is_fenced(log: DatasetLog
     assert log.inspect().deleted
 
 
-def test_deletion_wins_against_a_concurrent_commit(log: DatasetLog, store: Store) -> None:
+def test_deletion_after_commit_lands_and_restore_keeps_rows(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     transaction = started(log, "2")
     transaction.commit(appending(write(store, "2", [2])))
@@ -71,7 +71,7 @@ def test_deletion_wins_against_a_concurrent_commit(log: DatasetLog, store: Store
     assert present(store) == [1, 2]
 
 
-def test_restored_dataset_is_as_it_was(log: DatasetLog, store: Store) -> None:
+def test_restored_dataset_equals_dataset_before_deletion(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     append(log, store, "2", [2])
     before = log.snapshot()
@@ -90,7 +90,7 @@ def test_restored_dataset_is_as_it_was(log: DatasetLog, store: Store) -> None:
     assert log.begin("1", "d").version == 1  # type: ignore[union-attr]
 
 
-def test_new_incarnation_starts_anew_on_top(log: DatasetLog, store: Store) -> None:
+def test_new_incarnation_starts_empty_with_next_version(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     log.delete()
     anew = DatasetLog(store, UUID, claim=NEXT)
@@ -112,7 +112,7 @@ def test_new_incarnation_starts_anew_on_top(log: DatasetLog, store: Store) -> No
     assert anew.begin("1", "d").version == 3  # type: ignore[union-attr]
 
 
-def test_old_incarnation_stays_fenced_after_a_new_one_started(log: DatasetLog, store: Store) -> None:
+def test_old_incarnation_stays_fenced_after_new_one_starts(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     late = started(log, "late")
     log.delete()
@@ -125,7 +125,7 @@ def test_old_incarnation_stays_fenced_after_a_new_one_started(log: DatasetLog, s
     assert present(store) == [7]
 
 
-def test_deleted_again_and_again(log: DatasetLog, store: Store) -> None:
+def test_dataset_can_be_deleted_and_recreated_repeatedly(log: DatasetLog, store: Store) -> None:
     for n in range(3):
         anew = DatasetLog(store, UUID, claim=Claim(CLAIM.owner, f"incarnation-{n}"))
         append(anew, store, "same id", [n])
@@ -135,7 +135,7 @@ def test_deleted_again_and_again(log: DatasetLog, store: Store) -> None:
         DatasetLog(store, UUID, claim=Claim(CLAIM.owner, "incarnation-0")).begin("x", "d")
 
 
-def test_commits_of_a_new_incarnation_at_once_all_land(log: DatasetLog, store: Store) -> None:
+def test_concurrent_commits_of_new_incarnation_all_land(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     log.delete()
     anew = DatasetLog(store, UUID, claim=NEXT)
@@ -145,7 +145,7 @@ def test_commits_of_a_new_incarnation_at_once_all_land(log: DatasetLog, store: S
     assert present(store) == [2, 3]
 
 
-def test_commit_of_a_new_incarnation_does_not_land_on_a_restored_dataset(log: DatasetLog, store: Store) -> None:
+def test_commit_of_new_incarnation_on_restored_dataset_is_refused(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [1])
     log.delete()
     late = started(DatasetLog(store, UUID, claim=NEXT), "late")
@@ -167,7 +167,7 @@ class LaterStore(MemoryStore):
         return etag
 
 
-def test_restore_after_the_grace_is_refused() -> None:
+def test_restore_after_grace_period_is_refused() -> None:
     store = LaterStore()
     log = DatasetLog(store, UUID, claim=CLAIM)
     append(log, store, "1")
@@ -182,7 +182,7 @@ def test_restore_after_the_grace_is_refused() -> None:
 
 
 @pytest.mark.parametrize("days", [-400, 400])
-def test_the_grace_is_by_the_stores_clock_also_for_the_process_that_deleted(days: int) -> None:
+def test_grace_period_is_measured_by_clock_of_store(days: int) -> None:
     store = LaterStore()
     log = DatasetLog(store, UUID, claim=CLAIM, clock=lambda: datetime.now(UTC) + timedelta(days=days))
     append(log, store, "1")
@@ -195,7 +195,7 @@ def test_the_grace_is_by_the_stores_clock_also_for_the_process_that_deleted(days
         log.restore()
 
 
-def test_restore_of_swept_files_is_refused(log: DatasetLog, store: Store) -> None:
+def test_restore_with_swept_files_is_refused(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     key = next(iter(log.snapshot().head.files().values()))
     log.delete()
@@ -205,7 +205,7 @@ def test_restore_of_swept_files_is_refused(log: DatasetLog, store: Store) -> Non
     assert log.inspect().deleted
 
 
-def test_tombstone_time_is_the_writers(store: Store) -> None:
+def test_tombstone_time_is_clock_of_writer(store: Store) -> None:
     now = datetime.fromisoformat("2026-05-01T12:00:00+02:00")
     log = DatasetLog(store, UUID, claim=CLAIM, clock=lambda: now)
     append(log, store, "1")

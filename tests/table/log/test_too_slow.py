@@ -32,7 +32,7 @@ def begun(store: Store, clock: Stepping) -> DatasetLog:
     return log
 
 
-def test_files_older_than_half_the_grace_are_not_committed() -> None:
+def test_commit_of_files_older_than_half_grace_period_is_refused() -> None:
     store, clock = LaterStore(), Stepping()
     log = begun(store, clock)
     transaction = started(log, "slow")
@@ -46,7 +46,7 @@ def test_files_older_than_half_the_grace_are_not_committed() -> None:
     assert ids(log) == ["1"]
 
 
-def test_files_written_late_in_a_long_job_are_young_by_the_stores_clock() -> None:
+def test_commit_of_files_written_late_in_long_job_succeeds() -> None:
     store, clock = LaterStore(), Stepping()
     log = begun(store, clock)
     transaction = started(log, "late")
@@ -57,7 +57,7 @@ def test_files_written_late_in_a_long_job_are_young_by_the_stores_clock() -> Non
     assert transaction.commit(appending(file)).version == 2
 
 
-def test_file_that_was_swept_already_is_too_slow() -> None:
+def test_commit_of_swept_file_raises_too_slow() -> None:
     store, clock = MemoryStore(), Stepping()
     log = begun(store, clock)
     transaction = started(log, "slow")
@@ -69,7 +69,7 @@ def test_file_that_was_swept_already_is_too_slow() -> None:
         transaction.commit(appending(file))
 
 
-def test_without_a_first_file_the_whole_transaction_counts() -> None:
+def test_commit_age_without_written_files_counts_from_transaction_start() -> None:
     store, clock = MemoryStore(), Stepping()
     log = begun(store, clock)
     transaction = started(log, "slow")
@@ -78,7 +78,7 @@ def test_without_a_first_file_the_whole_transaction_counts() -> None:
         transaction.commit(appending(write(store, "slow")))
 
 
-def test_grace_of_the_store_counts() -> None:
+def test_commit_age_limit_follows_grace_period_of_store() -> None:
     store, clock = MemoryStore(), Stepping()
     log = begun(store, clock)
     write_settings(store, StoreSettings(grace=timedelta(hours=30)))
@@ -87,13 +87,13 @@ def test_grace_of_the_store_counts() -> None:
     assert transaction.commit(appending(write(store, "slow"))).version == 2
 
 
-def test_quick_commit_does_not_ask_the_store_for_the_time() -> None:
+def test_quick_commit_does_not_read_store_clock() -> None:
     store = FaultStore(MemoryStore())
     append(DatasetLog(store, UUID), store, "1")
     assert ".kubothek/store.json" not in [call.key for call in store.calls]
 
 
-def test_settings_have_defaults_and_bounds() -> None:
+def test_store_settings_have_defaults_and_bounds() -> None:
     store = MemoryStore()
     assert read_settings(store).grace == timedelta(days=1)
     with pytest.raises(InputError, match="less than 1m"):
@@ -101,7 +101,7 @@ def test_settings_have_defaults_and_bounds() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", orjson.dumps({"grace_seconds": "long"})])
-def test_settings_that_cannot_be_read_are_not_guessed(content: bytes) -> None:
+def test_unreadable_store_settings_are_refused(content: bytes) -> None:
     store = MemoryStore()
     store.put(".kubothek/store.json", content)
     with pytest.raises(InputError, match=r"store\.json"):

@@ -49,7 +49,7 @@ from tests.table.log.table import (
 )
 
 
-def test_first_commit_creates_the_dataset(log: DatasetLog, store: Store) -> None:
+def test_first_commit_creates_dataset(log: DatasetLog, store: Store) -> None:
     transaction = started(log, "load")
     assert not transaction.snapshot.exists
     assert transaction.snapshot.version == 0
@@ -63,7 +63,7 @@ def test_first_commit_creates_the_dataset(log: DatasetLog, store: Store) -> None
     assert values_of(store, snapshot) == [1, 2]
 
 
-def test_dataset_can_be_created_without_files(log: DatasetLog) -> None:
+def test_dataset_is_created_without_files(log: DatasetLog) -> None:
     change = Change(operation=Operation.CREATE, schema=SCHEMA, partition_keys=("p",), metadata={"owner": "me"})
     started(log, "create").commit(change)
     head = log.snapshot().head
@@ -84,7 +84,7 @@ def test_totals_add_up_over_commits(log: DatasetLog, store: Store) -> None:
     assert committed.totals == Totals()
 
 
-def test_rerun_is_already_applied_and_tells_what_happened(log: DatasetLog, store: Store) -> None:
+def test_commit_rerun_returns_already_applied_with_result(log: DatasetLog, store: Store) -> None:
     committed = append(log, store, "load", [1, 2])
     append(log, store, "another")
     again = log.begin("load", "d")
@@ -93,7 +93,7 @@ def test_rerun_is_already_applied_and_tells_what_happened(log: DatasetLog, store
     assert present(store) == [1, 2, 1]
 
 
-def test_id_of_another_change_is_refused_and_nothing_written(log: DatasetLog, store: Store) -> None:
+def test_commit_id_reused_for_another_change_is_refused(log: DatasetLog, store: Store) -> None:
     append(log, store, "load")
     before = keys_below(store)
     with pytest.raises(IdReused, match="load"):
@@ -102,13 +102,13 @@ def test_id_of_another_change_is_refused_and_nothing_written(log: DatasetLog, st
 
 
 @pytest.mark.parametrize("commit_id", ["", "kubothek:drop:1", "\ud800"])
-def test_impossible_ids_are_refused(log: DatasetLog, commit_id: str) -> None:
+def test_invalid_commit_id_is_refused(log: DatasetLog, commit_id: str) -> None:
     with pytest.raises(InputError, match="commit id"):
         log.begin(commit_id, "d")
 
 
 @pytest.mark.parametrize("commit_id", ["a/b", "..", "ü ∂", "a" * 400, "n" * 63 + "/" + "m" * 253])
-def test_any_text_can_be_an_id(log: DatasetLog, store: Store, commit_id: str) -> None:
+def test_commit_id_accepts_any_text(log: DatasetLog, store: Store, commit_id: str) -> None:
     started(log, commit_id).commit(appending(write(store, "a")))
     assert isinstance(log.begin(commit_id, "d"), AlreadyApplied)
     started(log, commit_id + "x").commit(appending(write(store, "b")))
@@ -116,7 +116,7 @@ def test_any_text_can_be_an_id(log: DatasetLog, store: Store, commit_id: str) ->
 
 
 @pytest.mark.parametrize("uuid", ["", "a b", "a/b", "++cube", "a\n", "ü"])
-def test_impossible_uuids_are_refused(store: Store, uuid: str) -> None:
+def test_invalid_dataset_uuid_is_refused(store: Store, uuid: str) -> None:
     with pytest.raises(InputError, match="uuid"):
         DatasetLog(store, uuid)
 
@@ -124,7 +124,7 @@ def test_impossible_uuids_are_refused(store: Store, uuid: str) -> None:
 # --- against each other ---
 
 
-def test_append_rebases_over_a_concurrent_append(log: DatasetLog, store: Store) -> None:
+def test_append_rebases_over_concurrent_append(log: DatasetLog, store: Store) -> None:
     append(log, store, "first", [1])
     late = started(log, "late")
     append(log, store, "second", [2])
@@ -134,14 +134,14 @@ def test_append_rebases_over_a_concurrent_append(log: DatasetLog, store: Store) 
     assert present(store) == [1, 2, 3]
 
 
-def test_two_first_commits_both_land(log: DatasetLog, store: Store) -> None:
+def test_concurrent_first_commits_both_land(log: DatasetLog, store: Store) -> None:
     one, other = started(log, "one"), started(log, "other")
     one.commit(appending(write(store, "a", [1])))
     assert other.commit(appending(write(store, "b", [2]))).version == 2
     assert present(store) == [1, 2]
 
 
-def test_same_commit_twice_at_once_lands_once(log: DatasetLog, store: Store) -> None:
+def test_same_commit_run_concurrently_lands_once(log: DatasetLog, store: Store) -> None:
     one, other = started(log, "same"), started(log, "same")
     first = one.commit(appending(write(store, "a", [1])))
     append(log, store, "on top", [2])
@@ -151,7 +151,7 @@ def test_same_commit_twice_at_once_lands_once(log: DatasetLog, store: Store) -> 
     assert present(store) == [1, 2]
 
 
-def test_removing_what_another_commit_removed_is_a_conflict(log: DatasetLog, store: Store) -> None:
+def test_concurrent_removal_of_same_file_is_conflict(log: DatasetLog, store: Store) -> None:
     started(log, "1").commit(appending(write(store, "p=1/a"), write(store, "p=2/b")))
     one, other = started(log, "one"), started(log, "other")
     one.commit(Change(operation=Operation.DELETE, removed=("p=1/a",)))
@@ -160,7 +160,7 @@ def test_removing_what_another_commit_removed_is_a_conflict(log: DatasetLog, sto
     assert log.snapshot().version == 2
 
 
-def test_change_that_read_a_partition_conflicts_with_an_append_to_it_only(log: DatasetLog, store: Store) -> None:
+def test_partition_replace_conflicts_only_with_append_to_that_partition(log: DatasetLog, store: Store) -> None:
     started(log, "1").commit(appending(write(store, "p=1/a"), write(store, "p=2/b")))
     reads = Partitions(frozenset({"p=1"}))
     change = Change(
@@ -179,7 +179,7 @@ def test_change_that_read_a_partition_conflicts_with_an_append_to_it_only(log: D
         here.commit(change)
 
 
-def test_conflicting_change_is_made_anew_if_asked(log: DatasetLog, store: Store) -> None:
+def test_conflicting_change_is_recomputed_by_on_conflict(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     late = started(log, "late")
     append(log, store, "2")
@@ -191,7 +191,7 @@ def test_conflicting_change_is_made_anew_if_asked(log: DatasetLog, store: Store)
     assert (committed.version, committed.totals) == (3, Totals())
 
 
-def test_race_without_end_gives_up_with_nothing_committed(store: Store, log: DatasetLog) -> None:
+def test_commit_that_exhausts_retries_raises_contended(store: Store, log: DatasetLog) -> None:
     append(log, store, "1")
     impatient = DatasetLog(store, UUID, claim=CLAIM, patience=timedelta(0))
     late = started(impatient, "late")
@@ -218,7 +218,7 @@ def test_race_without_end_gives_up_with_nothing_committed(store: Store, log: Dat
         (Change(operation=Operation.APPEND, partition_keys=("p",)), PartitionInvalid, "partitioned on"),
     ],
 )
-def test_wrong_changes_leave_the_dataset_as_it_was(
+def test_invalid_change_leaves_dataset_unchanged(
     log: DatasetLog, store: Store, change: Change, error: type[Exception], says: str
 ) -> None:
     started(log, "1").commit(appending(write(store, "a")))
@@ -228,18 +228,18 @@ def test_wrong_changes_leave_the_dataset_as_it_was(
     assert keys_below(store) == before
 
 
-def test_label_that_is_taken_is_a_conflict(log: DatasetLog, store: Store) -> None:
+def test_label_already_in_use_is_conflict(log: DatasetLog, store: Store) -> None:
     started(log, "1").commit(appending(write(store, "a")))
     with pytest.raises(Conflict, match="'a' is in the table already"):
         started(log, "2").commit(appending(write(store, "a")))
 
 
-def test_first_files_need_a_schema(log: DatasetLog, store: Store) -> None:
+def test_first_files_without_schema_are_refused(log: DatasetLog, store: Store) -> None:
     with pytest.raises(InputError, match="schema"):
         started(log, "1").commit(Change(operation=Operation.APPEND, added=(write(store, "a"),)))
 
 
-def test_null_column_gains_its_type(log: DatasetLog, store: Store) -> None:
+def test_null_column_gains_type_with_later_commit(log: DatasetLog, store: Store) -> None:
     nothing = pa.schema([("x", pa.null())])
     started(log, "1").commit(Change(operation=Operation.CREATE, schema=nothing))
     append(log, store, "2")
@@ -248,7 +248,7 @@ def test_null_column_gains_its_type(log: DatasetLog, store: Store) -> None:
     assert log.snapshot().schema == SCHEMA
 
 
-def test_concurrent_schemas_that_disagree_do_not_both_land(log: DatasetLog, store: Store) -> None:
+def test_concurrent_incompatible_schemas_do_not_both_land(log: DatasetLog, store: Store) -> None:
     started(log, "1").commit(Change(operation=Operation.CREATE, schema=pa.schema([("x", pa.null())])))
     late = started(log, "late")
     append(log, store, "2")
@@ -267,7 +267,7 @@ def test_user_metadata_is_set_and_removed(log: DatasetLog) -> None:
 # --- ownership ---
 
 
-def test_second_owner_may_only_read(log: DatasetLog, store: Store) -> None:
+def test_second_owner_reads_but_cannot_write(log: DatasetLog, store: Store) -> None:
     append(log, store, "1", [5])
     other = DatasetLog(store, UUID, claim=Claim("cluster/other/flights", "i"))
     with pytest.raises(OwnedByAnother, match="cluster/ns/flights"):
@@ -278,18 +278,18 @@ def test_second_owner_may_only_read(log: DatasetLog, store: Store) -> None:
     assert (other.inspect().problem or "").startswith("OwnedByAnother")
 
 
-def test_claim_stands_before_the_first_write(log: DatasetLog, store: Store) -> None:
+def test_claim_is_written_before_first_commit(log: DatasetLog, store: Store) -> None:
     started(log, "1")
     assert keys_below(store) == [f".kubothek/{UUID}/owner.json"]
 
 
-def test_new_incarnation_of_the_owner_may_write(log: DatasetLog, store: Store) -> None:
+def test_new_incarnation_of_owner_may_write(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     again = DatasetLog(store, UUID, claim=Claim(CLAIM.owner, "incarnation-2"))
     assert append(again, store, "2").version == 2
 
 
-def test_person_can_take_a_dataset_over(log: DatasetLog, store: Store) -> None:
+def test_ownership_of_dataset_can_be_transferred(log: DatasetLog, store: Store) -> None:
     append(log, store, "1")
     other = Claim("cluster/other/flights", "i")
     take_claim(store, UUID, other)
@@ -299,7 +299,7 @@ def test_person_can_take_a_dataset_over(log: DatasetLog, store: Store) -> None:
     assert owner_of(store, UUID) == other.owner
 
 
-def test_claim_that_cannot_be_read_is_nobodys(log: DatasetLog, store: Store) -> None:
+def test_unreadable_claim_blocks_commits(log: DatasetLog, store: Store) -> None:
     store.put(f".kubothek/{UUID}/owner.json", b"{")
     with pytest.raises(CommitError, match="not a claim"):
         log.begin("1", "d")
@@ -319,7 +319,7 @@ class Unconditional(MemoryStore):
         return self.put(key, data)
 
 
-def test_store_without_conditional_writes_serves_its_owner_one_commit_at_a_time() -> None:
+def test_store_without_conditional_writes_serves_only_its_owner() -> None:
     store = Unconditional()
     log = DatasetLog(store, UUID, claim=CLAIM, conditional_writes=False)
     append(log, store, "1", [1])
@@ -335,7 +335,7 @@ def test_store_without_conditional_writes_serves_its_owner_one_commit_at_a_time(
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_lost_answer_of_the_swap_commits_once(store: Store, after: bool) -> None:
+def test_swap_with_lost_response_commits_once(store: Store, after: bool) -> None:
     append(DatasetLog(store, UUID), store, "1", [1])
     fault = Fault(("put_if_match",), key=".by-dataset-metadata", after=after, error=StoreUnavailable("lost"))
     flaky = FaultStore(store, fault)
@@ -345,7 +345,7 @@ def test_lost_answer_of_the_swap_commits_once(store: Store, after: bool) -> None
     assert present(store) == [1, 2]
 
 
-def test_store_that_stays_away_is_reported(store: Store) -> None:
+def test_unavailable_store_is_reported_and_later_commit_succeeds(store: Store) -> None:
     append(DatasetLog(store, UUID), store, "1")
     away = FaultStore(store)
 
@@ -364,7 +364,7 @@ def test_store_that_stays_away_is_reported(store: Store) -> None:
 # --- cost ---
 
 
-def test_append_takes_few_requests_and_lists_nothing(store: Store) -> None:
+def test_append_sends_few_requests_and_no_listing(store: Store) -> None:
     append(DatasetLog(store, UUID, claim=CLAIM), store, "1")
     counting = FaultStore(store)
     log = DatasetLog(counting, UUID, claim=CLAIM)
@@ -378,7 +378,7 @@ def test_append_takes_few_requests_and_lists_nothing(store: Store) -> None:
     assert committed == ["put_if_absent", "put_if_match", "put_if_absent", "stat"]
 
 
-def test_reader_takes_three_requests(store: Store) -> None:
+def test_snapshot_costs_three_requests(store: Store) -> None:
     append(DatasetLog(store, UUID), store, "1")
     counting = FaultStore(store)
     DatasetLog(counting, UUID).snapshot()

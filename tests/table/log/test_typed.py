@@ -74,13 +74,13 @@ WRONG: tuple[tuple[str, Any], ...] = (
 )
 
 
-def test_dataclass_with_promised_types_is_returned() -> None:
+def test_dataclass_with_declared_types_is_returned() -> None:
     assert checked(GOOD) is GOOD
     assert checked(_Outer()) == _Outer()
     assert checked(_Outer(bound=(1 << 64) - 1))
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG, ids=str)
-def test_dataclass_with_a_wrong_type_is_refused(name: str, value: Any) -> None:
+def test_dataclass_with_wrong_type_is_refused(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=rf"_Outer\.{name}"):
         checked(replace(GOOD, **{name: value}))

@@ -64,7 +64,7 @@ def content(dataset: Dataset) -> Content:
     ],
     ids=["x", "y", "curve"],
 )
-def test_a_filter_on_a_column_of_the_order_opens_few_files(
+def test_filter_on_clustered_column_opens_few_files(
     points: Dataset, order: dict[str, Any], most: dict[str, float]
 ) -> None:
     before = content(points)
@@ -77,7 +77,7 @@ def test_a_filter_on_a_column_of_the_order_opens_few_files(
     assert content(points) == before
 
 
-def test_what_is_in_order_is_not_touched_again(points: Dataset, store: Store) -> None:
+def test_clustered_files_are_not_rewritten_again(points: Dataset, store: Store) -> None:
     points.compact(z_order_by=["x", "y"])
     before = everything(store)
     assert points.compact(z_order_by=["x", "y"]).version is None
@@ -87,7 +87,7 @@ def test_what_is_in_order_is_not_touched_again(points: Dataset, store: Store) ->
     assert points.plan_compaction(sort_by=["x", "y"]).rewritten.files == len(labels(points))
 
 
-def test_what_comes_later_is_put_in_order_by_itself(points: Dataset) -> None:
+def test_appended_files_are_clustered_without_rewriting_large_runs(points: Dataset) -> None:
     points.compact(sort_by=["x"])
     large = set(labels(points))
     for start in range(2):
@@ -101,7 +101,7 @@ def test_what_comes_later_is_put_in_order_by_itself(points: Dataset) -> None:
     assert (done.removed.files, done.added.files) == (3, 1), "with the small run that is there"
 
 
-def test_rows_that_are_written_in_another_way_are_out_of_order_again(table: Dataset) -> None:
+def test_files_written_after_clustering_are_clustered_again(table: Dataset) -> None:
     table.compact(sort_by=["carrier"])
     assert table.plan_compaction(sort_by=["carrier"]).bundles == ()
     table.update({"delay": 99}, where="month = 1 AND delay = 11", row_level=True)
@@ -110,7 +110,7 @@ def test_rows_that_are_written_in_another_way_are_out_of_order_again(table: Data
     assert (bundle.group.path, len(bundle.files)) == ("month=1", 2)
 
 
-def test_files_say_how_they_are_sorted_and_keep_their_bucket(store: Store) -> None:
+def test_clustered_files_declare_sort_order_and_keep_bucket(store: Store) -> None:
     options: dict[str, Any] = {"sort_by": ["delay"], "bucket_by": ["carrier"], "num_buckets": 2}
     table = filled(Lake(store), **options)
     table.compact(sort_by=["carrier", "delay"])
@@ -142,7 +142,7 @@ def test_files_say_how_they_are_sorted_and_keep_their_bucket(store: Store) -> No
         ({"z_order_by": [f"c{n}" for n in range(9)]}, r"zOrderBy names 9 columns; name 1 to 8"),
     ],
 )
-def test_columns_are_checked_before_anything_is_done(
+def test_clustering_by_invalid_columns_is_refused_before_writing(
     table: Dataset, store: Store, order: dict[str, Any], says: str
 ) -> None:
     before = everything(store)
@@ -155,13 +155,13 @@ def test_columns_are_checked_before_anything_is_done(
     assert everything(store) == before
 
 
-def test_columns_of_lists_have_no_order(store: Store) -> None:
+def test_clustering_by_list_column_is_refused(store: Store) -> None:
     dataset = Lake(store).create_dataset("nested", schema={"tags": "list<string>"})
     with pytest.raises(LayoutInvalid, match="only plain values"):
         dataset.compact(sort_by=["tags"])
 
 
-def test_a_row_that_is_lost_while_sorting_is_noticed(
+def test_row_lost_while_sorting_raises_rows_changed(
     table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = everything(store)
@@ -178,7 +178,7 @@ def test_a_row_that_is_lost_while_sorting_is_noticed(
 
 
 @pytest.mark.slow
-def test_a_compaction_that_dies_at_any_write_is_all_or_nothing_and_runs_again(tmp_path: Path, store: Store) -> None:
+def test_clustering_that_crashes_is_atomic_and_completes_on_rerun(tmp_path: Path, store: Store) -> None:
     filled(Lake(store))
     root = tmp_path / "lake"
 
@@ -197,7 +197,7 @@ def test_a_compaction_that_dies_at_any_write_is_all_or_nothing_and_runs_again(tm
         assert (rows(table_in(again)), set(files_of(table_in(again)).values())) == (ROWS, {1}), nth
 
 
-def test_another_commit_that_takes_its_files_is_given_way(table: Dataset, store: Store) -> None:
+def test_clustering_skips_files_replaced_by_concurrent_commit(table: Dataset, store: Store) -> None:
     taking = FaultStore(store)
 
     def before_call(name: str, key: str) -> None:
@@ -222,7 +222,7 @@ def file(name: str, size: int) -> PartitionFile:
 
 
 @given(st.lists(st.lists(st.integers(1, 400), min_size=1, max_size=20), min_size=1, max_size=15))
-def test_runs_stay_few_rows_are_seldom_rewritten_and_nothing_is_left(arrivals: list[list[int]]) -> None:
+def test_clustering_keeps_run_count_and_rewrite_volume_bounded(arrivals: list[list[int]]) -> None:
     limit = RUN_TARGETS * TARGET
     files: list[PartitionFile] = []
     rewritten = 0
@@ -249,7 +249,7 @@ def runs_of(files: list[PartitionFile]) -> list[str | None]:
     return ORDER.read(pa.array([each.label for each in files], pa.string())).to_pylist()
 
 
-def test_the_order_of_another_clustering_or_bucket_is_told_apart() -> None:
+def test_clustering_mark_of_other_order_or_bucket_is_not_recognized() -> None:
     mark = ORDER.new_mark()
     names = pa.array([f"a{mark}", f"a{mark}-0123456789ab-7", "a", f"a{mark}x", f"p={mark}/b"], pa.string())
     runs = ORDER.read(names).to_pylist()
@@ -281,7 +281,9 @@ def batches(found: Sequence[tuple[Any, ...]], step: int) -> list[pa.RecordBatch]
 
 @pytest.mark.slow
 @given(VALUES, st.integers(1, 20), st.sampled_from([1, 10_000]), st.booleans())
-def test_all_rows_come_out_once_and_in_order(found: list[tuple[Any, ...]], step: int, piece: int, curve: bool) -> None:
+def test_clustering_sort_returns_each_row_once_in_order(
+    found: list[tuple[Any, ...]], step: int, piece: int, curve: bool
+) -> None:
     order = Clustering(("i", "s", "f"), curve)
     given_ = batches(found, step)
 
@@ -302,7 +304,7 @@ def test_all_rows_come_out_once_and_in_order(found: list[tuple[Any, ...]], step:
 
 
 @given(st.lists(st.one_of(st.none(), st.floats()), min_size=1, max_size=60))
-def test_a_curve_through_one_column_is_its_order_with_nulls_first(values: list[float | None]) -> None:
+def test_curve_through_one_column_sorts_nulls_first(values: list[float | None]) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(values, pa.float64())], names=["f"])
     places: list[Any] = Curve.through([batch], len(values), ["f"]).positions(batch).to_pylist()
     by_place = [values[n] for n in sorted(range(len(values)), key=lambda n: (places[n], n))]
@@ -311,7 +313,7 @@ def test_a_curve_through_one_column_is_its_order_with_nulls_first(values: list[f
     assert all((place == 0) == (value is None) for place, value in zip(places, values, strict=True))
 
 
-def test_a_column_of_few_values_counts_as_much_as_one_of_many() -> None:
+def test_curve_weighs_column_of_few_values_like_column_of_many() -> None:
     flag, number = np.arange(4096) % 2 == 1, np.arange(4096) // 2
     batch = pa.RecordBatch.from_arrays([pa.array(number), pa.array(flag)], names=["n", "b"])
     places = Curve.through([batch], 4096, ["n", "b"]).positions(batch).to_numpy()
@@ -321,7 +323,7 @@ def test_a_column_of_few_values_counts_as_much_as_one_of_many() -> None:
         assert np.ptp(number[part]) < 1100
 
 
-def test_a_sample_is_enough_for_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curve_from_sample_approximates_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubothek.table.maintenance.rewriting._SAMPLE", 512)
     values = np.random.default_rng(1).normal(size=20_000)
     pieces = pa.table({"v": pa.array(values)}).to_batches(max_chunksize=777)

@@ -33,7 +33,7 @@ from tests.table.maintenance.table import ROWS, files_of, filled
 from tests.table.operations.table import everything, flights, labels, rows
 
 
-def test_small_files_of_a_partition_become_one_and_no_row_changes(table: Dataset) -> None:
+def test_compaction_merges_small_files_per_partition_and_keeps_rows(table: Dataset) -> None:
     before = labels(table)
     done = table.compact()
     assert rows(table) == ROWS
@@ -47,14 +47,14 @@ def test_small_files_of_a_partition_become_one_and_no_row_changes(table: Dataset
     assert [label.rpartition("/")[0] for label in kept] == ["month=3"]
 
 
-def test_totals_are_right_without_a_look_at_the_files(table: Dataset, store: Store) -> None:
+def test_compaction_keeps_totals_exact(table: Dataset, store: Store) -> None:
     table.compact()
     totals = table.snapshot().totals
     sizes = [store.stat(key).size for key in labels(table).values()]
     assert totals == Totals(rows=len(ROWS), files=3, bytes=sum(sizes), partitions=3)
 
 
-def test_a_second_compaction_has_nothing_to_do_and_commits_nothing(table: Dataset, store: Store) -> None:
+def test_second_compaction_commits_nothing(table: Dataset, store: Store) -> None:
     table.compact()
     before = everything(store)
     assert table.compact().version is None
@@ -62,7 +62,7 @@ def test_a_second_compaction_has_nothing_to_do_and_commits_nothing(table: Datase
     assert everything(store) == before
 
 
-def test_planning_says_what_would_be_done_and_writes_nothing(table: Dataset, store: Store) -> None:
+def test_compaction_plan_lists_bundles_and_writes_nothing(table: Dataset, store: Store) -> None:
     before = everything(store)
     planned = table.plan_compaction(where="month < 3")
     assert [(bundle.group.path, len(bundle.files)) for bundle in planned.bundles] == [("month=1", 4), ("month=2", 4)]
@@ -70,7 +70,7 @@ def test_planning_says_what_would_be_done_and_writes_nothing(table: Dataset, sto
     assert everything(store) == before
 
 
-def test_a_filter_on_partition_columns_says_which_partitions(table: Dataset) -> None:
+def test_compaction_filter_on_partition_columns_selects_partitions(table: Dataset) -> None:
     table.compact(where="month = 1 OR month = 3")
     assert files_of(table) == {"flights/table/month=1": 1, "flights/table/month=2": 4, "flights/table/month=3": 1}
     assert rows(table) == ROWS
@@ -80,7 +80,7 @@ def test_a_filter_on_partition_columns_says_which_partitions(table: Dataset) -> 
         table.compact(where="nope = 1")
 
 
-def test_only_small_files_are_touched(table: Dataset) -> None:
+def test_compaction_rewrites_only_small_files(table: Dataset) -> None:
     large = max(store_size(table, key) for key in labels(table).values())
     assert table.compact(target_file_size=large).version is None
     assert table.compact(min_files=5).version is None
@@ -91,7 +91,7 @@ def store_size(table: Dataset, key: str) -> int:
     return table._store.stat(key).size
 
 
-def test_data_beyond_the_target_size_becomes_several_files(store: Store) -> None:
+def test_compaction_beyond_target_size_writes_several_files(store: Store) -> None:
     dataset = Lake(store).create_dataset("numbers", target_file_size=24_000, row_group_rows=1000, compression="NONE")
     for start in range(0, 20_000, 500):
         dataset.append(pa.table({"n": range(start, start + 500)}))
@@ -103,7 +103,7 @@ def test_data_beyond_the_target_size_becomes_several_files(store: Store) -> None
     assert numbers.equals(pa.array(range(20_000)))
 
 
-def test_indices_find_every_row_in_the_new_files(table: Dataset) -> None:
+def test_indices_after_compaction_find_every_row(table: Dataset) -> None:
     table.compact()
     for where, expected in (("carrier = 'A2'", 1), ("delay = 13", 1), ("carrier = 'C'", 1), ("carrier = 'X'", 0)):
         planned = table.plan(where)
@@ -112,7 +112,7 @@ def test_indices_find_every_row_in_the_new_files(table: Dataset) -> None:
     assert [str(index.health) for index in DatasetLog(table._store, "flights").inspect().indices] == ["Ready"] * 2
 
 
-def test_each_file_is_read_once_and_index_entries_come_from_the_pass_that_writes(table: Dataset, store: Store) -> None:
+def test_compaction_reads_each_file_once_and_collects_index_entries(table: Dataset, store: Store) -> None:
     before = [key for label, key in labels(table).items() if not label.startswith("month=3")]
     counting = FaultStore(store)
     Dataset(Lake(counting), "flights").compact()
@@ -121,7 +121,7 @@ def test_each_file_is_read_once_and_index_entries_come_from_the_pass_that_writes
     assert sorted(read) == sorted([*before, *after])
 
 
-def test_new_files_have_the_layout_of_the_table(store: Store) -> None:
+def test_compacted_files_follow_table_layout(store: Store) -> None:
     options: dict[str, Any] = {"sort_by": ["delay"], "bucket_by": ["carrier"], "num_buckets": 2, "compression": "GZIP"}
     table = filled(Lake(store), **options)
     before = len(labels(table))
@@ -141,14 +141,14 @@ def test_new_files_have_the_layout_of_the_table(store: Store) -> None:
     assert dict(planned.steps)["partition keys"] == 1
 
 
-def test_files_of_before_a_bucketing_are_put_into_buckets(table: Dataset) -> None:
+def test_compaction_puts_files_from_before_bucketing_into_buckets(table: Dataset) -> None:
     table.set_layout(replace(table.layout, bucket_by=("carrier",), num_buckets=2))
     table.compact()
     assert files_of(table) == {"flights/table/month=1": 2, "flights/table/month=2": 2, "flights/table/month=3": 1}
     assert rows(table) == ROWS
 
 
-def test_files_of_older_schemas_come_together(store: Store) -> None:
+def test_compaction_merges_files_of_older_schemas(store: Store) -> None:
     dataset = Lake(store).create_dataset("growing")
     dataset.append(pa.table({"n": [1], "gate": pa.nulls(1)}))
     dataset.append(pa.table({"n": [2], "gate": ["B"]}))
@@ -160,7 +160,7 @@ def test_files_of_older_schemas_come_together(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("small", "fewest"), [(0, 1), (1 << 20, 100), (1 << 20, 1)])
-def test_rows_are_the_same_whether_files_are_fetched_or_streamed_or_decoded_at_once(
+def test_compaction_rows_are_equal_for_each_read_method(
     table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch, small: int, fewest: int
 ) -> None:
     monkeypatch.setattr("kubothek.table.maintenance.reading.SMALL_BYTES", small)
@@ -173,7 +173,7 @@ def test_rows_are_the_same_whether_files_are_fetched_or_streamed_or_decoded_at_o
         table.compact()
 
 
-def test_the_same_id_compacts_once(table: Dataset) -> None:
+def test_compaction_with_same_id_is_applied_once(table: Dataset) -> None:
     first = table.compact(id="nightly")
     table.append(flights((3, "D", 1)))
     again = table.compact(id="nightly")
@@ -183,7 +183,7 @@ def test_the_same_id_compacts_once(table: Dataset) -> None:
         table.compact(id="nightly", where="month = 1")
 
 
-def test_a_new_file_with_other_rows_is_never_committed(
+def test_compacted_file_with_lost_row_is_not_committed(
     table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = store.get("flights.by-dataset-metadata.json")
@@ -201,7 +201,7 @@ def test_a_new_file_with_other_rows_is_never_committed(
 
 
 @pytest.mark.parametrize("change", [("carrier", "A0", "A9"), ("delay", 10, 11)])
-def test_a_value_that_changed_on_the_way_is_noticed(
+def test_compacted_file_with_changed_value_raises_rows_changed(
     table: Dataset, monkeypatch: pytest.MonkeyPatch, change: tuple[str, Any, Any]
 ) -> None:
     column, value, other = change
@@ -218,7 +218,7 @@ def test_a_value_that_changed_on_the_way_is_noticed(
     assert (table.version, rows(table)) == (5, ROWS)
 
 
-def test_a_file_that_is_gone_is_not_papered_over(table: Dataset, store: Store) -> None:
+def test_compaction_with_missing_file_raises_version_incomplete(table: Dataset, store: Store) -> None:
     lost = next(key for label, key in labels(table).items() if label.startswith("month=2"))
     store.delete([lost])
     with pytest.raises(VersionIncomplete, match="a file that the version needs no longer exists"):
@@ -227,21 +227,21 @@ def test_a_file_that_is_gone_is_not_papered_over(table: Dataset, store: Store) -
     assert table.compact(where="month = 1").version == 6
 
 
-def test_a_table_that_is_owned_is_compacted_by_its_resource_only(table: Dataset, store: Store) -> None:
+def test_compaction_of_owned_table_by_other_is_refused(table: Dataset, store: Store) -> None:
     DatasetLog(store, "flights", claim=Claim("cluster/ns/flights", "uid", adopts=True)).settle()
     with pytest.raises(OwnedByAnother):
         table.compact()
     assert table.plan_compaction().bundles
 
 
-def test_an_empty_table_has_nothing_to_compact(store: Store) -> None:
+def test_compaction_of_empty_table_commits_nothing(store: Store) -> None:
     dataset = Lake(store).create_dataset("empty", schema={"n": "int64"})
     assert dataset.compact().version is None
     with pytest.raises(DatasetNotFound):
         Dataset(Lake(store), "nope").compact()
 
 
-def test_plateau_reads_what_was_compacted(table: Dataset, tmp_path: Path) -> None:
+def test_plateau_reads_compacted_table(table: Dataset, tmp_path: Path) -> None:
     table.compact()
     found = read_table("flights", minimalkv.get_store_from_url(f"hfs://{tmp_path / 'lake'}"))
     assert len(found) == len(ROWS)

@@ -93,12 +93,12 @@ def naive(value: Any, data_type: pa.DataType) -> int:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_values_of_every_type_are_hashed_as_specified(name: str) -> None:
+def test_row_hash_of_each_type_matches_specification(name: str) -> None:
     data_type, values = COLUMNS[name]
     assert row_hashes(TABLE.select([name])).tolist() == [chained([naive(v, data_type)]) for v in values]
 
 
-def test_the_vectors_of_the_documentation() -> None:
+def test_row_hash_matches_documented_vectors() -> None:
     rows = pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int64()), "s": pa.array(["a", "ab"])})
     assert [f"{found:016x}" for found in row_hashes(rows).tolist()] == VECTORS
     assert Content.of([rows]) == Content(2, sum(int(found, 16) for found in VECTORS))
@@ -108,12 +108,12 @@ VECTORS = ["4f8cd4d9e24935c5", "edf6d44da19fb709"]
 
 
 @pytest.mark.parametrize("start", range(6))
-def test_a_slice_is_hashed_like_a_copy_of_its_rows(start: int) -> None:
+def test_row_hash_of_slice_equals_hash_of_copied_rows(start: int) -> None:
     assert row_hashes(TABLE.slice(start, 2)).tolist() == row_hashes(TABLE).tolist()[start : start + 2]
 
 
 @given(order=st.permutations(range(6)), cut=st.integers(0, 6))
-def test_order_and_batches_do_not_matter(order: list[int], cut: int) -> None:
+def test_content_hash_ignores_order_and_batching(order: list[int], cut: int) -> None:
     moved = TABLE.take(pa.array(order))
     assert Content.of([moved.slice(0, cut), moved.slice(cut)]) == Content.of([TABLE])
     assert Content.of([moved.slice(0, cut)]) + Content.of([moved.slice(cut)]) == Content.of([TABLE])
@@ -123,12 +123,12 @@ def test_order_and_batches_do_not_matter(order: list[int], cut: int) -> None:
     values=st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1, max_size=5),
     others=st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=1, max_size=5),
 )
-def test_it_is_the_same_only_for_the_same_rows(values: list[str | None], others: list[str | None]) -> None:
+def test_content_hash_is_equal_only_for_equal_rows(values: list[str | None], others: list[str | None]) -> None:
     one, other = (Content.of([pa.record_batch({"s": pa.array(v, pa.string())})]) for v in (values, others))
     assert (one == other) == (sorted(values, key=repr) == sorted(others, key=repr))
 
 
-def test_values_that_change_their_column_or_row_are_noticed() -> None:
+def test_content_hash_detects_values_swapped_between_columns_or_rows() -> None:
     def total(a: list[Any], b: list[Any]) -> int:
         return Content.of([pa.record_batch({"a": pa.array(a, pa.int64()), "b": pa.array(b, pa.int64())})]).total
 
@@ -137,7 +137,7 @@ def test_values_that_change_their_column_or_row_are_noticed() -> None:
     assert total([1, 1], [2, 2]) != 0
 
 
-def test_long_values_are_hashed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_hash_of_long_values_is_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = pa.record_batch({"s": pa.array(["x" * 100, "", "y" * 31, "abc" * 33, "z"])})
     expected = row_hashes(texts).tolist()
     content._powers.cache_clear()
@@ -148,7 +148,7 @@ def test_long_values_are_hashed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
         content._powers.cache_clear()
 
 
-def test_a_million_rows_take_a_moment() -> None:
+def test_content_hash_of_million_rows_takes_under_ten_seconds() -> None:
     numbers = np.arange(1_000_000)
     columns: dict[str, Any] = {"n": pa.array(numbers), "x": pa.array(numbers * 0.5)}
     rows = pa.record_batch({**columns, "s": columns["n"].cast(pa.string())})
@@ -157,6 +157,6 @@ def test_a_million_rows_take_a_moment() -> None:
     assert time.perf_counter() - began < 10
 
 
-def test_a_type_that_is_not_known_is_refused() -> None:
+def test_content_hash_of_unknown_type_raises_type_error() -> None:
     with pytest.raises(TypeError, match="no content hash for string_view"):
         Content.of([pa.RecordBatch.from_arrays([pa.array(["a"], pa.string_view())], names=["v"])])

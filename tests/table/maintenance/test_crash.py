@@ -22,7 +22,7 @@ from tests.table.operations.test_crash import keys_in, referenced, written_by
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Native", "Kartothek"])
-def test_a_compaction_that_dies_at_any_call_is_all_or_nothing_and_runs_again(tmp_path: Path, kind: str) -> None:
+def test_compaction_that_crashes_is_atomic_and_completes_on_rerun(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "lake"
     root.mkdir()
     filled(Lake(open_store(StoreConfig(root.as_uri()))), indices={"carrier": kind})
@@ -49,7 +49,7 @@ def test_a_compaction_that_dies_at_any_call_is_all_or_nothing_and_runs_again(tmp
 
 
 @pytest.mark.slow
-def test_a_store_that_fails_at_any_call_costs_no_row(tmp_path: Path) -> None:
+def test_compaction_with_store_failure_at_any_call_keeps_rows(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     root.mkdir()
     filled(Lake(open_store(StoreConfig(root.as_uri()))))

@@ -96,7 +96,7 @@ def comparable(table: pa.Table) -> list[Any]:
         {"use_dictionary": False, "column_encoding": {"int64": "DELTA_BINARY_PACKED", "text": "DELTA_BYTE_ARRAY"}},
     ],
 )
-def test_exact_types_come_back_bit_for_bit(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_decoding_by_duckdb_of_exact_types_returns_identical_values(tmp_path: Path, options: dict[str, Any]) -> None:
     given = dict(EXACT)
     if "store_schema" in options:  # which then says that the narrow ones are 32 bits wide
         given = {name: column for name, column in given.items() if "8" not in name and "16" not in name}
@@ -111,11 +111,11 @@ def test_exact_types_come_back_bit_for_bit(tmp_path: Path, options: dict[str, An
 
 
 @pytest.mark.parametrize("column", INEXACT, ids=lambda column: str(column.type))
-def test_all_other_types_are_left_to_arrow(column: pa.Array[Any]) -> None:
+def test_decoding_by_duckdb_rejects_other_types(column: pa.Array[Any]) -> None:
     assert not decoding.exact(pa.schema([("n", pa.int64()), ("other", column.type)]))
 
 
-def test_files_are_read_in_their_order_and_columns_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_decoding_by_duckdb_keeps_requested_file_and_column_order(tmp_path: Path) -> None:
     names = ["n", "select", "filename", "file_row_number", 'a"b', "Größe", "with space"]
     tables = [pa.table({name: [f"{name}{n}{row}" for row in range(3)] for name in names}) for n in range(20)]
     paths = written(tmp_path, *tables, row_group_size=2)
@@ -141,7 +141,7 @@ OTHERS: dict[str, Callable[[], pa.Table]] = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_a_file_with_other_columns_is_left_to_arrow(tmp_path: Path, other: Callable[[], pa.Table]) -> None:
+def test_decoding_of_files_with_different_columns_returns_none(tmp_path: Path, other: Callable[[], pa.Table]) -> None:
     assert decoding.decoded(written(tmp_path, NUMBERS, NUMBERS), NUMBERS.schema) is not None
     assert decoding.decoded(written(tmp_path, NUMBERS, other()), NUMBERS.schema) is None
     if "more" not in other.__name__:
@@ -149,20 +149,20 @@ def test_a_file_with_other_columns_is_left_to_arrow(tmp_path: Path, other: Calla
         assert one is None or one.equals(NUMBERS)
 
 
-def test_what_a_table_has_as_microseconds_is_not_cut_off_nanoseconds(tmp_path: Path) -> None:
+def test_decoding_of_nanoseconds_as_microseconds_returns_none(tmp_path: Path) -> None:
     table = pa.table({"t": pa.array([1, 1001], pa.timestamp("ns"))})
     old = written(tmp_path, table, use_deprecated_int96_timestamps=True)
     assert decoding.decoded(old, pa.schema([("t", pa.timestamp("us"))])) is None
 
 
 @pytest.mark.parametrize("name", ["*.parquet", "[0].parquet", "?.parquet", "{0,1}.parquet"])
-def test_a_pattern_is_no_name_of_other_files(tmp_path: Path, name: str) -> None:
+def test_decoding_of_file_name_with_glob_pattern_returns_none(tmp_path: Path, name: str) -> None:
     paths = written(tmp_path, NUMBERS, NUMBERS)
     paths[0].rename(tmp_path / name)
     assert decoding.decoded([tmp_path / name], NUMBERS.schema) is None
 
 
-def test_what_cannot_be_read_is_left_to_arrow(tmp_path: Path) -> None:
+def test_decoding_of_unreadable_file_returns_none(tmp_path: Path) -> None:
     paths = written(tmp_path, NUMBERS, NUMBERS, NUMBERS)
     assert decoding.decoded([*paths, tmp_path / "gone"], NUMBERS.schema) is None
     paths[1].write_bytes(b"no Parquet")
@@ -175,7 +175,7 @@ def test_what_cannot_be_read_is_left_to_arrow(tmp_path: Path) -> None:
     assert decoding.decoded(paths[:1], NUMBERS.schema) is None
 
 
-def test_a_compaction_decodes_at_once_what_it_can_and_the_rest_as_before(
+def test_compaction_decodes_exact_files_in_duckdb_and_rest_in_arrow(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes: list[int | None] = []
@@ -200,7 +200,7 @@ def test_a_compaction_decodes_at_once_what_it_can_and_the_rest_as_before(
     assert table.scan().read_all().sort_by("n") == before.sort_by("n")
 
 
-def test_a_file_that_is_gone_is_not_papered_over_among_many(store: Store) -> None:
+def test_compaction_of_many_files_with_one_missing_fails(store: Store) -> None:
     table = grown(Lake(store), 12)
     store.delete([list(labels(table).values())[9]])
     with pytest.raises(VersionIncomplete, match="a file that the version needs no longer exists"):

@@ -28,13 +28,13 @@ def dies(store: Store, months: int) -> None:
         table_in(FaultStore(store, Fault(("put_if_match",)))).append(flights(*((n, "AA", n) for n in range(months))))
 
 
-def test_what_history_needs_is_no_garbage(table: Dataset, store: Store) -> None:
+def test_garbage_estimate_excludes_files_needed_by_history(table: Dataset, store: Store) -> None:
     table.compact()
     table.rollback(4)
     assert found(store).files == 0
 
 
-def test_what_a_dead_attempt_left_is(table: Dataset, store: Store) -> None:
+def test_garbage_estimate_counts_files_of_crashed_attempts(table: Dataset, store: Store) -> None:
     dies(store, 2)
     assert found(store).files == 2
     dies(store, 3)
@@ -44,7 +44,7 @@ def test_what_a_dead_attempt_left_is(table: Dataset, store: Store) -> None:
     assert found(store).bytes == sum(store.stat(key).size for key in _unlisted(table, store))
 
 
-def test_what_expired_is_until_it_is_collected(table: Dataset, store: Store) -> None:
+def test_garbage_estimate_counts_expired_files_until_collected(table: Dataset, store: Store) -> None:
     table.compact()
     expired = [record.key for record in table.history() if record.version < 6]
     expire(store, 6)
@@ -53,7 +53,7 @@ def test_what_expired_is_until_it_is_collected(table: Dataset, store: Store) -> 
     assert found(store).files == 0
 
 
-def test_a_commit_repeats_what_the_last_inspection_found(table: Dataset, store: Store) -> None:
+def test_garbage_estimate_after_commit_repeats_last_inspection(table: Dataset, store: Store) -> None:
     assert found(store, keeps=True).files == 0
     dies(store, 2)
     assert found(store, estimates=False).files == 0
@@ -63,7 +63,9 @@ def test_a_commit_repeats_what_the_last_inspection_found(table: Dataset, store: 
     assert found(store, estimates=False, keeps=True).files == 2
 
 
-def test_of_many_records_a_sample_is_read(table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_estimate_of_many_records_reads_sample(
+    table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The package has a function with the name of the module.
     monkeypatch.setattr(sys.modules["kubothek.table.maintenance.health"], "_READ", 5)
     for _ in range(20):
@@ -76,7 +78,7 @@ def test_of_many_records_a_sample_is_read(table: Dataset, store: Store, monkeypa
     assert sum("/commits/" in call.key and call.name == "get" for call in counting.calls) == 5
 
 
-def test_a_file_that_no_record_names_is_not_seen(table: Dataset, store: Store) -> None:
+def test_garbage_estimate_omits_file_without_record(table: Dataset, store: Store) -> None:
     write(store, "stray")
     assert found(store).files == 0
 

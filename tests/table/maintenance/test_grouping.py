@@ -31,12 +31,12 @@ def found(
     ]
 
 
-def test_small_files_of_one_partition_come_together() -> None:
+def test_grouping_bundles_small_files_per_partition() -> None:
     files = [file("p=1", "a", 10), file("p=2", "b", 10), file("p=1", "c", 49), file("p=2", "d", 10)]
     assert found(files) == [("p=1", None, ["a", "c"]), ("p=2", None, ["b", "d"])]
 
 
-def test_a_file_of_half_the_target_or_more_is_not_touched() -> None:
+def test_grouping_omits_files_of_half_target_size_or_more() -> None:
     assert found([file("", "a", 50), file("", "b", 50), file("", "c", 49), file("", "d", 1)]) == [
         ("", None, ["c", "d"])
     ]
@@ -44,21 +44,21 @@ def test_a_file_of_half_the_target_or_more_is_not_touched() -> None:
 
 
 @pytest.mark.parametrize(("small", "large", "due"), [(2, 0, False), (3, 0, True), (3, 3, True), (3, 4, False)])
-def test_thresholds_are_of_each_partition(small: int, large: int, due: bool) -> None:
+def test_grouping_thresholds_apply_per_partition(small: int, large: int, due: bool) -> None:
     files = [file("p=1", f"s{n}", 1) for n in range(small)] + [file("p=1", f"l{n}", 90) for n in range(large)]
     files += [file("p=2", f"s{n}", 1) for n in range(2)]
     assert bool(found(files, min_files=3, min_small_share=0.5)) is due
 
 
-def test_one_file_alone_is_never_rewritten() -> None:
+def test_grouping_omits_single_file() -> None:
     assert found([file("", "a", 1)], min_files=0) == []
 
 
-def test_partitions_are_the_same_however_they_are_spelled() -> None:
+def test_grouping_treats_quoted_partition_paths_as_equal() -> None:
     assert found([file("p=a%20b", "a", 1), file("p=a b", "b", 1)]) == [("p=a%20b", None, ["a", "b"])]
 
 
-def test_buckets_stay_apart() -> None:
+def test_grouping_keeps_buckets_separate() -> None:
     files = [file("", f"{n}{BUCKETING.mark(n % 2)}", 1) for n in range(4)]
     marks = [BUCKETING.mark(0), BUCKETING.mark(1)]
     assert found(files, BUCKETING) == [
@@ -67,13 +67,13 @@ def test_buckets_stay_apart() -> None:
     ]
 
 
-def test_a_partition_with_files_of_no_bucket_is_one_group_if_its_files_become_fewer() -> None:
+def test_partition_with_unbucketed_files_is_one_group_if_file_count_drops() -> None:
     unmarked = [file("", "a", 1), file("", f"b{BUCKETING.mark(0)}", 1)]
     assert found(unmarked, BUCKETING) == []
     assert found([*unmarked, file("", "c", 1)], BUCKETING) == [("", None, ["a", f"b{BUCKETING.mark(0)}", "c"])]
 
 
-def test_large_partitions_are_cut_into_bundles() -> None:
+def test_grouping_cuts_large_partitions_into_bundles() -> None:
     files = [file("", str(n), 40) for n in range(100)]
     cut = bundles(files, None, Thresholds(target_bytes=TARGET))
     assert [each for bundle in cut for each in bundle.files] == files
@@ -82,7 +82,7 @@ def test_large_partitions_are_cut_into_bundles() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 150)), max_size=60))
-def test_what_was_compacted_is_well_laid_out(given: list[tuple[int, int]]) -> None:
+def test_grouping_of_compacted_files_returns_nothing(given: list[tuple[int, int]]) -> None:
     files = [file(f"p={part}", str(n), size) for n, (part, size) in enumerate(given)]
     thresholds = Thresholds(target_bytes=TARGET)
     rounds = 0
@@ -105,7 +105,7 @@ def test_what_was_compacted_is_well_laid_out(given: list[tuple[int, int]]) -> No
 
 
 @given(st.lists(st.integers(0, 1000), max_size=50), st.integers(1, 2000), st.integers(1, 8))
-def test_tasks_hold_all_bundles_in_order_and_no_more_than_they_may(sizes: list[int], most: int, least: int) -> None:
+def test_grouping_tasks_hold_all_bundles_in_order_within_size_limit(sizes: list[int], most: int, least: int) -> None:
     given = [Bundle(Group(f"p={n}"), (file(f"p={n}", "a", size),)) for n, size in enumerate(sizes)]
     cut = tasks(given, most_bytes=most + (1 << 16), at_least=least)
     assert [bundle for task in cut for bundle in task] == given

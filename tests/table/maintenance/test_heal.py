@@ -103,7 +103,7 @@ def _damage(store: Store, *spared: Callable[[Store], str]) -> None:
 
 
 @pytest.mark.parametrize("named", DERIVED)
-def test_what_is_derived_is_made_anew(named: str, table: Dataset, store: Store) -> None:
+def test_heal_recreates_missing_derived_object(named: str, table: Dataset, store: Store) -> None:
     find, shown = DERIVED[named]
     key, before = find(store), {version: rows(table, version) for version in range(2, 6)}
     data = store.get(key)
@@ -122,14 +122,14 @@ def test_what_is_derived_is_made_anew(named: str, table: Dataset, store: Store) 
 
 
 @pytest.mark.parametrize("name", ["_kartothek_index", "_manifest"])
-def test_an_index_that_is_not_one_is_built_anew(name: str, table: Dataset, store: Store) -> None:
+def test_heal_rebuilds_damaged_index(name: str, table: Dataset, store: Store) -> None:
     store.put(globals()[name](store), b"something else")
     assert len(ailing(store)) == 1
     assert len(heal(store, log_of(store)).repaired) == 1
     assert ailing(store) == ()
 
 
-def test_a_common_metadata_of_another_schema_is_replaced(table: Dataset, store: Store) -> None:
+def test_heal_replaces_common_metadata_of_another_schema(table: Dataset, store: Store) -> None:
     key = keys.common_metadata(UUID, "table")
     data = store.get(key)
     store.put(key, b"PAR1")
@@ -137,7 +137,7 @@ def test_a_common_metadata_of_another_schema_is_replaced(table: Dataset, store: 
     assert store.get(key) == data
 
 
-def test_a_schema_that_is_lost_with_its_copy_is_an_error_that_says_so(table: Dataset, store: Store) -> None:
+def test_heal_without_schema_and_copy_fails_and_names_remedy(table: Dataset, store: Store) -> None:
     key = _schema(store)
     store.delete([key])
     store.put(keys.common_metadata(UUID, "table"), b"PAR1")
@@ -147,7 +147,7 @@ def test_a_schema_that_is_lost_with_its_copy_is_an_error_that_says_so(table: Dat
     assert everything(store) == before
 
 
-def test_a_commit_whose_marker_was_lost_still_happens_once(table: Dataset, store: Store) -> None:
+def test_heal_restores_missing_commit_marker(table: Dataset, store: Store) -> None:
     table.append(flights((9, "once", 1)), id="mine")
     table.append(flights((9, "later", 1)))
     store.delete([keys.marker(UUID, "mine")])
@@ -155,7 +155,7 @@ def test_a_commit_whose_marker_was_lost_still_happens_once(table: Dataset, store
     assert isinstance(Dataset(Lake(store), UUID).append(flights((9, "once", 1)), id="mine"), AlreadyApplied)
 
 
-def test_a_tagged_version_gets_its_checkpoint_again(table: Dataset, store: Store) -> None:
+def test_heal_restores_checkpoint_of_tagged_version(table: Dataset, store: Store) -> None:
     table.tag("good", 2)
     first = [record.key for record in table.history() if record.version == 1]
     _expire_below(7, table, store)
@@ -165,7 +165,7 @@ def test_a_tagged_version_gets_its_checkpoint_again(table: Dataset, store: Store
     assert heal(store, log_of(store)).repaired == ()
 
 
-def test_a_checkpoint_that_cannot_be_made_is_replaced_by_one_of_the_present(table: Dataset, store: Store) -> None:
+def test_heal_replaces_unrecoverable_checkpoint_with_current_one(table: Dataset, store: Store) -> None:
     """Its records are gone, so are the versions since; but the present one is there, and will be an old one."""
     store.delete([keys.checkpoint(UUID, 3), *(r.key for r in table.history() if r.version <= 3)])
     assert ailing(store) == ("the last checkpoint",)
@@ -176,13 +176,13 @@ def test_a_checkpoint_that_cannot_be_made_is_replaced_by_one_of_the_present(tabl
     assert rows(healed, as_of=5) == ROWS
 
 
-def test_all_at_once(table: Dataset, store: Store) -> None:
+def test_heal_repairs_all_damage_in_one_run(table: Dataset, store: Store) -> None:
     _damage(store, _common_metadata)
     assert {*heal(store, log_of(store)).repaired} == {name.strip() for name in DERIVED} - {"_common_metadata"}
     assert rows(Dataset(Lake(store), UUID)) == ROWS
 
 
-def test_a_healthy_table_is_left_alone_and_no_data_is_read(table: Dataset, store: Store) -> None:
+def test_heal_of_healthy_table_changes_nothing_and_reads_no_data(table: Dataset, store: Store) -> None:
     before = everything(store)
     counting = FaultStore(store)
     assert heal(counting, DatasetLog(counting, UUID)).repaired == ()
@@ -191,7 +191,7 @@ def test_a_healthy_table_is_left_alone_and_no_data_is_read(table: Dataset, store
     assert not [call for call in read if "/table/" in call.key]
 
 
-def test_an_inspection_asks_for_little(table: Dataset, store: Store) -> None:
+def test_inspection_of_healthy_table_sends_few_requests(table: Dataset, store: Store) -> None:
     counting = FaultStore(store)
     log = DatasetLog(counting, UUID)
     snapshot = log.snapshot()
@@ -202,12 +202,12 @@ def test_an_inspection_asks_for_little(table: Dataset, store: Store) -> None:
     assert len(counting.calls) < 16
 
 
-def test_there_must_be_a_dataset(store: Store) -> None:
+def test_heal_of_missing_dataset_raises_dataset_not_found(store: Store) -> None:
     with pytest.raises(DatasetNotFound):
         heal(store, log_of(store))
 
 
-def test_a_deleted_dataset_is_left_alone(table: Dataset, store: Store) -> None:
+def test_heal_of_deleted_dataset_changes_nothing(table: Dataset, store: Store) -> None:
     store.delete([_kartothek_index(store)])
     log_of(store).delete()
     before = everything(store)
@@ -215,7 +215,7 @@ def test_a_deleted_dataset_is_left_alone(table: Dataset, store: Store) -> None:
     assert everything(store) == before
 
 
-def test_nobody_heals_what_another_owns(table: Dataset, store: Store) -> None:
+def test_heal_by_other_owner_is_refused(table: Dataset, store: Store) -> None:
     take_claim(store, UUID, Claim("cluster/ns/flights", "1"))
     store.delete([_kartothek_index(store)])
     before = everything(store)
@@ -235,7 +235,7 @@ def _expire_below(version: int, table: Dataset, store: Store) -> None:
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-def test_lost_data_is_reported_with_versions_and_the_one_that_is_whole(table: Dataset, store: Store) -> None:
+def test_lost_file_is_reported_with_versions_and_last_complete_version(table: Dataset, store: Store) -> None:
     """Version 4 brought the file."""
     files = labels(table)
     third = next(each for each in table.history() if each.version == 4)
@@ -249,9 +249,7 @@ def test_lost_data_is_reported_with_versions_and_the_one_that_is_whole(table: Da
     assert labels(Dataset(Lake(store), UUID)) == files, "nothing is papered over"
 
 
-def test_an_inspection_that_has_seen_it_goes_on_saying_it(
-    table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_file_stays_reported_until_restored(table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = next(iter(labels(table).values()))
     data = store.get(gone)
     store.delete([gone])
@@ -265,13 +263,13 @@ def test_an_inspection_that_has_seen_it_goes_on_saying_it(
     assert keys.lost(UUID) not in everything(store)
 
 
-def test_an_inspection_finds_it_by_itself_where_files_are_few(table: Dataset, store: Store) -> None:
+def test_inspection_of_few_files_detects_lost_file(table: Dataset, store: Store) -> None:
     table.compact()
     store.delete(list(labels(table).values())[:1])
     assert glanced(store) is not None
 
 
-def test_rolling_back_to_the_whole_version_heals(table: Dataset, store: Store) -> None:
+def test_rollback_to_complete_version_clears_loss_report(table: Dataset, store: Store) -> None:
     before, files = rows(table), set(labels(table).values())
     table.compact()
     store.delete(set(labels(table).values()) - files)
@@ -285,7 +283,7 @@ def test_rolling_back_to_the_whole_version_heals(table: Dataset, store: Store) -
     assert rows(healed) == before
 
 
-def test_so_does_doing_without_what_is_lost(table: Dataset, store: Store) -> None:
+def test_deletion_of_lost_rows_clears_loss_report(table: Dataset, store: Store) -> None:
     store.delete([key for label, key in labels(table).items() if label.startswith("month=2")][:1])
     assert heal(store, log_of(store)).corrupt is not None
     table.delete("month = 2")
@@ -293,7 +291,7 @@ def test_so_does_doing_without_what_is_lost(table: Dataset, store: Store) -> Non
     assert rows(Dataset(Lake(store), UUID)) == [row for row in ROWS if row[0] != 2]
 
 
-def test_no_version_may_be_whole(table: Dataset, store: Store) -> None:
+def test_loss_report_states_when_no_version_is_complete(table: Dataset, store: Store) -> None:
     store.delete(labels(table).values())
     found = heal(store, log_of(store)).corrupt
     assert found is not None
@@ -306,7 +304,7 @@ def test_no_version_may_be_whole(table: Dataset, store: Store) -> None:
     assert "no version that is kept is whole" in found
 
 
-def test_a_version_is_whole_only_if_files_of_its_own_are_there(table: Dataset, store: Store) -> None:
+def test_version_is_complete_only_with_all_its_files(table: Dataset, store: Store) -> None:
     """What the compaction took is gone as well: versions 2 to 5 lack that, version 6 its own."""
     first = next(iter(labels(table).values()))
     table.compact()
@@ -316,7 +314,7 @@ def test_a_version_is_whole_only_if_files_of_its_own_are_there(table: Dataset, s
     assert (damage.affected, damage.whole, damage.version) == ((2, 3, 4, 5, 6), 1, 6)
 
 
-def test_a_version_that_cannot_be_read_is_not_offered(table: Dataset, store: Store) -> None:
+def test_unreadable_version_is_not_offered_for_rollback(table: Dataset, store: Store) -> None:
     """By its records version 5 has all of its files; but nothing tells any more which those were."""
     old = set(labels(table).values())
     table.compact()
@@ -328,7 +326,7 @@ def test_a_version_that_cannot_be_read_is_not_offered(table: Dataset, store: Sto
     assert (damage.affected, damage.whole) == ((6,), None)
 
 
-def test_a_tagged_version_can_be_the_one_that_is_whole(table: Dataset, store: Store) -> None:
+def test_tagged_version_is_offered_as_complete_version(table: Dataset, store: Store) -> None:
     table.tag("good", 2)
     table.overwrite(flights((1, "new", 1)))
     _expire_below(7, table, store)
@@ -339,7 +337,7 @@ def test_a_tagged_version_can_be_the_one_that_is_whole(table: Dataset, store: St
     assert (damage.affected, damage.whole) == ((7, 8), 2)
 
 
-def test_a_file_that_a_commit_took_meanwhile_is_not_lost(table: Dataset, store: Store) -> None:
+def test_file_replaced_by_concurrent_commit_is_not_lost(table: Dataset, store: Store) -> None:
     """As with a listing that takes longer than the grace period."""
     log = log_of(store)
     snapshot = log.snapshot()
@@ -349,14 +347,14 @@ def test_a_file_that_a_commit_took_meanwhile_is_not_lost(table: Dataset, store: 
     assert find_lost_files(store, log, snapshot) is None
 
 
-def test_files_that_only_history_needs_are_no_damage(table: Dataset, store: Store) -> None:
+def test_missing_file_needed_only_by_history_is_no_damage(table: Dataset, store: Store) -> None:
     old = set(labels(table).values())
     table.compact()
     store.delete(old - set(labels(table).values()))
     assert heal(store, log_of(store)).corrupt is None
 
 
-def test_what_was_deleted_and_brought_back_is_judged_by_what_it_was(table: Dataset, store: Store) -> None:
+def test_damage_of_restored_dataset_covers_versions_before_deletion(table: Dataset, store: Store) -> None:
     gone = list(labels(table).values())[-1]
     log_of(store).delete()
     log_of(store).restore()
@@ -366,20 +364,20 @@ def test_what_was_deleted_and_brought_back_is_judged_by_what_it_was(table: Datas
     assert (damage.files, damage.affected, damage.whole) == ((gone,), (5, 7), 4)
 
 
-def test_an_index_is_not_built_from_data_that_is_lost(table: Dataset, store: Store) -> None:
+def test_index_is_not_rebuilt_from_lost_data(table: Dataset, store: Store) -> None:
     store.delete([_kartothek_index(store), next(iter(labels(table).values()))])
     healed = heal(store, log_of(store))
     assert (healed.repaired, healed.corrupt is not None) == ((), True)
     assert ailing(store) == ("the index on 'delay'",)
 
 
-def test_a_note_that_cannot_be_read_is_none(table: Dataset, store: Store) -> None:
+def test_unreadable_loss_note_is_ignored(table: Dataset, store: Store) -> None:
     for data in (b"?", b"{}", b"[]", orjson.dumps({"version": 1})):
         store.put(keys.lost(UUID), data)
         assert glanced(store) is None
 
 
-def test_versions_for_people() -> None:
+def test_version_ranges_are_rendered_as_text() -> None:
     assert ranges((3,)) == "3"
     assert ranges((1, 2, 5, 7, 8, 9)) == "1 to 2, 5, 7 to 9"
 
@@ -394,7 +392,7 @@ def _damaged(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_healing_that_dies_at_any_call_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_heal_that_crashes_is_completed_by_next_run(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     root.mkdir()
     _damaged(root)
@@ -422,7 +420,7 @@ def _digest_of(store: Store, version: int) -> str:
 
 
 @pytest.mark.slow
-def test_commits_that_come_at_any_call_are_kept_and_all_is_healed(tmp_path: Path) -> None:
+def test_heal_keeps_concurrent_commits_and_repairs_all_damage(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     root.mkdir()
     _damaged(root)
@@ -450,7 +448,7 @@ def test_commits_that_come_at_any_call_are_kept_and_all_is_healed(tmp_path: Path
 
 
 @pytest.mark.s3
-def test_all_of_it_works_on_s3_as_well(s3: S3Server, secret: Path, bucket: str) -> None:
+def test_heal_on_s3_repairs_damage_and_reports_lost_file(s3: S3Server, secret: Path, bucket: str) -> None:
     store = open_store(StoreConfig(f"s3://{bucket}", s3.endpoint, s3.region, str(secret)))
     filled(Lake(store), indices={"carrier": "Native", "delay": "Kartothek"})
     _damage(store, _schema)

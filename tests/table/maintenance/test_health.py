@@ -18,7 +18,7 @@ from tests.table.maintenance.table import ROWS
 from tests.table.operations.table import flights, labels, rows
 
 
-def test_it_counts_files_partitions_versions_and_bytes(table: Dataset, store: Store) -> None:
+def test_health_counts_files_partitions_versions_and_bytes(table: Dataset, store: Store) -> None:
     found = table.health()
     sizes = [store.stat(key).size for key in labels(table).values()]
     assert (found.version, found.totals.rows, found.totals.files, found.totals.partitions) == (5, len(ROWS), 9, 3)
@@ -28,7 +28,7 @@ def test_it_counts_files_partitions_versions_and_bytes(table: Dataset, store: St
     assert [step.files for step in found.histogram] == [9, 0, 0, 0, 0, 0, 0]
 
 
-def test_what_only_history_holds_is_what_a_compaction_took(table: Dataset, store: Store) -> None:
+def test_health_counts_compacted_files_as_history(table: Dataset, store: Store) -> None:
     before = labels(table)
     table.compact()
     gone = [key for label, key in before.items() if label not in labels(table)]
@@ -40,7 +40,7 @@ def test_what_only_history_holds_is_what_a_compaction_took(table: Dataset, store
     assert (found.totals.files, found.history.files, found.versions) == (9, 2, 7)
 
 
-def test_neither_data_nor_the_bucket_is_looked_at(table: Dataset, store: Store) -> None:
+def test_health_reads_no_data_and_lists_only_commit_records(table: Dataset, store: Store) -> None:
     counting = FaultStore(store)
     Dataset(Lake(counting), "flights").health()
     listed = {call.key for call in counting.calls if call.name.startswith("list")}
@@ -48,7 +48,7 @@ def test_neither_data_nor_the_bucket_is_looked_at(table: Dataset, store: Store) 
     assert not [call for call in counting.calls if "/table/" in call.key]
 
 
-def test_files_that_no_record_tells_of_are_measured(table: Dataset, store: Store) -> None:
+def test_health_measures_files_without_record(table: Dataset, store: Store) -> None:
     expected = table.health()
     records = [record.key for record in table.history()]
     store.delete(records[2:])
@@ -58,14 +58,14 @@ def test_files_that_no_record_tells_of_are_measured(table: Dataset, store: Store
     assert rows(table) == ROWS
 
 
-def test_every_file_is_in_one_step_of_the_histogram() -> None:
+def test_health_histogram_counts_each_file_once() -> None:
     sizes = [0, (64 << 10) - 1, 64 << 10, 1 << 20, 1 << 40]
     steps = list(_histogram(pa.array(sizes, pa.int64())))
     assert [step.files for step in steps] == [2, 1, 1, 0, 0, 0, 1]
     assert sum(step.bytes for step in steps) == sum(sizes)
 
 
-def test_an_empty_table_is_healthy(store: Store) -> None:
+def test_health_of_empty_table_has_no_small_files(store: Store) -> None:
     dataset = Lake(store).create_dataset("flights", ["month"])
     assert dataset.health().small_share == 0.0
     dataset.append(flights((1, "AA", 1)))
@@ -74,7 +74,7 @@ def test_an_empty_table_is_healthy(store: Store) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("count", [None, 1, 3])
-def test_the_most_small_files_of_a_partition_are_those_that_a_compaction_finds(seed: int, count: int | None) -> None:
+def test_health_count_of_small_files_equals_compaction_threshold(seed: int, count: int | None) -> None:
     chance = random.Random(seed)
     bucketing = None if count is None else Bucketing((("x", pa.int64()),), count)
     files = []

@@ -38,7 +38,7 @@ def from_scratch(store: Store) -> Health:
     return found
 
 
-def test_a_commit_costs_what_it_changed(table: Dataset, store: Store) -> None:
+def test_inventory_update_after_commit_reads_only_new_record(table: Dataset, store: Store) -> None:
     carried(store)
     table.append(flights((7, "new", 1)))
     counting = FaultStore(store)
@@ -54,7 +54,7 @@ def test_a_commit_costs_what_it_changed(table: Dataset, store: Store) -> None:
     assert found == from_scratch(store)
 
 
-def test_what_is_kept_is_what_is_read(table: Dataset, store: Store) -> None:
+def test_inventory_survives_roundtrip(table: Dataset, store: Store) -> None:
     log = DatasetLog(store, UUID)
     table.compact()
     taken = take(store, log, log.snapshot())
@@ -66,7 +66,7 @@ def test_what_is_kept_is_what_is_read(table: Dataset, store: Store) -> None:
     assert kept(store, UUID) == empty
 
 
-def test_a_large_inventory_is_not_written_at_every_commit(store: Store) -> None:
+def test_large_inventory_is_not_written_at_every_commit(store: Store) -> None:
     ones = [1] * 3000
     files = pa.table({"key": [f"{n:05}" for n in range(3000)], **dict.fromkeys(FILES.names[1:], ones)}, FILES)
     for news, written in ((0, False), (3, False), (4, True), (None, True)):
@@ -76,7 +76,7 @@ def test_a_large_inventory_is_not_written_at_every_commit(store: Store) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"{}"])
-def test_one_that_cannot_be_read_is_none(data: bytes, table: Dataset, store: Store) -> None:
+def test_unreadable_inventory_is_ignored_and_rewritten(data: bytes, table: Dataset, store: Store) -> None:
     expected = carried(store)
     store.put(keys.inventory(UUID), data)
     assert kept(store, UUID) is None
@@ -84,7 +84,7 @@ def test_one_that_cannot_be_read_is_none(data: bytes, table: Dataset, store: Sto
     assert kept(store, UUID) is not None
 
 
-def test_one_of_another_history_is_of_no_harm(table: Dataset, store: Store) -> None:
+def test_inventory_of_another_history_is_recomputed(table: Dataset, store: Store) -> None:
     """As after somebody restored an older state of the bucket."""
     head = store.get(keys.head(UUID))
     table.append(flights((7, "new", 1)))
@@ -97,7 +97,7 @@ def test_one_of_another_history_is_of_no_harm(table: Dataset, store: Store) -> N
     assert (carried(store).versions, carried(store).history.files) == (5, 0)
 
 
-def test_a_file_that_was_away_counts_again_when_it_is_back(table: Dataset, store: Store) -> None:
+def test_inventory_counts_restored_file_again(table: Dataset, store: Store) -> None:
     expected = carried(store)
     key = next(iter(labels(table).values()))
     data = store.get(key)
@@ -108,7 +108,7 @@ def test_a_file_that_was_away_counts_again_when_it_is_back(table: Dataset, store
     assert carried(store).totals.bytes > expected.totals.bytes
 
 
-def test_expired_versions_and_their_files_are_no_longer_counted(table: Dataset, store: Store) -> None:
+def test_inventory_excludes_expired_versions_and_their_files(table: Dataset, store: Store) -> None:
     table.compact()
     assert (carried(store).versions, carried(store).history.files) == (6, 8)
     expire(store, 6)
@@ -116,7 +116,7 @@ def test_expired_versions_and_their_files_are_no_longer_counted(table: Dataset, 
     assert (found.versions, found.history.files) == (2, 0)
 
 
-def test_a_file_that_came_back_and_went_again_is_held_for_the_second_time(table: Dataset, store: Store) -> None:
+def test_inventory_holds_file_removed_for_second_time(table: Dataset, store: Store) -> None:
     table.compact()
     carried(store)
     table.rollback(5)
@@ -127,7 +127,7 @@ def test_a_file_that_came_back_and_went_again_is_held_for_the_second_time(table:
     assert carried(store) == from_scratch(store)
 
 
-def test_files_of_a_tagged_version_are_held_by_history(table: Dataset, store: Store) -> None:
+def test_inventory_counts_files_of_tagged_version_as_history(table: Dataset, store: Store) -> None:
     carried(store)
     table.tag("before", 4)
     table.compact()
@@ -149,7 +149,7 @@ def _tagged(log: DatasetLog) -> frozenset[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_carried_along_or_from_scratch_is_the_same(seed: int, store: Store) -> None:
+def test_incremental_inventory_equals_inventory_from_scratch(seed: int, store: Store) -> None:
     chance = random.Random(seed)
     table = filled(Lake(store))
     carried(store)

@@ -41,7 +41,9 @@ def contents(dataset: Dataset, as_of: int | None = None) -> list[dict[str, Any]]
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(given=tables(), fewest=st.sampled_from([1, decoding.FEWEST]))
-def test_the_rows_are_the_same_before_and_after(given: tuple[Shape, list[list[dict[str, Any]]]], fewest: int) -> None:
+def test_compaction_of_random_table_keeps_rows_of_every_version(
+    given: tuple[Shape, list[list[dict[str, Any]]]], fewest: int
+) -> None:
     shape, appends = given
     with tempfile.TemporaryDirectory() as scratch:
         lake = Lake(open_store(StoreConfig(Path(scratch).as_uri())))

@@ -88,7 +88,7 @@ def check_indices(table: Dataset) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEEDS)
-def test_compaction_gives_way_and_never_fails(root: Path, tmp_path: Path, name: str) -> None:
+def test_compaction_yields_to_concurrent_change_and_never_fails(root: Path, tmp_path: Path, name: str) -> None:
     calls = calls_of(root, tmp_path, lambda t: t.compact(id="mine"))
     alone = copy(root, tmp_path / "alone")
     DEEDS[name](table_in(alone))
@@ -107,7 +107,7 @@ def test_compaction_gives_way_and_never_fails(root: Path, tmp_path: Path, name: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["append", *sorted(TAKES - {"rollback", "overwrite"})])
-def test_no_commit_fails_because_of_a_compaction(root: Path, tmp_path: Path, name: str) -> None:
+def test_commit_concurrent_with_compaction_succeeds(root: Path, tmp_path: Path, name: str) -> None:
     calls = calls_of(root, tmp_path, DEEDS[name])
     alone = copy(root, tmp_path / "alone")
     DEEDS[name](table_in(alone))
@@ -119,7 +119,7 @@ def test_no_commit_fails_because_of_a_compaction(root: Path, tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("name", ["overwrite", "rollback"])
-def test_changes_of_everything_are_made_anew_as_well(root: Path, tmp_path: Path, name: str) -> None:
+def test_full_table_change_concurrent_with_compaction_is_retried(root: Path, tmp_path: Path, name: str) -> None:
     deed = DEEDS[name]
     calls = calls_of(root, tmp_path, deed)
     for at in (calls // 2, calls - 2):
@@ -127,7 +127,7 @@ def test_changes_of_everything_are_made_anew_as_well(root: Path, tmp_path: Path,
         check_indices(table)
 
 
-def test_a_compaction_beside_a_real_change_does_not_hide_the_conflict(root: Path, tmp_path: Path) -> None:
+def test_conflict_with_real_change_is_raised_despite_compaction(root: Path, tmp_path: Path) -> None:
     calls = calls_of(root, tmp_path, DEEDS["replace 1"])
     conflicts = 0
 
@@ -145,7 +145,7 @@ def test_a_compaction_beside_a_real_change_does_not_hide_the_conflict(root: Path
 
 
 @pytest.mark.slow
-def test_a_foreign_write_at_any_call_loses_nothing(root: Path, tmp_path: Path) -> None:
+def test_foreign_write_during_compaction_loses_no_row(root: Path, tmp_path: Path) -> None:
     calls = calls_of(root, tmp_path, lambda t: t.compact(id="mine"))
     row: Row = (1, "PP", 1)
     for at in range(1, calls + 1):

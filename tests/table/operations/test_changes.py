@@ -24,7 +24,7 @@ def operations(dataset: Dataset) -> list[str]:
 # --- replace ------------------------------------------------------------------------------------------------
 
 
-def test_replace_takes_the_partitions_that_the_rows_touch(table: Dataset) -> None:
+def test_replace_replaces_only_partitions_of_new_rows(table: Dataset) -> None:
     before = labels(table)
     done = table.replace(flights((1, "ZZ", 1), (4, "ZZ", 4)))
     assert isinstance(done, Committed)
@@ -35,24 +35,24 @@ def test_replace_takes_the_partitions_that_the_rows_touch(table: Dataset) -> Non
     assert kept.items() <= labels(table).items()
 
 
-def test_replace_takes_what_its_filter_names_also_where_no_new_rows_come(table: Dataset) -> None:
+def test_replace_clears_filtered_partitions_without_new_rows(table: Dataset) -> None:
     table.replace(flights((1, "ZZ", 1)), where="month IN (1, 2)")
     assert {row[0] for row in rows(table)} == {1, 3}
     assert len(rows(table)) == 3
 
 
-def test_replace_of_everything_says_so(table: Dataset) -> None:
+def test_replace_where_true_replaces_all_rows(table: Dataset) -> None:
     table.replace(flights((9, "ZZ", 1)), where="TRUE")
     assert rows(table) == [(9, "ZZ", 1)]
 
 
-def test_replace_fills_an_empty_table(store: Store) -> None:
+def test_replace_fills_empty_table(store: Store) -> None:
     dataset = Lake(store).create_dataset("flights", ["month"])
     dataset.replace(flights((1, "AA", 1)), where="month = 1")
     assert rows(dataset) == [(1, "AA", 1)]
 
 
-def test_values_that_need_quoting_are_replaced_too(store: Store) -> None:
+def test_replace_and_delete_match_values_that_need_quoting(store: Store) -> None:
     dataset = Lake(store).create_dataset("t", ["p"])
     values = ["a/b", "100%", "p=q", "Grüße", "'", ""]
     dataset.append(pa.table({"p": values, "v": [0] * len(values)}))
@@ -65,7 +65,7 @@ def test_values_that_need_quoting_are_replaced_too(store: Store) -> None:
 # --- delete -------------------------------------------------------------------------------------------------
 
 
-def test_delete_of_partitions_drops_their_files_and_writes_none(table: Dataset, store: Store) -> None:
+def test_delete_of_partitions_drops_files_and_writes_none(table: Dataset, store: Store) -> None:
     files = {info.key for info in store.list("flights/")}
     table.delete("month >= 2 AND month != 3")
     assert {row[0] for row in rows(table)} == {1, 3}
@@ -73,7 +73,7 @@ def test_delete_of_partitions_drops_their_files_and_writes_none(table: Dataset, 
     assert len(rows(table, as_of=2)) == 6
 
 
-def test_delete_of_everything_says_so(table: Dataset) -> None:
+def test_delete_where_true_removes_all_rows_and_keeps_schema(table: Dataset) -> None:
     table.delete("TRUE")
     assert rows(table) == []
     assert table.schema.names == ["month", "carrier", "delay"]
@@ -81,7 +81,7 @@ def test_delete_of_everything_says_so(table: Dataset) -> None:
     assert rows(table) == [(1, "AA", 1)]
 
 
-def test_delete_of_rows_rewrites_only_files_that_hold_matches(table: Dataset) -> None:
+def test_delete_of_rows_rewrites_only_matching_files(table: Dataset) -> None:
     before = labels(table)
     table.delete("carrier = 'UA'", row_level=True)
     assert (2, "UA", 20) not in rows(table)
@@ -101,25 +101,25 @@ def test_delete_of_rows_rewrites_only_files_that_hold_matches(table: Dataset) ->
         ("month = 1 AND delay < 11", [(1, None, 11), (2, "UA", 20), (2, None, 21), (3, "AA", 30), (3, "B6", None)]),
     ],
 )
-def test_null_is_neither_equal_nor_unequal(table: Dataset, where: str, left: list[Any]) -> None:
+def test_delete_comparison_never_matches_null(table: Dataset, where: str, left: list[Any]) -> None:
     table.delete(where, row_level=True)
     assert rows(table) == sorted(left, key=repr)
 
 
-def test_a_file_of_which_every_row_matches_goes_without_a_copy(table: Dataset) -> None:
+def test_delete_of_all_rows_in_file_removes_file_without_copy(table: Dataset) -> None:
     done = table.delete("delay >= 10 AND delay < 12", row_level=True)
     assert isinstance(done, Committed)
     assert (done.totals.files, done.added.files) == (2, 0)
 
 
-def test_whole_partitions_and_single_rows_go_in_one_commit(table: Dataset) -> None:
+def test_delete_of_partitions_and_rows_is_one_commit(table: Dataset) -> None:
     table.delete("month = 1 OR delay = 20", row_level=True)
     assert table.version == 3
     assert rows(table) == sorted([(2, None, 21), (3, "AA", 30), (3, "B6", None)], key=repr)
 
 
 @pytest.mark.parametrize("row_level", [False, True])
-def test_delete_that_matches_nothing_is_a_commit_that_changes_nothing(table: Dataset, row_level: bool) -> None:
+def test_delete_without_match_commits_unchanged_files(table: Dataset, row_level: bool) -> None:
     before = labels(table)
     first = table.delete("month = 9", row_level=row_level, id="cleanup")
     assert isinstance(first, Committed)
@@ -133,14 +133,14 @@ def test_delete_that_matches_nothing_is_a_commit_that_changes_nothing(table: Dat
 # --- update -------------------------------------------------------------------------------------------------
 
 
-def test_update_sets_values_also_to_null(table: Dataset) -> None:
+def test_update_sets_values_and_nulls(table: Dataset) -> None:
     table.update({"carrier": "ZZ", "delay": None}, where="carrier = 'AA'", row_level=True)
     expected = [(1, "ZZ", None), (1, None, 11), (2, "UA", 20), (2, None, 21), (3, "ZZ", None), (3, "B6", None)]
     assert rows(table) == sorted(expected, key=repr)
     assert operations(table)[0] == "Update"
 
 
-def test_update_of_a_partition_column_moves_rows(table: Dataset) -> None:
+def test_update_of_partition_column_moves_rows(table: Dataset) -> None:
     table.update({"month": 3}, where="delay = 10", row_level=True)
     assert [row for row in rows(table) if row[2] == 10] == [(3, "AA", 10)]
     paths = {label.rpartition("/")[0] for label in labels(table)}
@@ -149,18 +149,18 @@ def test_update_of_a_partition_column_moves_rows(table: Dataset) -> None:
     assert table.rows == 6
 
 
-def test_update_of_everything_says_so(table: Dataset) -> None:
+def test_update_where_true_changes_all_rows(table: Dataset) -> None:
     table.update({"delay": 0}, where="TRUE", row_level=True)
     assert {row[2] for row in rows(table)} == {0}
 
 
-def test_update_that_matches_nothing_is_a_commit_that_changes_nothing(table: Dataset) -> None:
+def test_update_without_match_commits_unchanged_files(table: Dataset) -> None:
     before = labels(table)
     table.update({"delay": 0}, where="carrier = 'XX'", row_level=True)
     assert (table.version, labels(table)) == (3, before)
 
 
-def test_rewritten_files_have_the_layout_of_the_table(store: Store) -> None:
+def test_rewritten_files_follow_table_layout(store: Store) -> None:
     dataset = Lake(store).create_dataset("t", ["p"], target_file_size=20_000)
     count = 20_000
     values = pa.array([i * 7919 % 104_729 for i in range(count)])
@@ -176,20 +176,20 @@ def test_rewritten_files_have_the_layout_of_the_table(store: Store) -> None:
 # --- overwrite and rollback ---------------------------------------------------------------------------------
 
 
-def test_overwrite_replaces_everything_and_keeps_the_history(table: Dataset) -> None:
+def test_overwrite_replaces_all_rows_and_keeps_history(table: Dataset) -> None:
     table.overwrite(flights((7, "ZZ", 7)))
     assert rows(table) == [(7, "ZZ", 7)]
     assert len(rows(table, as_of=2)) == 6
 
 
-def test_overwrite_with_other_columns_is_possible_where_asked_for(table: Dataset) -> None:
+def test_overwrite_with_allowed_schema_change_replaces_columns(table: Dataset) -> None:
     table.overwrite(pa.table({"month": [1], "gate": ["A1"]}), allow_schema_change=True)
     assert table.schema.names == ["month", "gate"]
     assert table.scan().read_all().to_pylist() == [{"month": 1, "gate": "A1"}]
     assert len(rows(table, as_of=2)) == 6
 
 
-def test_rollback_brings_back_exactly_the_files_of_a_version_in_their_order(table: Dataset) -> None:
+def test_rollback_restores_files_of_version_in_order(table: Dataset) -> None:
     wanted = list(labels(table).items())
     table.append(flights((1, "AA", 99)))
     table.delete("month = 2")
@@ -209,7 +209,7 @@ def test_rollback_can_be_rolled_back(table: Dataset) -> None:
     assert operations(table)[:2] == ["Rollback", "Rollback"]
 
 
-def test_rollback_to_a_time(table: Dataset) -> None:
+def test_rollback_to_time_restores_rows(table: Dataset) -> None:
     moment = table.snapshot().time
     assert moment is not None
     table.delete("month = 2")
@@ -217,13 +217,13 @@ def test_rollback_to_a_time(table: Dataset) -> None:
     assert len(rows(table)) == 6
 
 
-def test_rollback_to_the_present_version_changes_nothing(table: Dataset) -> None:
+def test_rollback_to_current_version_keeps_files(table: Dataset) -> None:
     before = labels(table)
     table.rollback(2)
     assert (table.version, labels(table)) == (3, before)
 
 
-def test_rollback_keeps_a_type_that_a_null_column_has_gained(store: Store) -> None:
+def test_rollback_keeps_type_gained_by_null_column(store: Store) -> None:
     dataset = Lake(store).create_dataset("t")
     dataset.append(pa.table({"a": [1], "b": pa.array([None], pa.null())}))
     dataset.append(pa.table({"a": [2], "b": ["x"]}))
@@ -232,7 +232,7 @@ def test_rollback_keeps_a_type_that_a_null_column_has_gained(store: Store) -> No
     assert dataset.scan().read_all().to_pylist() == [{"a": 1, "b": None}]
 
 
-def test_rollback_keeps_columns_that_have_come_since(store: Store) -> None:
+def test_rollback_keeps_columns_added_since(store: Store) -> None:
     dataset = Lake(store).create_dataset("t")
     dataset.append(pa.table({"a": [1]}))
     dataset.append(pa.table({"a": [2], "b": ["x"]}), evolve=True)
@@ -242,7 +242,7 @@ def test_rollback_keeps_columns_that_have_come_since(store: Store) -> None:
     assert dataset.rows == 2
 
 
-def test_rollback_over_another_schema_brings_that_schema_back(table: Dataset) -> None:
+def test_rollback_with_allowed_schema_change_restores_schema(table: Dataset) -> None:
     table.overwrite(pa.table({"month": [1], "gate": ["A1"]}), allow_schema_change=True)
     table.rollback(2, allow_schema_change=True)
     assert len(rows(table)) == 6
@@ -265,7 +265,7 @@ def test_rollback_over_another_schema_brings_that_schema_back(table: Dataset) ->
     ],
     ids=["replace", "overwrite", "delete", "row-level delete", "update", "rollback"],
 )
-def test_the_same_change_under_the_same_id_happens_once(table: Dataset, change: Any) -> None:
+def test_change_with_same_id_is_applied_once(table: Dataset, change: Any) -> None:
     assert isinstance(change(table), Committed)
     table.append(flights((1, "AA", 1), (2, "AA", 2)))
     before = rows(table)
@@ -329,7 +329,7 @@ def perform(dataset: Dataset, history: list[list[Any]], deed: Any) -> None:
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(deeds=st.lists(_step, max_size=8))
-def test_random_changes_leave_the_rows_of_a_naive_model(tmp_path_factory: Any, deeds: list[Any]) -> None:
+def test_random_changes_match_naive_model(tmp_path_factory: Any, deeds: list[Any]) -> None:
     root = tmp_path_factory.mktemp("lake")
     dataset = Lake(open_store(StoreConfig(root.as_uri()))).create_dataset("flights", ["month"], SCHEMA)
     history: list[list[Any]] = [[]]

@@ -26,9 +26,7 @@ NAMES = sorted(DEEDS.keys() - {"append too", "replace 1 too", "replace 2"})
 @pytest.mark.parametrize(
     ("name", "indices"), [*((name, ()) for name in NAMES), ("replace 1", ["carrier"]), ("delete rows", ["carrier"])]
 )
-def test_an_operation_that_dies_at_any_call_happens_once_when_it_runs_again(
-    tmp_path: Path, name: str, indices: Sequence[str]
-) -> None:
+def test_operation_that_crashes_is_applied_once_on_rerun(tmp_path: Path, name: str, indices: Sequence[str]) -> None:
     prepared(tmp_path / "lake", indices)
     expected = done(tmp_path / "lake", tmp_path / "expected", name)
     counting = FaultStore(copy(tmp_path / "lake", tmp_path / "counted"))

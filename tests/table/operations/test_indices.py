@@ -51,7 +51,7 @@ def found(store: Store, dataset: Dataset, where: str) -> tuple[list[Any], int]:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_index_is_exact_after_every_change(indexed: Dataset, store: Store, change: str) -> None:
+def test_index_after_each_change_is_exact(indexed: Dataset, store: Store, change: str) -> None:
     CHANGES[change](indexed)
     for carrier in ("AA", "UA", "B6", "ZZ"):
         expected = [row for row in rows(indexed) if row[1] == carrier]
@@ -64,7 +64,7 @@ def carriers(store: Store, key: str) -> set[Any]:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_plateau_reads_what_our_changes_leave_through_its_own_index(tmp_path: Path, change: str) -> None:
+def test_plateau_reads_changed_table_through_its_own_index(tmp_path: Path, change: str) -> None:
     root = tmp_path / "lake"
     root.mkdir()
     dataset = Lake(open_store(StoreConfig(root.as_uri()))).create_dataset(
@@ -81,7 +81,7 @@ def test_plateau_reads_what_our_changes_leave_through_its_own_index(tmp_path: Pa
             assert sorted(frame["delay"]) == expected, carrier
 
 
-def test_an_indexed_column_finds_files_but_its_rows_need_row_level(indexed: Dataset, store: Store) -> None:
+def test_delete_by_indexed_column_requires_row_level_for_partial_file(indexed: Dataset, store: Store) -> None:
     before = head(store)
     with pytest.raises(RowLevelNeeded, match=r"rows inside of files.*month=2.*rowLevel: true"):
         indexed.delete("carrier = 'UA'")
@@ -90,13 +90,13 @@ def test_an_indexed_column_finds_files_but_its_rows_need_row_level(indexed: Data
     assert len(rows(indexed)) == 6
 
 
-def test_a_file_of_nothing_but_the_value_goes_without_row_level(indexed: Dataset) -> None:
+def test_delete_of_file_with_only_matching_value_needs_no_row_level(indexed: Dataset) -> None:
     indexed.append(flights((4, "UU", 1), (4, "UU", 2)))
     indexed.delete("carrier = 'UU'")
     assert {row[0] for row in rows(indexed)} == {1, 2, 3}
 
 
-def test_only_files_that_the_index_names_are_looked_at(indexed: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delete_opens_only_files_named_by_index(indexed: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     inner = rewrite.Rewrite.open
 
@@ -109,7 +109,7 @@ def test_only_files_that_the_index_names_are_looked_at(indexed: Dataset, monkeyp
     assert {key.split("/")[2] for key in opened} == {"month=3"}
 
 
-def test_an_index_on_a_column_that_goes_with_the_schema_goes_too(indexed: Dataset, store: Store) -> None:
+def test_index_on_column_dropped_with_schema_is_dropped(indexed: Dataset, store: Store) -> None:
     indexed.overwrite(pa.table({"month": [1], "gate": ["A1"]}), allow_schema_change=True)
     assert not indexed.snapshot().head.index_state.kinds()
     indexed.append(pa.table({"month": [1], "gate": ["A2"]}))
@@ -118,7 +118,7 @@ def test_an_index_on_a_column_that_goes_with_the_schema_goes_too(indexed: Datase
     assert found_rows(indexed, "carrier = 'AA'") == [(1, "AA", 10), (3, "AA", 30)]
 
 
-def test_an_index_that_waits_for_a_type_goes_with_its_column_and_one_on_no_column_is_refused(store: Store) -> None:
+def test_pending_index_is_dropped_with_column_and_unknown_is_refused(store: Store) -> None:
     dataset = Lake(store).create_dataset("flights", ["month"], indices=["gate"])
     with pytest.raises(IndexInvalid, match="'gate'"):
         dataset.append(flights((1, "AA", 10)))

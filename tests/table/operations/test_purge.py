@@ -85,7 +85,7 @@ def _carriers(store: Store, key: str) -> list[str]:
 BOBS = [(1, "bob", 2), (3, "bob", 5)]
 
 
-def test_nothing_but_the_new_version_can_be_read(store: Store) -> None:
+def test_purge_leaves_only_new_version_readable(store: Store) -> None:
     done = purge(store)
     assert readable(store) == {done.version: BOBS}
     with pytest.raises(VersionNotFound, match="version 4 of 'flights' has expired"):
@@ -95,7 +95,7 @@ def test_nothing_but_the_new_version_can_be_read(store: Store) -> None:
     assert [str(record.operation) for record in table_in(store).history()] == ["Delete"]
 
 
-def test_the_first_collection_after_the_grace_period_deletes_what_holds_such_rows(store: Store, tmp_path: Path) -> None:
+def test_collection_after_purge_and_grace_period_deletes_purged_rows(store: Store, tmp_path: Path) -> None:
     """Whatever policies keep: there is no such version any more."""
     purge(store)
     let_pass(tmp_path, GRACE)
@@ -107,19 +107,19 @@ def test_the_first_collection_after_the_grace_period_deletes_what_holds_such_row
     assert rows(table_in(store)) == BOBS
 
 
-def test_rows_that_were_deleted_before_are_purged_as_well(store: Store) -> None:
+def test_purge_removes_rows_deleted_earlier(store: Store) -> None:
     table_in(store).delete(ALICE, row_level=True)
     done = purge(store)
     assert (done.totals.rows, done.added.rows) == (2, 0)
     assert readable(store) == {done.version: BOBS}
 
 
-def test_without_purge_old_versions_stay(store: Store) -> None:
+def test_delete_without_purge_keeps_old_versions(store: Store) -> None:
     table_in(store).delete(ALICE, row_level=True)
     assert set(readable(store)) == {1, 2, 3, 4, 5}
 
 
-def test_versions_after_it_are_history_as_ever(store: Store) -> None:
+def test_versions_after_purge_form_normal_history(store: Store) -> None:
     purge(store)
     table_in(store).append(flights((4, "carol", 6)))
     assert readable(store) == {5: BOBS, 6: [*BOBS, (4, "carol", 6)]}
@@ -130,7 +130,7 @@ def test_versions_after_it_are_history_as_ever(store: Store) -> None:
 # --- tags -----------------------------------------------------------------------------------------------------------
 
 
-def test_tags_prevent_it_by_name_before_anything_is_done(store: Store) -> None:
+def test_purge_of_tagged_dataset_is_refused_with_tag_names(store: Store) -> None:
     table_in(store).tag("audit", 2)
     table_in(store).tag("start", 1)
     before = everything(store)
@@ -146,7 +146,7 @@ def test_tags_prevent_it_by_name_before_anything_is_done(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_tag_at_any_call_of_a_purge(store: Store, tmp_path: Path) -> None:
+def test_concurrent_tag_and_purge_exclude_each_other(store: Store, tmp_path: Path) -> None:
     """Whichever is second sees the first: the tag is refused, or the purge."""
     ends = set()
     for nth in range(1, 200):
@@ -181,7 +181,7 @@ def test_tag_at_any_call_of_a_purge(store: Store, tmp_path: Path) -> None:
 # --- once, and beside others ----------------------------------------------------------------------------------------
 
 
-def test_it_happens_once(store: Store) -> None:
+def test_purge_with_same_id_is_applied_once(store: Store) -> None:
     first = purge(store, "erase-alice")
     table_in(store).append(flights((1, "alice", 9)))
     table_in(store).tag("later")
@@ -194,7 +194,7 @@ def test_it_happens_once(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_any_call_and_run_again(store: Store, tmp_path: Path) -> None:
+def test_purge_that_crashes_is_atomic_and_completes_on_rerun(store: Store, tmp_path: Path) -> None:
     """Deletion and expiry are one commit: there is no moment between them."""
     counting = FaultStore(copy(tmp_path / "lake", tmp_path / "counted"))
     purge(counting, "erase")
@@ -207,7 +207,7 @@ def test_killed_at_any_call_and_run_again(store: Store, tmp_path: Path) -> None:
         assert readable(crashed) == {5: BOBS}, fault
 
 
-def test_append_that_comes_in_between_is_expired_and_stays_in_the_table(store: Store) -> None:
+def test_append_during_purge_is_expired_and_keeps_rows_in_table(store: Store) -> None:
     started = DatasetLog(store, "flights").begin_new("purge")
     change = delete(store, started.snapshot, parse("month = 2"), purge=True)
     table_in(store).append(flights((4, "carol", 6)))
@@ -217,7 +217,7 @@ def test_append_that_comes_in_between_is_expired_and_stays_in_the_table(store: S
     assert readable(store) == {6: [(1, "alice", 1), (1, "bob", 2), (3, "bob", 5), (4, "carol", 6)]}
 
 
-def test_change_of_the_same_rows_in_between_is_a_conflict_that_expires_nothing(store: Store) -> None:
+def test_change_of_same_rows_during_purge_is_conflict_without_expiry(store: Store) -> None:
     started = DatasetLog(store, "flights").begin_new("purge")
     assert isinstance(started, Transaction)
     change = delete(store, started.snapshot, parse("month = 2"), purge=True)
@@ -227,14 +227,14 @@ def test_change_of_the_same_rows_in_between_is_a_conflict_that_expires_nothing(s
     assert set(readable(store)) == {1, 2, 3, 4, 5}
 
 
-def test_filter_that_cannot_be_expires_nothing(store: Store) -> None:
+def test_purge_with_invalid_filter_changes_nothing(store: Store) -> None:
     before = everything(store)
     with pytest.raises(FilterInvalid):
         table_in(store).delete("nobody = 1", purge=True)
     assert everything(store) == before
 
 
-def test_foreign_writer_that_overwrites_a_purge_brings_no_version_back(store: Store, tmp_path: Path) -> None:
+def test_purge_overwritten_by_foreign_writer_is_recovered(store: Store, tmp_path: Path) -> None:
     """Its head has the rows again, until the purge is merged again; that version expires with the others."""
     document = json.loads(store.get(keys.head("flights")))
     done = purge(store)

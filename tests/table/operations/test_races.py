@@ -85,7 +85,7 @@ class Race:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), SAME)
-def test_what_was_changed_meanwhile_is_a_conflict(tmp_path: Path, first: str, second: str) -> None:
+def test_concurrent_change_of_same_rows_is_conflict(tmp_path: Path, first: str, second: str) -> None:
     race = Race(tmp_path, first, second)
     only_second, in_turn = race.after(second), (race.after(first, second), race.after(second, first))
     conflicts = 0
@@ -102,7 +102,7 @@ def test_what_was_changed_meanwhile_is_a_conflict(tmp_path: Path, first: str, se
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), RETRIED)
-def test_a_conflict_that_may_be_retried_ends_as_if_it_came_later(tmp_path: Path, first: str, second: str) -> None:
+def test_conflict_with_retry_policy_is_applied_in_sequence(tmp_path: Path, first: str, second: str) -> None:
     race = Race(tmp_path, first, second)
     in_turn = (race.after(first, second), race.after(second, first))
     for at in range(1, race.calls + 1):
@@ -116,9 +116,7 @@ def test_a_conflict_that_may_be_retried_ends_as_if_it_came_later(tmp_path: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), APART)
-def test_changes_of_different_things_both_land_and_no_data_is_written_again(
-    tmp_path: Path, first: str, second: str
-) -> None:
+def test_disjoint_concurrent_changes_both_land_without_rewriting_data(tmp_path: Path, first: str, second: str) -> None:
     race = Race(tmp_path, first, second)
     in_turn = (race.after(first, second), race.after(second, first))
     rebased = 0
@@ -134,7 +132,7 @@ def test_changes_of_different_things_both_land_and_no_data_is_written_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["replace 1", "replace 2", "delete 1", "update", "rollback", "overwrite", "append"])
-def test_a_foreign_write_in_between_is_a_commit_like_any_other(tmp_path: Path, first: str) -> None:
+def test_foreign_write_between_operations_is_treated_as_commit(tmp_path: Path, first: str) -> None:
     """Plateau reads the head and puts its own, with another row of month 1, ahead of any call."""
     race = Race(tmp_path, first, "plateau")
     alone, row = race.after(first), (1, "PP", 1)

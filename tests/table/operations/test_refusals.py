@@ -82,7 +82,7 @@ def update(values: dict[str, object], where: str = "month = 1") -> Change:
         (lambda t: t.rollback(datetime(2000, 1, 1, tzinfo=UTC)), VersionNotFound, "2000"),
     ],
 )
-def test_bad_input_changes_nothing(
+def test_operation_with_bad_input_is_refused_and_changes_nothing(
     table: Dataset, store: Store, change: Change, error: type[LakeError], message: str
 ) -> None:
     before = everything(store)
@@ -99,16 +99,14 @@ def test_bad_input_changes_nothing(
         update({"delay": 1}, "carrier = 'AA' OR carrier != 'AA' OR carrier IS NULL"),
     ],
 )
-def test_rows_that_all_match_by_accident_are_found_by_reading_them(
-    table: Dataset, store: Store, change: Change
-) -> None:
+def test_filter_that_matches_all_rows_by_content_is_refused(table: Dataset, store: Store, change: Change) -> None:
     before, versions = head(store), table.version
     with pytest.raises(FilterMatchesAll, match="write TRUE"):
         change(table)
     assert (head(store), table.version) == (before, versions)
 
 
-def test_rows_that_do_not_fit_are_found_in_the_second_piece_too(table: Dataset, store: Store) -> None:
+def test_replace_with_row_outside_filter_in_second_batch_is_refused(table: Dataset, store: Store) -> None:
     before = head(store)
     pieces = [flights(*[(1, "A", n) for n in range(5)]), flights((1, "A", 1), (2, "A", 1))]
     with pytest.raises(FilterNotMet, match="row 7: month = 2 does not satisfy where month = 1"):
@@ -116,7 +114,7 @@ def test_rows_that_do_not_fit_are_found_in_the_second_piece_too(table: Dataset, 
     assert head(store) == before
 
 
-def test_a_table_without_partitions_is_not_replaced_by_accident(store: Store) -> None:
+def test_replace_of_unpartitioned_table_without_filter_is_refused(store: Store) -> None:
     dataset = Lake(store).create_dataset("t")
     dataset.append(pa.table({"v": [1]}))
     before = everything(store)
@@ -127,7 +125,7 @@ def test_a_table_without_partitions_is_not_replaced_by_accident(store: Store) ->
     assert dataset.scan().read_all().to_pylist() == [{"v": 2}]
 
 
-def test_a_column_without_a_type_cannot_be_set(store: Store) -> None:
+def test_update_of_untyped_column_is_refused(store: Store) -> None:
     dataset = Lake(store).create_dataset("t")
     dataset.append(pa.table({"v": [1, 2], "n": pa.nulls(2)}))
     with pytest.raises(InputError, match=r"'n'.*no type yet"):
@@ -135,7 +133,7 @@ def test_a_column_without_a_type_cannot_be_set(store: Store) -> None:
     dataset.update({"n": None}, where="v = 1", row_level=True)
 
 
-def test_a_table_without_columns_has_nothing_to_set_or_delete(store: Store) -> None:
+def test_row_level_change_of_table_without_columns_is_refused(store: Store) -> None:
     dataset = Lake(store).create_dataset("t")
     with pytest.raises(FilterInvalid, match="'v'"):
         dataset.update({"v": 1}, where="TRUE", row_level=True)
@@ -145,7 +143,7 @@ def test_a_table_without_columns_has_nothing_to_set_or_delete(store: Store) -> N
     assert dataset.version == 2
 
 
-def test_rollback_across_another_schema_needs_to_be_meant(table: Dataset, store: Store) -> None:
+def test_rollback_across_schema_change_without_permission_is_refused(table: Dataset, store: Store) -> None:
     table.overwrite(OTHER, allow_schema_change=True)
     before = everything(store)
     with pytest.raises(SchemaMismatch, match=r"(?s)version 2.*'carrier', 'delay'.*allowSchemaChange: true"):
@@ -153,7 +151,7 @@ def test_rollback_across_another_schema_needs_to_be_meant(table: Dataset, store:
     assert everything(store) == before
 
 
-def test_rollback_to_a_version_whose_files_are_gone_names_them(table: Dataset, store: Store) -> None:
+def test_rollback_to_version_with_missing_files_names_files(table: Dataset, store: Store) -> None:
     gone = next(iter(labels(table).values()))
     table.delete("month = 1")
     store.delete([gone])
@@ -173,7 +171,7 @@ def test_rollback_to_a_version_whose_files_are_gone_names_them(table: Dataset, s
         lambda t: t.rollback(1),
     ],
 )
-def test_what_a_resource_owns_or_nobody_made_is_not_changed(table: Dataset, store: Store, change: Change) -> None:
+def test_change_of_owned_or_missing_dataset_is_refused(table: Dataset, store: Store, change: Change) -> None:
     with pytest.raises(DatasetNotFound):
         change(Dataset(Lake(store), "nobody"))
     take_claim(store, "flights", Claim("cluster/ns/flights", "uid"))
@@ -183,7 +181,7 @@ def test_what_a_resource_owns_or_nobody_made_is_not_changed(table: Dataset, stor
     assert everything(store) == before
 
 
-def test_a_source_file_of_the_table_that_is_gone_is_named_and_nothing_changes(table: Dataset, store: Store) -> None:
+def test_row_level_delete_with_missing_file_fails_and_changes_nothing(table: Dataset, store: Store) -> None:
     key = next(key for key in labels(table).values() if "month=2" in key)
     Path(store.url.removeprefix("file://"), key).unlink()
     before = head(store)

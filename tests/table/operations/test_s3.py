@@ -28,7 +28,7 @@ def remote(lake: Lake) -> Dataset:
     return dataset
 
 
-def test_every_operation(remote: Dataset) -> None:
+def test_each_operation_on_s3_produces_expected_rows(remote: Dataset) -> None:
     first = labels(remote)
     remote.replace(flights((1, "ZZ", 1), (4, "ZZ", 4)))
     remote.delete("month = 3")
@@ -42,9 +42,7 @@ def test_every_operation(remote: Dataset) -> None:
     assert len(rows(remote)) == 4
 
 
-def test_writers_of_different_partitions_all_land_and_of_one_partition_one_at_least(
-    lake: Lake, remote: Dataset
-) -> None:
+def test_concurrent_replaces_on_s3_land_per_partition(lake: Lake, remote: Dataset) -> None:
     def replace(month: int) -> bool:
         try:
             Dataset(lake, "flights").replace(flights((month, f"M{month}", month)))

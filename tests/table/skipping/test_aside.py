@@ -13,7 +13,7 @@ from kubothek.table.skipping.collect.collectors import Aside
 LARGE = 1 << 21
 
 
-def test_calls_are_carried_out_in_their_order_wherever_that_is() -> None:
+def test_background_calls_run_in_submission_order() -> None:
     ran: list[tuple[int, str]] = []
     gate = threading.Event()
     work = Aside()
@@ -39,7 +39,7 @@ def test_calls_are_carried_out_in_their_order_wherever_that_is() -> None:
     work.finish()
 
 
-def test_what_fails_comes_up() -> None:
+def test_background_call_that_fails_raises_in_caller() -> None:
     work = Aside()
 
     def fail() -> None:
@@ -53,7 +53,7 @@ def test_what_fails_comes_up() -> None:
         run()
 
 
-def test_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectors, "_WAITING", 3 * LARGE)
     work, running, most = Aside(), [0], [0]
     lock = threading.Lock()

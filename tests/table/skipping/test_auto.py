@@ -54,11 +54,11 @@ def chosen(count: int, seen: Seen = (), *given: IndexDefinition) -> dict[str, li
     return found
 
 
-def test_values_alone_decide_for_what_is_cheap() -> None:
+def test_auto_indices_of_low_cost_are_chosen_from_values() -> None:
     assert chosen(8) == {"day": ["MinMax", "ValueList"], "zone": ["MinMax", "ValueList"]}
 
 
-def test_of_one_file_nothing_can_be_told_but_bounds_cost_nothing() -> None:
+def test_auto_indices_from_one_file_are_min_max_only() -> None:
     assert chosen(1) == {"day": ["MinMax"], "id": ["MinMax"]}
 
 
@@ -78,18 +78,20 @@ def test_of_one_file_nothing_can_be_told_but_bounds_cost_nothing() -> None:
         (("place", "Equal"), "place", None),
     ],
 )
-def test_queries_decide_for_what_has_a_price(seen: tuple[str, str], column: str, types: list[str] | None) -> None:
+def test_auto_indices_of_high_cost_are_chosen_from_queries(
+    seen: tuple[str, str], column: str, types: list[str] | None
+) -> None:
     assert chosen(8, [seen]).get(column) == types
 
 
-def test_what_is_given_stays_and_comes_first() -> None:
+def test_auto_indices_keep_given_definitions_first() -> None:
     given = IndexDefinition("BloomFilter", ("day",), {"ndv": "7"}), IndexDefinition("MinMax", ("Day",))
     found = choose(profile(files(8), SCHEMA), (), given, SCHEMA)
     assert found[:2] == given
     assert [each.type for each in found if each.columns[0].lower() == "day"] == ["BloomFilter", "MinMax", "ValueList"]
 
 
-def test_a_sample_is_spread() -> None:
+def test_auto_index_sample_is_spread_over_files() -> None:
     keys = [f"{number:04}" for number in range(1000)]
     found = sampled(keys)
     assert len(found) == SAMPLE_FILES
@@ -111,6 +113,6 @@ def test_a_sample_is_spread() -> None:
         ("id != 1 OR zone IS NULL", []),
     ],
 )
-def test_what_a_query_filters_by(where: str, expected: list[str]) -> None:
+def test_auto_index_filters_are_extracted_from_query(where: str, expected: list[str]) -> None:
     found = filters_of(parse(where).bind(SCHEMA))
     assert sorted(found) == sorted(each for each in expected if each != "tail:Range" or "N%1" not in where)

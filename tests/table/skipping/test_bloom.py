@@ -29,7 +29,7 @@ def filter_of(values: pa.Array[Any], sizing: sketch.Sizing | None = None) -> byt
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_filters_of_either_version_of_spark_are_read(sample: str) -> None:
+def test_bloom_filters_of_both_spark_versions_are_read(sample: str) -> None:
     """Both samples hold the same values, four of which are these."""
     filters = Filters.of(pa.array([SAMPLES[sample]], pa.binary()))
     for value in (-5, 0, 7, 2**63 - 1):
@@ -39,7 +39,7 @@ def test_filters_of_either_version_of_spark_are_read(sample: str) -> None:
     assert not filters.might_contain(["not there"], pa.string())[0]
 
 
-def test_what_we_write_is_what_spark_4_writes() -> None:
+def test_bloom_filter_bytes_equal_bytes_of_spark_4() -> None:
     payload = payload_of(SAMPLES["v1_spark40"])
     assert wrapped(payload) == SAMPLES["v1_spark40"]
     assert SAMPLES["v1_spark40"].startswith(HEAD)
@@ -47,7 +47,7 @@ def test_what_we_write_is_what_spark_4_writes() -> None:
     assert sketch.spark_sizing(100_000, 0.01) == (7, 14977)
 
 
-def test_other_class_ids_and_one_large_block_are_read() -> None:
+def test_bloom_filters_with_other_class_ids_and_large_block_are_read() -> None:
     """Of Spark 3.2 and of the days when the class was IBM's."""
     ours = filter_of(pa.array(["a", "b"]), sketch.Sizing(3, 300))
     payload = payload_of(ours)
@@ -65,7 +65,7 @@ def test_other_class_ids_and_one_large_block_are_read() -> None:
     assert not filters.might_contain(["c"], pa.string()).any()
 
 
-def test_null_and_damaged_filters_match_anything() -> None:
+def test_null_or_damaged_bloom_filter_matches_everything() -> None:
     good = filter_of(pa.array(["a"]), sketch.Sizing(5, 100))
     damaged = [
         None,
@@ -86,7 +86,7 @@ def test_null_and_damaged_filters_match_anything() -> None:
         payload_of(b"something else")
 
 
-def test_every_size_of_the_last_block() -> None:
+def test_bloom_filter_with_each_last_block_size_is_read() -> None:
     """Around 255 and 1024 bytes the headers change."""
     value = pa.array(["x", "yy", "a rather longer value, with ünïcödé and 日本"])
     sizes = [1, 28, 29, 30, 31, 32, 126, 127, 128, 129, 130, 157, 158, 255, 256, 257, 300]
@@ -109,7 +109,9 @@ def test_every_size_of_the_last_block() -> None:
         (9000, "5000", 1 << 21),
     ],
 )
-def test_filters_of_described_files(count: int, ndv: str | None, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bloom_filter_of_described_file_has_no_false_negatives(
+    count: int, ndv: str | None, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """None misses a value; without ``ndv`` they are as small as their values allow, and as exact as asked.
 
     ``held``: with more values a filter is begun before their number is known.
@@ -138,7 +140,7 @@ def test_filters_of_described_files(count: int, ndv: str | None, held: int, monk
 
 
 @pytest.mark.parametrize("count", [0, 1, 300_000, 1_000_000])
-def test_values_are_counted_whatever_their_number(count: int) -> None:
+def test_distinct_count_estimate_is_within_two_percent(count: int) -> None:
     """Of many about a hundredth more or less, of few exactly; each comes up to three times."""
     values = np.arange(count)
     hashed = sketch.pairs(pa.array(np.concatenate([values, values[: count // 2], values[: count // 3]])))
@@ -148,7 +150,7 @@ def test_values_are_counted_whatever_their_number(count: int) -> None:
 
 
 @pytest.mark.parametrize("distinct", [1, 1_000, 200_000])
-def test_a_column_with_and_without_many_values_has_all_of_them_in_its_filter(distinct: int) -> None:
+def test_bloom_filter_of_column_with_varying_cardinality_has_all_values(distinct: int) -> None:
     numbers = np.random.default_rng(1).integers(0, distinct, 200_000) * 7
     schema = fields([IndexDefinition("BloomFilter", ("n",))], pa.schema([("n", pa.int32())]))
     describer = Describer(schema)

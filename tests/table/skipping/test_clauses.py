@@ -61,7 +61,7 @@ INTEGERS = bounds([(1, 5), (3, 3), (None, None), None], pa.int64())
         ("x IS NULL", [True, True, True, True]),
     ],
 )
-def test_bounds_of_integers(where: str, expected: list[bool]) -> None:
+def test_min_max_clause_on_integers_matches_expected_entries(where: str, expected: list[bool]) -> None:
     assert asked(where, INTEGERS, pa.int64()) == expected
 
 
@@ -77,13 +77,13 @@ def test_bounds_of_integers(where: str, expected: list[bool]) -> None:
         ("x != 0e0", [True, True, True, False]),
     ],
 )
-def test_bounds_of_doubles(where: str, expected: list[bool]) -> None:
+def test_min_max_clause_on_doubles_orders_nan_last_and_equates_zeros(where: str, expected: list[bool]) -> None:
     """NaN is the greatest number, and the two zeros are one."""
     entries = bounds([(-0.0, 2.0), (0.0, NAN), (NAN, NAN), (-0.0, 0.0)], pa.float64())
     assert asked(where, entries, pa.float64()) == expected
 
 
-def test_text_is_ordered_by_its_bytes() -> None:
+def test_min_max_clause_on_text_orders_by_bytes() -> None:
     entries = bounds([("a", "～"), ("a", "😀"), ("B", "B")], pa.string())
     assert asked("x > '～'", entries, pa.string()) == [False, True, False]
     assert asked("x >= 'a'", entries, pa.string()) == [True, True, False]
@@ -100,14 +100,14 @@ def test_text_is_ordered_by_its_bytes() -> None:
         ("x = 'a'", pa.int64(), pa.string(), [(1, 1)], [True]),
     ],
 )
-def test_types_that_differ_between_files(
+def test_min_max_clause_on_widened_column_matches_expected_entries(
     where: str, found: pa.DataType, wanted: pa.DataType, entries: list[Any], expected: list[bool]
 ) -> None:
     """A column became wider: or else nothing is said."""
     assert asked(where, bounds(entries, found), wanted) == expected
 
 
-def test_moments_finer_than_the_column() -> None:
+def test_min_max_clause_on_finer_timestamps_keeps_truncated_and_rounded() -> None:
     """Rows are cut off, or rounded, by whoever reads them: both are kept, before 1970 too."""
     low = datetime(2020, 1, 1, tzinfo=UTC)
     ticks = int(low.timestamp()) * 10**9
@@ -124,7 +124,7 @@ def test_moments_finer_than_the_column() -> None:
         assert asked(text, typed, pa.timestamp("us", "UTC")) == expected
 
 
-def test_value_lists() -> None:
+def test_value_list_clause_matches_expected_entries() -> None:
     entries = pa.array([["ab", "b"], [], None, ["c", None]], pa.list_(pa.string()))
     for where, expected in (
         ("x = 'b'", [True, False, True, True]),
@@ -153,13 +153,13 @@ def test_value_lists() -> None:
         ("x > 2 AND x IS NULL", [True, True, False, True, True]),
     ],
 )
-def test_value_lists_hold_one_value_for_all_terms(where: str, expected: list[bool]) -> None:
+def test_value_list_clause_requires_one_value_for_all_terms(where: str, expected: list[bool]) -> None:
     rows = pa.table({"x_valuelist_1": pa.array([[2, 7], [5], [], None, [2, None]], pa.list_(pa.int64()))})
     schema = pa.schema([pa.field("x", pa.int64()), pa.field("y", pa.int64())])
     assert may_hold(parse(where).bind(schema), [VALUES], rows).tolist() == expected
 
 
-def test_conjunctions_and_an_index_type_of_ones_own() -> None:
+def test_conjunctions_use_registered_custom_index_type() -> None:
     class Even:
         asked = 0
 
@@ -184,7 +184,7 @@ def test_conjunctions_and_an_index_type_of_ones_own() -> None:
     assert Even.asked
 
 
-def test_bloom_filters_are_more_exact_where_there_are_more_files() -> None:
+def test_bloom_filter_precision_grows_with_file_count() -> None:
     """All that a table of any size has together name less than a tenth of a file falsely."""
     for digits in range(1, 6):
         together = 0.0

@@ -82,7 +82,7 @@ CHANGES: dict[str, Callable[[Dataset], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_keeps_entries(store: Store, change: str) -> None:
+def test_commit_of_each_operation_keeps_skipping_entries(store: Store, change: str) -> None:
     table = filled(store)
     before = {number: opened(table, f"word = 'w{number}'") for number in (1, 3, 100)}
     CHANGES[change](table)
@@ -93,7 +93,7 @@ def test_every_change_keeps_entries(store: Store, change: str) -> None:
     assert {number: opened(table, f"word = 'w{number}'", as_of=5) for number in before} == before
 
 
-def test_parts_stay_few(store: Store) -> None:
+def test_skipping_part_count_stays_low_over_many_commits(store: Store) -> None:
     table = filled(store)
     for number in range(8, 60):
         table.append(rows(number))
@@ -108,7 +108,7 @@ def test_parts_stay_few(store: Store) -> None:
     assert sum(part.rows for part in table.snapshot().head.skipping.parts) <= 4
 
 
-def test_a_rebase_keeps_the_entries_of_all(store: Store) -> None:
+def test_rebase_keeps_skipping_entries_of_all_commits(store: Store) -> None:
     table = filled(store)
     log = DatasetLog(store, "t")
     started = log.begin("late", "")
@@ -120,7 +120,7 @@ def test_a_rebase_keeps_the_entries_of_all(store: Store) -> None:
     assert [opened(table, f"n = {number}") for number in (50, 60)] == [(1, [50]), (1, [60])]
 
 
-def test_a_writer_that_did_not_know_of_the_wish(store: Store) -> None:
+def test_commit_started_before_skipping_change_gets_entries_by_heal(store: Store) -> None:
     """Its entries have other columns, which real Xskipper would take for files without values."""
     table = filled(store)
     started = DatasetLog(store, "t").begin("late", "")
@@ -137,7 +137,7 @@ def test_a_writer_that_did_not_know_of_the_wish(store: Store) -> None:
     assert {info.key for info in store.list(location("t")) if definitions_tag_of(info.key)} == keys_of(table)
 
 
-def test_what_a_foreign_writer_adds_is_read_until_it_is_described(store: Store) -> None:
+def test_foreign_file_is_opened_until_heal_adds_skipping_entry(store: Store) -> None:
     table = filled(store)
     twin = Lake(store).create_dataset("twin", partition_on=["part"])
     twin.append(rows(3))
@@ -156,7 +156,7 @@ def test_what_a_foreign_writer_adds_is_read_until_it_is_described(store: Store) 
     assert opened(table, "n = 70") == (1, [70])
 
 
-def test_metadata_that_is_gone_or_damaged_only_costs_time(store: Store) -> None:
+def test_missing_or_damaged_skipping_metadata_keeps_rows_and_is_healed(store: Store) -> None:
     table = filled(store)
     first, *_ = keys_of(table)
     for harm in (lambda: store.put(first, b"no Parquet"), lambda: store.delete([first])):
@@ -171,7 +171,7 @@ def test_metadata_that_is_gone_or_damaged_only_costs_time(store: Store) -> None:
     assert opened(table, "n = 3") == (1, [3])
 
 
-def test_the_wish_is_checked_kept_and_dropped(store: Store) -> None:
+def test_skipping_definitions_are_validated_stored_and_dropped(store: Store) -> None:
     with pytest.raises(SkippingInvalid, match="partition column"):
         Lake(store).create_dataset("u", ["part"], rows(1).schema, skipping=[IndexDefinition("MinMax", ("part",))])
     table = filled(store, ())
@@ -189,7 +189,7 @@ def test_the_wish_is_checked_kept_and_dropped(store: Store) -> None:
     assert not [info for info in store.list(location("t")) if definitions_tag_of(info.key)]
 
 
-def test_a_column_without_type_is_described_once_it_has_one(store: Store) -> None:
+def test_untyped_column_gets_skipping_entries_once_typed(store: Store) -> None:
     table = Lake(store).create_dataset("t", schema=UNTYPED, skipping=INDICES)
     table.append(pa.table({"n": [1], "word": pa.nulls(1)}))
     assert opened(table, "n = 1") == (1, [1])
@@ -201,7 +201,7 @@ def test_a_column_without_type_is_described_once_it_has_one(store: Store) -> Non
     assert opened(table, "word = 'w3'") == (1, [3])
 
 
-def test_a_crash_anywhere_leaves_the_table_as_before_or_after(store: Store) -> None:
+def test_commit_with_skipping_that_crashes_is_atomic(store: Store) -> None:
     """With the merge of parts in it; the change is then made again."""
     table = filled(store)
     for number in (20, 21, 22):
@@ -229,7 +229,7 @@ def test_a_crash_anywhere_leaves_the_table_as_before_or_after(store: Store) -> N
             assert whole(store, table)
 
 
-def test_a_change_of_the_wish_can_be_made_again_after_a_crash(store: Store) -> None:
+def test_skipping_change_that_crashes_completes_on_rerun(store: Store) -> None:
     filled(store)
     log = DatasetLog(store, "t")
     counting = FaultStore(store)
@@ -246,7 +246,7 @@ def test_a_change_of_the_wish_can_be_made_again_after_a_crash(store: Store) -> N
         assert whole(store, table)
 
 
-def test_the_collector_takes_what_no_version_names(store: Store) -> None:
+def test_collection_deletes_skipping_parts_unnamed_by_any_version(store: Store) -> None:
     table = filled(store)
     for number in range(10, 20):
         table.append(rows(number))

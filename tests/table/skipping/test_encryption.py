@@ -61,7 +61,7 @@ def entries() -> pa.Table:
 
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
-def test_there_and_back(keys: Path, plaintext_footer: bool) -> None:
+def test_encrypted_skipping_metadata_survives_roundtrip(keys: Path, plaintext_footer: bool) -> None:
     store, encryption = store_with(keys), Encryption("k0", plaintext_footer)
     part = write(store, "u", "t", SCHEMA, entries(), encryption=encryption)
     assert len(part.keys) == 2
@@ -84,7 +84,7 @@ def test_there_and_back(keys: Path, plaintext_footer: bool) -> None:
     assert load(store, again).column("id_minmax_2").to_pylist() == [{"min": 7, "max": 7}]
 
 
-def test_what_xskipper_needs_to_encrypt_alike() -> None:
+def test_encryption_settings_match_xskipper() -> None:
     """The text that real Xskipper 1.7 wrote for such an index list, but for the order of its parts (facts 1.5)."""
     found = encryption_metadata(xskipper_fields(SCHEMA, "/d"), Encryption("k1"))
     assert dict(part.split(":") for part in found["encryption.column.keys"].split(";")) == {
@@ -99,7 +99,7 @@ def test_what_xskipper_needs_to_encrypt_alike() -> None:
 
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
-def test_without_keys_it_is_refused(keys: Path, plaintext_footer: bool) -> None:
+def test_encrypted_skipping_metadata_without_keys_is_refused(keys: Path, plaintext_footer: bool) -> None:
     store = store_with(keys)
     part = write(store, "u", "t", SCHEMA, entries(), encryption=Encryption("k0", plaintext_footer))
     without = store_with(None)
@@ -115,7 +115,7 @@ def test_without_keys_it_is_refused(keys: Path, plaintext_footer: bool) -> None:
         pq.read_table(pa.BufferReader(store.get(part.key)))
 
 
-def test_some_keys_open_some_columns(keys: Path) -> None:
+def test_encrypted_skipping_metadata_with_some_keys_opens_some_columns(keys: Path) -> None:
     store = store_with(keys)
     part = write(store, "u", "t", SCHEMA, entries(), encryption=Encryption("k0"))
     (keys / "k2").unlink()
@@ -124,7 +124,7 @@ def test_some_keys_open_some_columns(keys: Path) -> None:
         load(store, part, columns=[DEFINITIONS[1]])
 
 
-def test_a_wrong_key_is_refused(keys: Path) -> None:
+def test_encrypted_skipping_metadata_with_wrong_key_is_refused(keys: Path) -> None:
     store = store_with(keys)
     part = write(store, "u", "t", SCHEMA, entries(), encryption=Encryption("k0"))
     (keys / "k0").write_bytes(b"x" * 16)
@@ -141,7 +141,7 @@ def test_a_wrong_key_is_refused(keys: Path) -> None:
         ("text", b"not base64!", "16, 24 or 32 bytes"),
     ],
 )
-def test_keys_that_are_none(keys: Path, label: str, content: bytes | None, message: str) -> None:
+def test_invalid_master_key_is_refused(keys: Path, label: str, content: bytes | None, message: str) -> None:
     if content is not None:
         (keys / label).write_bytes(content)
     with pytest.raises(SkippingUnreadable, match=message):
@@ -172,7 +172,7 @@ def plugged() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("plugged")
-def test_another_key_service() -> None:
+def test_encrypted_skipping_metadata_uses_custom_key_service() -> None:
     store = store_with(None)
     part = write(store, "u", "t", SCHEMA, entries(), encryption=Encryption("any"))
     assert load(store, part).column("city_valuelist_4").to_pylist() == [["Oslo"]]

@@ -28,7 +28,7 @@ def rendered(name: str) -> pa.Buffer:
 
 
 @BOTH
-def test_spark_schema_is_the_same_text(name: str) -> None:
+def test_spark_schema_text_equals_xskipper_text(name: str) -> None:
     ours = pq.read_metadata(pa.BufferReader(rendered(name))).metadata
     theirs = pq.read_metadata(golden.metadata_path(name)).metadata
     assert ours is not None
@@ -39,7 +39,7 @@ def test_spark_schema_is_the_same_text(name: str) -> None:
 
 
 @BOTH
-def test_parquet_schema_is_the_same(name: str) -> None:
+def test_parquet_schema_equals_xskipper_schema(name: str) -> None:
     def leaves(schema: pq.ParquetSchema) -> list[tuple[Any, ...]]:
         columns = (schema.column(n) for n in range(len(schema)))
         return [
@@ -52,7 +52,7 @@ def test_parquet_schema_is_the_same(name: str) -> None:
 
 
 @BOTH
-def test_entries_are_the_same(name: str) -> None:
+def test_skipping_entries_equal_xskipper_entries(name: str) -> None:
     """Lists have no order; of all else there is one right value, Bloom filters included."""
 
     def rows(source: Any) -> list[dict[str, Any]]:
@@ -79,11 +79,11 @@ def test_entries_are_the_same(name: str) -> None:
         (["😀"], "minmax", "😀_minmax_2"),
     ],
 )
-def test_column_names(columns: list[str], index: str, expected: str) -> None:
+def test_entry_column_name_matches_xskipper(columns: list[str], index: str, expected: str) -> None:
     assert entry_column(columns, index) == expected
 
 
-def test_places() -> None:
+def test_metadata_paths_match_xskipper() -> None:
     # The digests of golden metadata, and of Xskipper's Metadatastore Spec, "Version 0", ``obj_name``.
     assert hashed_location("md/flat", "/data/flat") == f"md/flat/{golden.metadata_path('flat').parent.name}/"
     assert hashed_location("md", "default.tbl").startswith("md/990b4d19")
@@ -93,7 +93,7 @@ def test_places() -> None:
     assert table_identifier("/a/b/") == "/a/b"
 
 
-def test_partition_columns_of_the_golden_rows() -> None:
+def test_partition_columns_of_golden_rows_have_spark_types() -> None:
     table = golden.opened("part").read(["virtual_dt", "virtual_k"])
     assert table.column("virtual_dt")[0].as_py() == date(2024, 1, 1)
     about = pq.read_metadata(golden.metadata_path("part")).metadata

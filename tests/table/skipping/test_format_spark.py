@@ -60,7 +60,7 @@ def schema_of(*kinds: str) -> EntrySchema:
     return fields(definitions, table.append(pa.field("p", pa.int64())), ["p"])
 
 
-def test_spark_reads_our_files(session: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_kubothek_skipping_metadata(session: SparkSession, tmp_path: Path) -> None:
     store = open_store(StoreConfig(f"file://{tmp_path}"))
     schema = schema_of("MinMax", "ValueList")
     describer = Describer(schema)

@@ -57,7 +57,7 @@ def described(kind: str, *batches: pa.Array[Any], column: str = "c") -> Any:
     ],
     ids=str,
 )
-def test_bounds(data_type: Any, values: list[Any], low: Any, high: Any) -> None:
+def test_min_max_entry_of_each_type_has_expected_bounds(data_type: Any, values: list[Any], low: Any, high: Any) -> None:
     array = pa.array(values, data_type)
     if pa.types.is_dictionary(data_type):
         definition = IndexDefinition("MinMax", ("c",))
@@ -72,7 +72,7 @@ def test_bounds(data_type: Any, values: list[Any], low: Any, high: Any) -> None:
         assert described("MinMax", *parts) == {"min": low, "max": high}
 
 
-def test_nan_is_the_greatest_number() -> None:
+def test_min_max_entry_treats_nan_as_greatest_number() -> None:
     found = described("MinMax", pa.array([1.0]), pa.array([NAN, None]), pa.array([-2.0]))
     assert found["min"] == -2.0
     assert math.isnan(found["max"])
@@ -81,7 +81,7 @@ def test_nan_is_the_greatest_number() -> None:
     assert math.isnan(found["max"])
 
 
-def test_nanoseconds_are_rounded_outwards() -> None:
+def test_min_max_entry_rounds_nanoseconds_outwards() -> None:
     moments = pa.array([1_500, 1_999], pa.int64()).cast(pa.timestamp("ns", "UTC"))
     schema = fields([IndexDefinition("MinMax", ("c",))], pa.schema([("c", moments.type)]))
     describer = Describer(schema)
@@ -93,7 +93,7 @@ def test_nanoseconds_are_rounded_outwards() -> None:
     assert (low, high) == (1, 2)
 
 
-def test_long_texts_make_short_bounds() -> None:
+def test_min_max_entry_of_long_text_has_short_bounds() -> None:
     """Bounds in bytes, also next to the surrogates, which no text holds, and at the end of Unicode."""
     for last in ("x", "\ud7ff", "\U0010ffff"):
         text = "é" * (LONGEST - 1) + last + "tail"
@@ -107,7 +107,7 @@ def test_long_texts_make_short_bounds() -> None:
     assert described("MinMax", pa.array([data])) == {"min": data[:LONGEST], "max": b"\x02"}
 
 
-def test_lists_have_all_values_and_both_zeros() -> None:
+def test_value_list_entry_has_all_values_and_both_zeros() -> None:
     assert sorted(described("ValueList", pa.array([3, None, 1]), pa.array([3]))) == [1, 3]
     assert described("ValueList", pa.array([None, None], pa.string())) == []
     found = described("ValueList", pa.array([-0.0, NAN]), pa.array([NAN, 1.5]))
@@ -116,13 +116,13 @@ def test_lists_have_all_values_and_both_zeros() -> None:
     assert len(found) == 4
 
 
-def test_files_that_cannot_be_told_of_have_no_entry() -> None:
+def test_file_beyond_entry_limits_has_no_entry() -> None:
     large = pa.array([f"{n:0200d}" for n in range(100_000)])
     assert described("ValueList", large) is None
     assert described("BloomFilter", pa.array(["x" * 100_000])) is None
 
 
-def test_nested_and_missing_columns() -> None:
+def test_skipping_entry_of_nested_and_missing_columns_is_correct() -> None:
     nested = pa.struct([("A", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
     table_schema = pa.schema([("Nest", nested), ("id", pa.int64())])
     definitions = [IndexDefinition("MinMax", ("nest.a",)), IndexDefinition("ValueList", ("NEST.B.C",))]
@@ -138,7 +138,7 @@ def test_nested_and_missing_columns() -> None:
     assert [each.to_pylist() for each in entry if each is not None] == [[{"min": 1, "max": 7}], [["x"]]]
 
 
-def test_a_subset_is_gathered() -> None:
+def test_describer_of_index_subset_leaves_other_columns_null() -> None:
     definitions = [IndexDefinition("MinMax", ("a",)), IndexDefinition("ValueList", ("a",))]
     schema = fields(definitions, pa.schema([("a", pa.int64())]))
     describer = Describer(schema, definitions[1:])
@@ -150,7 +150,7 @@ def test_a_subset_is_gathered() -> None:
     assert row.to_pylist() == [{"key": "k", "modified": 5, "a_minmax_1": None, "a_valuelist_1": [1]}]
 
 
-def test_no_rows_at_all() -> None:
+def test_skipping_entry_without_rows_is_empty() -> None:
     definitions = [IndexDefinition(kind, ("a",)) for kind in ("MinMax", "ValueList", "BloomFilter")]
     entry = Describer(fields(definitions, pa.schema([("a", pa.int64())]))).finish()
     assert entry is not None
@@ -194,19 +194,19 @@ SCHEMA = pa.schema(_COLUMNS)
         (IndexDefinition("MinMax", ("s.x",)), "no fields in it"),
     ],
 )
-def test_what_cannot_be_indexed_is_said(definition: IndexDefinition, message: str) -> None:
+def test_skipping_index_on_unsupported_column_is_refused(definition: IndexDefinition, message: str) -> None:
     with pytest.raises(SkippingInvalid, match=message):
         check([definition], SCHEMA, ["p"])
 
 
-def test_an_index_is_there_once_and_waits_for_its_type() -> None:
+def test_duplicate_skipping_index_is_refused_and_untyped_column_waits() -> None:
     both = [IndexDefinition("MinMax", ("S",)), IndexDefinition("minmax", ("s",))]
     with pytest.raises(SkippingInvalid, match="there twice"):
         check(both, SCHEMA)
     assert fields([IndexDefinition("MinMax", ("n",)), both[0]], SCHEMA).definitions == (both[0],)
 
 
-def test_partition_values_as_spark_infers_them() -> None:
+def test_partition_values_have_types_that_spark_infers() -> None:
     assert virtual_value(2**40, virtual_type(pa.int64())).to_pylist() == [None]
     assert virtual_value(7, virtual_type(pa.int64())).to_pylist() == [7]
     assert virtual_value(True, virtual_type(pa.bool_())).to_pylist() == ["True"]
@@ -215,7 +215,7 @@ def test_partition_values_as_spark_infers_them() -> None:
     assert virtual_value(datetime(2020, 1, 1), virtual_type(pa.timestamp("us"))).type == pa.timestamp("us", "UTC")
 
 
-def test_state_travels_as_json() -> None:
+def test_skipping_state_survives_json_roundtrip() -> None:
     definition = IndexDefinition("BloomFilter", ("a",), {"ndv": "5"}, "k1")
     found = {
         "indices": [definition.to_json()],

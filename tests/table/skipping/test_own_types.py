@@ -97,7 +97,7 @@ URLS = [
         ("s LIKE '/b%' OR s = '/zoo'", [False, True, False, False]),
     ],
 )
-def test_prefixes(where: str, expected: list[bool]) -> None:
+def test_prefix_index_skips_files_without_match(where: str, expected: list[bool]) -> None:
     assert asked(on("Prefix", length="8"), STRINGS, URLS, where) == expected
 
 
@@ -112,7 +112,7 @@ def test_prefixes(where: str, expected: list[bool]) -> None:
         ("s > '/t'", [True, True, True, True]),
     ],
 )
-def test_suffixes(where: str, expected: list[bool]) -> None:
+def test_suffix_index_skips_files_without_match(where: str, expected: list[bool]) -> None:
     assert asked(on("Suffix", length="4"), STRINGS, URLS, where) == expected
 
 
@@ -133,11 +133,11 @@ LOGS = [[["disk full: /dev/sda1", "retry"]], [["connection timeout", "größer"]
         ("s IN ('retry', 'timeout')", [True, True, False]),
     ],
 )
-def test_tokens(where: str, expected: list[bool]) -> None:
+def test_token_list_index_skips_files_without_match(where: str, expected: list[bool]) -> None:
     assert asked(on("TokenList"), STRINGS, LOGS, where) == expected
 
 
-def test_a_file_with_too_many_values_is_cut_shorter_or_always_opened() -> None:
+def test_index_with_too_many_values_is_shortened_or_file_is_opened() -> None:
     many = [[f"{number:06}" for number in range(3 * MOST_VALUES)]]
     found = entries(on("Prefix", length="6"), STRINGS, [many])
     (entry,) = found.to_pylist()
@@ -169,7 +169,9 @@ terms = st.one_of(
     length=st.integers(1, 4),
 )
 @example(files=[["\uff5ea"]], asked_for=[Term("s", Op.GE, "\U0001f600")], length=1)
-def test_no_match_is_ever_lost(kind: str, files: list[list[str | None]], asked_for: list[Term], length: int) -> None:
+def test_string_index_never_skips_matching_file(
+    kind: str, files: list[list[str | None]], asked_for: list[Term], length: int
+) -> None:
     params = {} if kind == "TokenList" else {"length": str(length)}
     definition = IndexDefinition(kind, ("s",), params)
     predicate = Predicate((tuple(asked_for),)).bind(STRINGS)
@@ -192,7 +194,9 @@ comparisons = st.builds(
     files=st.lists(st.lists(st.tuples(numbers, numbers), max_size=4), min_size=1, max_size=3),
     asked_for=st.lists(comparisons, min_size=1, max_size=3),
 )
-def test_no_point_is_ever_lost(files: list[list[tuple[Any, Any]]], asked_for: list[Term]) -> None:
+def test_geometry_box_index_never_skips_matching_file(
+    files: list[list[tuple[Any, Any]]], asked_for: list[Term]
+) -> None:
     columns = [[list(found) for found in zip(*rows, strict=True)] or [[], []] for rows in files]
     definition = on("GeometryBox", "x", "y")
     predicate = Predicate((tuple(asked_for),)).bind(POINTS)
@@ -215,7 +219,7 @@ CITIES = [[[8.5, 9.9], [47.4, 53.6]], [[-74.0], [40.7]], [[None], [None]]]
         ("x IS NULL", [True, True, True]),
     ],
 )
-def test_boxes_of_two_columns(where: str, expected: list[bool]) -> None:
+def test_geometry_box_of_two_columns_skips_files_without_match(where: str, expected: list[bool]) -> None:
     assert asked(on("GeometryBox", "x", "y"), POINTS, CITIES, where) == expected
 
 
@@ -224,7 +228,7 @@ def wkb(x: float, y: float, *, order: str = "<", srid: int | None = None) -> byt
     return head + (b"" if srid is None else struct.pack(f"{order}I", srid)) + struct.pack(f"{order}2d", x, y)
 
 
-def test_boxes_of_points_in_wkb() -> None:
+def test_geometry_box_of_wkb_points_covers_points_and_ignores_lines() -> None:
     schema = pa.schema([("g", pa.binary())])
     line = struct.pack("<BII4d", 1, 2, 2, 0, 0, 1, 1)
     files: list[list[list[bytes | None]]] = [
@@ -252,13 +256,13 @@ def test_boxes_of_points_in_wkb() -> None:
         (on("GeometryBox", "x", "y", "z"), [pa.float64()] * 3, "two for x and y"),
     ],
 )
-def test_what_cannot_be_is_refused(definition: IndexDefinition, types: list[pa.DataType], why: str) -> None:
+def test_invalid_index_definition_is_refused(definition: IndexDefinition, types: list[pa.DataType], why: str) -> None:
     with pytest.raises(SkippingInvalid, match=why):
         KINDS[definition.type].check(definition, types)
 
 
 @pytest.mark.parametrize("prefix", ["a", "/api", "a\ud7ff", "a\U0010ffff", "ä"])
-def test_a_prefix_is_known_by_the_bounds_that_it_becomes(prefix: str) -> None:
+def test_prefix_filter_is_recognized_from_its_bounds(prefix: str) -> None:
     low, high = parse(f"s LIKE '{prefix}%'").conjunctions[0]
     assert is_prefix(low.value, high.value)
     assert not is_prefix(low.value, high.value + "x")

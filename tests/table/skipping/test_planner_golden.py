@@ -52,7 +52,7 @@ def rows_of(name: str, file: str) -> pa.Table:
 
 
 @pytest.mark.parametrize(("name", "query"), CASES, ids=[query["name"] for _, query in CASES])
-def test_queries_skip_what_xskipper_skipped(name: str, query: dict[str, Any]) -> None:
+def test_golden_query_skips_every_file_that_xskipper_skips(name: str, query: dict[str, Any]) -> None:
     store = MemoryStore()
     store.put("md/part-0.parquet", golden.metadata_path(name).read_bytes())
     metadata = load_location(store, "md/")

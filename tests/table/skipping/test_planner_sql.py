@@ -83,7 +83,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         ("n = (SELECT max(n) FROM t)", FILES),
     ],
 )
-def test_conditions(lake: Lake, where: str, left: int) -> None:
+def test_sql_condition_skips_files_and_matches_duckdb_result(lake: Lake, where: str, left: int) -> None:
     statement = f"SELECT n FROM t WHERE {where} ORDER BY n"
     (*_, scan) = lake.explain(statement)
     assert dict(scan.steps)["skipping metadata"] == left
@@ -96,7 +96,7 @@ def test_conditions(lake: Lake, where: str, left: int) -> None:
 @pytest.mark.parametrize(
     ("where", "left"), [("nest.a > 21", 1), ("nest.b.c = 'c5'", 1), ("word LIKE '%3-b'", 1), ("nest.a IS NULL", FILES)]
 )
-def test_filters_know_fields_and_patterns(lake: Lake, where: str, left: int) -> None:
+def test_filter_on_nested_fields_and_patterns_matches_duckdb_result(lake: Lake, where: str, left: int) -> None:
     table = lake.dataset("t")
     assert dict(table.plan(where).steps)["skipping metadata"] == left
     with duckdb.connect() as database:
@@ -113,7 +113,7 @@ def test_filters_know_fields_and_patterns(lake: Lake, where: str, left: int) -> 
         ("(SELECT 1 AS k) x LEFT JOIN t ON t.n = x.k + 100 WHERE NOT t.flag IS NOT NULL", FILES),
     ],
 )
-def test_what_joins_make_up_is_not_lost(lake: Lake, tables: str, left: int) -> None:
+def test_join_query_with_skipping_matches_duckdb_result(lake: Lake, tables: str, left: int) -> None:
     statement = f"SELECT count(*) AS n FROM {tables}"
     (scan,) = lake.explain(statement)
     assert scan.files == left

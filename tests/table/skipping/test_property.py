@@ -91,7 +91,7 @@ def table_of(lake: Lake, data: Sequence[dict[str, Any]], indices: Sequence[Index
 
 @RUN
 @given(files(), st.lists(st.sampled_from(POSSIBLE), unique_by=lambda each: each.column, max_size=6), st.data())
-def test_skipping_changes_no_answer(
+def test_scan_with_skipping_equals_scan_without(
     lake: Lake, data: list[dict[str, Any]], indices: list[IndexDefinition], draw: st.DataObject
 ) -> None:
     later, groups = draw.draw(st.booleans()), draw.draw(st.integers(1, 3))
@@ -114,9 +114,7 @@ def test_skipping_changes_no_answer(
 
 @RUN
 @given(st.sampled_from(POSSIBLE), st.data())
-def test_a_value_that_one_file_has_is_looked_for_in_no_other(
-    lake: Lake, definition: IndexDefinition, draw: st.DataObject
-) -> None:
+def test_unique_value_opens_only_its_own_file(lake: Lake, definition: IndexDefinition, draw: st.DataObject) -> None:
     """Of three files with one value each, if the index can tell them apart."""
     (column,) = definition.columns
     values = draw.draw(rows(min_size=3, max_size=3))

@@ -44,7 +44,7 @@ def entries_of(
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_skipping_metadata_reads_back() -> None:
     store = MemoryStore()
     table = pa.schema(
         [pa.field(n, t) for n, t in (("p", pa.int64()), ("i", pa.uint64()), ("t", NAIVE), ("s", pa.string()))]
@@ -88,7 +88,7 @@ def test_what_is_written_is_read() -> None:
     assert foreign.rows.column("obj_name")[0].as_py() == "/memory/u/table/p=1/a#1%20.parquet#1700000000000"
 
 
-def test_of_a_large_part_only_what_is_asked_for_is_fetched() -> None:
+def test_large_skipping_part_is_fetched_only_for_requested_columns() -> None:
     """Keys and bounds without the filters beside them."""
     store = CountingStore()
     definitions = [IndexDefinition("BloomFilter", ("s",)), IndexDefinition("MinMax", ("i",))]
@@ -130,7 +130,7 @@ class _Counted(io.BytesIO):
         return data
 
 
-def test_entries_survive_a_move_of_the_store() -> None:
+def test_skipping_entries_survive_move_of_store() -> None:
     """Keys are relative to the table, wherever it lay when they were written."""
     here, there = MemoryStore(), MemoryStore()
     there.config = type(there.config)("s3://elsewhere/deep/down")
@@ -140,7 +140,7 @@ def test_entries_survive_a_move_of_the_store() -> None:
     assert load(there, part).column("key").to_pylist() == ["u/t/x.parquet"]
 
 
-def test_times_are_whole_milliseconds() -> None:
+def test_modification_times_are_integer_milliseconds() -> None:
     store = MemoryStore()
     store.put("a", b"")
     exact = datetime(2023, 11, 14, 22, 13, 20, 123999, tzinfo=UTC)
@@ -150,7 +150,7 @@ def test_times_are_whole_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "foreign", "rows"])
-def test_a_damaged_part_is_said(damage: str) -> None:
+def test_damaged_skipping_part_raises_skipping_unreadable(damage: str) -> None:
     store = MemoryStore()
     schema = fields(
         [IndexDefinition("MinMax", ("i",)), IndexDefinition("ValueList", ("t",))],
@@ -172,7 +172,7 @@ def test_a_damaged_part_is_said(damage: str) -> None:
         load(store, part)
 
 
-def test_an_entry_that_lacks_something_is_not_stored() -> None:
+def test_incomplete_skipping_entry_is_not_stored() -> None:
     """Of Xskipper's indices: a null would lose the rows of its file there."""
     store = MemoryStore()
     definitions = [IndexDefinition("MinMax", ("i",)), IndexDefinition("ValueList", ("i",))]
@@ -186,7 +186,7 @@ def test_an_entry_that_lacks_something_is_not_stored() -> None:
     assert load(store, part).column("key").to_pylist() == ["u/t/c"]
 
 
-def test_what_skipping_achieved() -> None:
+def test_skipping_statistics_match_xskipper_api() -> None:
     """In the terms of Xskipper's API, which counts nothing where nothing could be skipped."""
     first, second = Skipped(True, 10, 1, 30, 3), Skipped(False, 0, 0, 5, 1)
     assert aggregated([first, second]) == Skipped(True, 10, 1, 35, 4)
@@ -225,7 +225,7 @@ def minmax(column: str, kind: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["flat", "part"])
-def test_golden_metadata(name: str) -> None:
+def test_golden_skipping_metadata_reads_as_expected(name: str) -> None:
     store = MemoryStore()
     store.put("md/part-0.parquet", golden.metadata_path(name).read_bytes())
     store.put("md/.part-0.parquet.crc", b"x")
@@ -250,7 +250,7 @@ def test_golden_metadata(name: str) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_older_versions(version: int) -> None:
+def test_older_metadata_versions_are_read(version: int) -> None:
     """Names without lengths, parameters as a list, IBM's classes and settings; no partition columns."""
     store = MemoryStore()
     filters = golden.opened("flat").read(["vid_bloomfilter_3"]).column(1)
@@ -288,7 +288,7 @@ def test_older_versions(version: int) -> None:
 @pytest.mark.parametrize(
     ("version", "message"), [(None, "version 0 .* rebuild the index"), (0, "version 0"), (5, "newer Kubothek")]
 )
-def test_versions_that_nobody_reads(version: int | None, message: str) -> None:
+def test_unsupported_metadata_version_is_refused(version: int | None, message: str) -> None:
     store = MemoryStore()
     metadata = {} if version is None else {"version": version}
     put(store, "part-0.parquet", [field("obj_name", "string", metadata)], pa.table({"obj_name": ["/a#1"]}))
@@ -296,7 +296,7 @@ def test_versions_that_nobody_reads(version: int | None, message: str) -> None:
         load_location(store, "md/")
 
 
-def test_what_is_no_metadata() -> None:
+def test_location_without_valid_metadata_is_refused() -> None:
     store = MemoryStore()
     with pytest.raises(SkippingUnreadable, match="has no metadata"):
         load_location(store, "md/")
@@ -321,14 +321,14 @@ def test_what_is_no_metadata() -> None:
         "not JSON",
     ],
 )
-def test_schemas_that_are_none(spark: str) -> None:
+def test_invalid_spark_schema_is_refused(spark: str) -> None:
     store = MemoryStore()
     put(store, "part-0.parquet", spark, pa.table({"obj_name": ["/a#1"]}))
     with pytest.raises(SkippingUnreadable, match=r"md/part-0\.parquet: "):
         load_location(store, "md/")
 
 
-def test_columns_that_are_not_what_they_say_are_left_out() -> None:
+def test_mistyped_metadata_columns_are_ignored() -> None:
     store = MemoryStore()
     master = field("obj_name", "string", {"version": 4, "tableIdentifier": "/d"})
     odd = [
@@ -353,7 +353,7 @@ def test_columns_that_are_not_what_they_say_are_left_out() -> None:
         load_location(store, "md/")
 
 
-def test_several_files_unknown_indices_and_entries_twice() -> None:
+def test_metadata_files_are_merged_with_one_entry_per_object() -> None:
     """A column that another file has not is unknown there; of an entry that is there twice, one is taken."""
     store = MemoryStore()
     master = field("obj_name", "string", {"version": 4, "tableIdentifier": "/d"})
@@ -371,7 +371,7 @@ def test_several_files_unknown_indices_and_entries_twice() -> None:
     ]
 
 
-def test_values_that_real_xskipper_gets_wrong_are_not_known() -> None:
+def test_values_that_xskipper_gets_wrong_are_unknown() -> None:
     """seen with Xskipper 1.7: order by UTF-16, NaN left out, lists with NULL."""
     store = MemoryStore()
     texts = [("a", "b"), ("a", "～"), ("a", "😀"), ("😀", "😀"), ("é", "日")]
@@ -402,7 +402,7 @@ def test_values_that_real_xskipper_gets_wrong_are_not_known() -> None:
 
 
 @pytest.mark.parametrize("others", [[], [minmax("s", "string", "s_minmax_1")]])
-def test_bounds_from_footers_leave_out_nan(others: list[dict[str, Any]]) -> None:
+def test_xskipper_bounds_from_footers_extend_to_nan(others: list[dict[str, Any]]) -> None:
     """Xskipper takes them from footers if no index is on anything but numbers (Xskipper's Metadatastore Spec, "Version
     1"; bounds as Xskipper 1.7 takes them)."""
     store = MemoryStore()

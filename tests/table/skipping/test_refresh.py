@@ -59,7 +59,7 @@ def numbers_in(store: MemoryStore, parts: Sequence[Part]) -> list[int]:
     return found
 
 
-def test_many_commits_stay_small() -> None:
+def test_skipping_metadata_over_many_commits_stays_small() -> None:
     """Each commit adds a file; now and then files go. In the end there are few parts, which load about as fast as
     freshly written ones, without most of the entries of what is gone.
     """
@@ -110,7 +110,7 @@ def _seconds(store: MemoryStore, parts: Sequence[Part]) -> float:
     return time.perf_counter() - start
 
 
-def test_merging_takes_the_last_of_two_and_leaves_out_what_cannot_be_read() -> None:
+def test_merge_keeps_last_duplicate_and_omits_unreadable_parts() -> None:
     store, schema = MemoryStore(), fields(DEFINITIONS, TABLE)
     first, second, lost, third = (
         write(store, "u", "t", schema, entries(schema, numbers)) for numbers in ([1, 2], [2, 3], [4], [])
@@ -137,7 +137,7 @@ def test_merging_takes_the_last_of_two_and_leaves_out_what_cannot_be_read() -> N
     ]
 
 
-def test_large_parts_are_left_to_maintenance() -> None:
+def test_large_skipping_parts_are_left_to_maintenance() -> None:
     store, schema = MemoryStore(), fields(DEFINITIONS, TABLE)
     part = write(store, "u", "t", schema, entries(schema, [1]))
     large = [Part(part.key, 40_000, 1 << 20, None) for _ in range(6)]
@@ -146,7 +146,7 @@ def test_large_parts_are_left_to_maintenance() -> None:
         assert tidied(store, "u", "t", schema, parts, lambda _: True) == tuple(parts)
 
 
-def test_xskipper_skips_nothing_between_two_wishes() -> None:
+def test_xskipper_skips_nothing_during_skipping_change() -> None:
     """Whatever files of two wishes lie there, the first by name has no index; it goes when only one wish is left."""
     store = MemoryStore()
     old, new = fields(DEFINITIONS, TABLE), fields(OTHER, TABLE)
@@ -184,7 +184,7 @@ def test_xskipper_skips_nothing_between_two_wishes() -> None:
     assert [info.key.removeprefix(place)[:10] for info in store.list(place)] == ["definition", "stranger.p"]
 
 
-def test_wishes_that_need_other_columns_have_other_ids() -> None:
+def test_skipping_definitions_with_other_columns_have_other_ids() -> None:
     plain = definitions_tag(fields(DEFINITIONS, TABLE))
     assert plain == definitions_tag(fields(DEFINITIONS, TABLE))
     wider = TABLE.set(0, pa.field("i", pa.float64()))
@@ -204,7 +204,7 @@ def test_wishes_that_need_other_columns_have_other_ids() -> None:
         require_footer_key(SkippingState(key))
 
 
-def test_names_of_others_are_not_ours() -> None:
+def test_foreign_object_names_are_not_own_keys() -> None:
     good = names.new_key(names.location("u"), "01234567")
     assert names.is_own_key("u", good)
     assert names.is_own_key("u", names.new_pause_key(names.location("u")))
