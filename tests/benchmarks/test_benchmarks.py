@@ -16,6 +16,7 @@ from benchmarks import (
     collection,
     compaction,
     cubes,
+    exports,
     gateway,
     indexed,
     latencies,
@@ -81,6 +82,13 @@ def test_all_lookups_find_the_row_and_all_indices_are_kept() -> None:
     with place("fs") as where:
         lookups, commits = indexed.run(where, PARTITIONS, rounds=1, seconds=5)
     assert (len(rows(lookups)), len(rows(commits))) == (6, 3)
+
+
+@pytest.mark.slow
+def test_export_to_iceberg_is_measured_beside_a_commit() -> None:
+    with place("fs") as where:
+        (found,) = exports.run(where, PARTITIONS, rounds=1, seconds=5)
+    assert rows(found) == ["commit of 1,000 rows", "export after a commit", "export of everything"]
 
 
 @pytest.mark.slow
