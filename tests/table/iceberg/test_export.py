@@ -347,6 +347,23 @@ def test_damaged_files_are_made_anew(lake: Lake, damage: str) -> None:
     assert files(dataset.export_iceberg(rebuild=True)) == sound
 
 
+def test_unreadable_files_of_the_same_size_are_made_anew_when_read(lake: Lake) -> None:
+    dataset = lake.create_dataset("t")
+    dataset.append(rows(0, 3))
+    dataset.append(rows(3, 3))
+    exported = dataset.export_iceberg()
+    sound = files(exported)
+    for name in sound:
+        if name.startswith(("v", "snap-3")):
+            (directory(exported) / name).write_bytes(b"\0" * len(sound[name]))
+            assert files(dataset.export_iceberg()) == sound, name
+    for name in sound:
+        if name.endswith("-m.avro"):
+            (directory(exported) / name).write_bytes(b"\0" * len(sound[name]))
+    dataset.delete("row = 1", row_level=True)
+    check(dataset, dataset.export_iceberg())
+
+
 def test_collector_and_verification_leave_the_metadata(lake: Lake) -> None:
     dataset = lake.create_dataset("t")
     for n in range(3):

@@ -45,6 +45,10 @@ _DAMAGED: Final = (ObjectNotFound, ValidationError, ValueError, KeyError, TypeEr
 """What metadata that is missing, or not that of an export, raises when it is read."""
 
 
+class _ManifestDamagedError(Exception):
+    """A manifest of an earlier export is missing or damaged."""
+
+
 @dataclass(frozen=True, slots=True)
 class _State:
     manifests: Sequence[ManifestFile]
@@ -69,7 +73,14 @@ def export(store: Store, log: DatasetLog, *, omit_unsupported: bool = False, reb
     newest = log.journal.record(seen.marker.record) if seen.marker else seen.base
     if newest is None:
         raise InputError(f"dataset {log.uuid!r} has no commit of Kubothek: adopt it first (kubothek adopt)")
-    return _Export(store, log.journal, omit_unsupported=omit_unsupported).run(seen, newest, rebuild=rebuild)
+
+    def run(*, rebuild: bool) -> IcebergExport:
+        return _Export(store, log.journal, omit_unsupported=omit_unsupported).run(seen, newest, rebuild=rebuild)
+
+    try:
+        return run(rebuild=rebuild)
+    except _ManifestDamagedError:
+        return run(rebuild=True)
 
 
 class _Export:
@@ -83,6 +94,7 @@ class _Export:
         self._written = 0
         self._schemas = Schemas()
         self._stored = cache(self._read_stored)
+        self._list = cache(self._read_list)
 
     def run(self, seen: Observed, newest: Record, *, rebuild: bool) -> IcebergExport:
         """Write what the last export lacks."""
@@ -170,7 +182,7 @@ class _Export:
         if exported is None:
             return None
         schema = next(each for each in self._schemas.schemas if each.schema_id == exported.schema_id)
-        return _State(self._list(exported), columns_of(exported), schema, exported)
+        return _State(self._list(exported.manifest_list), columns_of(exported), schema, exported)
 
     def _data_files(
         self, added: Sequence[PartitionFile], stored: pa.Schema, schema: Schema, spec: PartitionSpec
@@ -191,7 +203,7 @@ class _Export:
             if current is None or metadata.location != self._locations.table:
                 return None
             present = {info.key: info.size for info in self._store.list(self._key(""))}
-            sizes = {each.manifest_path: each.manifest_length for each in self._list(current)}
+            sizes = {each.manifest_path: each.manifest_length for each in self._list(current.manifest_list)}
             for each in metadata.snapshots:
                 columns_of(each)
         except _DAMAGED:
@@ -200,11 +212,14 @@ class _Export:
         sound = all(present.get(self._locations.key(path)) == size for path, size in sizes.items())
         return metadata if sound and lists <= present.keys() else None
 
-    def _list(self, exported: Snapshot) -> list[ManifestFile]:
-        return list(read_manifest_list(self._files.new_input(exported.manifest_list)))
+    def _read_list(self, location: str) -> list[ManifestFile]:
+        return list(read_manifest_list(self._files.new_input(location)))
 
     def _read(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
-        entries = manifest.fetch_manifest_entry(self._files)
+        try:
+            entries = manifest.fetch_manifest_entry(self._files)
+        except _DAMAGED as error:
+            raise _ManifestDamagedError(manifest.manifest_path) from error
         spec, doubles = self._schemas.specs[manifest.partition_spec_id], self._schemas.doubles
         if not doubles.isdisjoint(field.source_id for field in spec.fields):
             for entry in entries:
