@@ -16,6 +16,7 @@ from benchmarks import (
     compaction,
     cubes,
     divided,
+    exports,
     gateway,
     indexed,
     latency,
@@ -40,6 +41,7 @@ PLACES = ("fs", "s3")
 WORK = (
     "tables",
     "indexed",
+    "exports",
     "memory",
     "bulk",
     "compaction",
@@ -161,6 +163,8 @@ def _at(work: str, where: Place, partitions: int, given: argparse.Namespace) -> 
         yield from tables.run(where, partitions, rounds=given.rounds, seconds=given.seconds)
     elif work == "indexed":
         yield from indexed.run(where, partitions, rounds=given.rounds, seconds=given.seconds)
+    elif work == "exports":
+        yield from exports.run(where, partitions, rounds=given.rounds, seconds=given.seconds)
     elif work == "memory":
         yield memory.run(where, partitions)
     else:

@@ -16,6 +16,7 @@ from benchmarks import (
     collection,
     compaction,
     cubes,
+    exports,
     gateway,
     indexed,
     latencies,
@@ -81,6 +82,13 @@ def test_benchmark_lookups_find_row_and_commits_maintain_indices() -> None:
     with place("fs") as where:
         lookups, commits = indexed.run(where, PARTITIONS, rounds=1, seconds=5)
     assert (len(rows(lookups)), len(rows(commits))) == (6, 3)
+
+
+@pytest.mark.slow
+def test_benchmark_exports_are_measured_beside_commits() -> None:
+    with place("fs") as where:
+        (found,) = exports.run(where, PARTITIONS, rounds=1, seconds=5)
+    assert rows(found) == ["commit of 1,000 rows", "export after a commit", "export of everything"]
 
 
 @pytest.mark.slow

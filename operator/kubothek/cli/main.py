@@ -30,6 +30,7 @@ _SECTIONS = {
         "query": Entry("kubothek.cli.query:query", "Run a SELECT over the datasets of a store."),
         "files": Entry("kubothek.cli.files:files", "Print the data files of a version, one per line."),
         "tag": Entry("kubothek.cli.tag:tag", "Name versions, which are then kept; or list the names."),
+        "iceberg": Entry("kubothek.cli.iceberg:iceberg", "Write Iceberg metadata for other engines."),
         "cube": Entry("kubothek.cli.cube:cube", "Cubes: several datasets with common dimensions."),
     },
     "Maintenance": {

@@ -13,6 +13,7 @@ from kubothek.gc import MAX_DELETES, Collection, Mode, Retention, collect
 from kubothek.odf import Level
 from kubothek.table.clustering import Clustering
 from kubothek.table.expressions import as_predicate
+from kubothek.table.iceberg.result import IcebergExport
 from kubothek.table.log import Version
 from kubothek.table.log.update_skipping import Reskipped, reskip
 from kubothek.table.maintenance import (
@@ -32,7 +33,7 @@ from kubothek.verify import DatasetVerdict, verify_dataset
 
 
 class Upkeep(Handle):
-    """Methods for skipping metadata, tags, health, verification, garbage collection and compaction."""
+    """Methods for skipping metadata, tags, health, verification, export, garbage collection and compaction."""
 
     @property
     def skipping(self) -> tuple[IndexDefinition, ...]:
@@ -116,6 +117,24 @@ class Upkeep(Handle):
             max_deletes=max_deletes,
             grace=grace,
         )
+
+    def export_iceberg(self, *, omit_unsupported: bool = False, rebuild: bool = False) -> IcebergExport:
+        """Write Iceberg metadata beside the data files, by which other engines read every version and tag.
+
+        ``omit_unsupported``  leave out columns whose type Iceberg lacks; else they are an error
+        ``rebuild``           write all of it anew, not only what changed since the last export
+
+        Commits nothing and changes no data file; it can be repeated after any failure. The change of another program is
+        exported once it is adopted. Raises InputError without pyiceberg (``pip install 'kubothek[iceberg]'``),
+        SchemaMismatch that names the columns, VersionIncomplete, DatasetNotFound.
+        """
+        try:
+            from kubothek.table.iceberg.export import export
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"cannot write Iceberg metadata: {error.name} is not installed; pip install 'kubothek[iceberg]'"
+            ) from error
+        return export(self._store, self._log(), omit_unsupported=omit_unsupported, rebuild=rebuild)
 
     def plan_compaction(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -35,18 +35,32 @@ def verdicts(
     True, False or None as in :meth:`~kubothek.table.expressions.Predicate.verdict`. A file whose footer cannot be read
     may hold anything: the later read reports the error.
     """
-    filesystem = arrow_filesystem(store)
-    store.check_no_links(key for key, _ in files)
+    read = _footer_reader(store, (key for key, _ in files))
 
     def one(file: tuple[str, Mapping[str, Range]]) -> bool | None:
         key, known = file
-        try:
-            footer = _FOOTERS.get((store.url, key), partial(pq.read_metadata, key, filesystem=filesystem), _size)
-        except (OSError, pa.ArrowException):
-            return None
-        return _of_file(where, footer, schema, known)
+        footer = read(key)
+        return None if footer is None else _of_file(where, footer, schema, known)
 
     return parallel(one, files)
+
+
+def footers(store: Store, files: list[str]) -> list[pq.FileMetaData | None]:
+    """Return the footers of data files; None for one that cannot be read."""
+    return parallel(_footer_reader(store, files), files)
+
+
+def _footer_reader(store: Store, files: Iterable[str]) -> Callable[[str], pq.FileMetaData | None]:
+    filesystem = arrow_filesystem(store)
+    store.check_no_links(files)
+
+    def read(key: str) -> pq.FileMetaData | None:
+        try:
+            return _FOOTERS.get((store.url, key), partial(pq.read_metadata, key, filesystem=filesystem), _size)
+        except (OSError, pa.ArrowException):
+            return None
+
+    return read
 
 
 def _of_file(where: Predicate, footer: pq.FileMetaData, schema: pa.Schema, known: Mapping[str, Range]) -> bool | None:
@@ -77,12 +91,15 @@ def _range(group: pq.RowGroupMetaData, leaves: Mapping[str, int], name: str, dat
     nulls, values = (True, True) if count is None else (count > 0, count < group.num_rows)
     if not statistics.has_min_max or not values:
         return Range(nulls=nulls, values=values)
-    low, high = _comparable(statistics, data_type)
+    low, high = bounds(statistics, data_type)
     return Range(low, high, nulls=nulls, values=values)
 
 
-def _comparable(statistics: pq.Statistics, data_type: pa.DataType) -> tuple[Any, Any]:
-    """Return the bounds as Python values of the column's type; (None, None) if another writer's type prevents that."""
+def bounds(statistics: pq.Statistics, data_type: pa.DataType) -> tuple[Any, Any]:
+    """Return the bounds as Python values of the column's type; (None, None) if another writer's type prevents that.
+
+    The upper bound of floats is NaN.
+    """
     types = pa.types
     try:
         low, high = cast("tuple[Any, Any]", (statistics.min, statistics.max))

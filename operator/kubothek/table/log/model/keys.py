@@ -132,6 +132,11 @@ def intake(uuid: str, source: str) -> str:
     return f"{intakes(uuid)}{quote(source, safe='')}/"
 
 
+def iceberg(uuid: str) -> str:
+    """Return the prefix of the Iceberg metadata, which derives from the log."""
+    return f"{side(uuid)}iceberg/"
+
+
 def jobs(uuid: str) -> str:
     """Return the prefix of the results of jobs."""
     return f"{side(uuid)}jobs/"

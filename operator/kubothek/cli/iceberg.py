@@ -1,0 +1,63 @@
+"""``kubothek iceberg``: metadata by which other engines read a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.complete import complete_dataset
+from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
+from kubothek.words import count
+
+if TYPE_CHECKING:
+    from kubothek import IcebergExport
+    from kubothek.cli.stores import StoreChoice
+
+
+@click.command()
+@store_options
+@click.argument("dataset", shell_complete=complete_dataset)
+@click.option("--omit-unsupported", is_flag=True, help="Leave out columns whose type Iceberg lacks.")
+@click.option("--rebuild", is_flag=True, help="Write all of the metadata anew, not only what changed.")
+@output_option()
+def iceberg(choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: bool, output: str) -> None:
+    """Write Iceberg metadata of a dataset beside its data files, and show how other engines read it.
+
+    Every version is a snapshot with its number, every tag a ref. Only what changed since the last export is written; no
+    data file is copied or changed. Other engines may read the table, not write it.
+    """
+    from kubothek.catalog import Lake
+
+    with choice.opened() as store:
+        exported = Lake(store).dataset(dataset).export_iceberg(omit_unsupported=omit_unsupported, rebuild=rebuild)
+        endpoint = store.config.endpoint
+    show(output, {"dataset": dataset, **_object(exported)}, _lines(dataset, exported, endpoint))
+
+
+def _object(exported: IcebergExport) -> dict[str, object]:
+    return {
+        "version": exported.version,
+        "metadataLocation": exported.metadata_location,
+        "tableLocation": exported.table_location,
+        "snapshots": exported.snapshots,
+        "manifestsWritten": exported.manifests_written,
+    }
+
+
+def _lines(dataset: str, exported: IcebergExport, endpoint: str | None) -> Iterator[str]:
+    table, metadata = exported.table_location, exported.metadata_location
+    properties = f", {{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
+    storage = f", storage_options={{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
+    yield (
+        f"{dataset}: version {exported.version}; {count(exported.snapshots, 'snapshot')}, "
+        f"{count(exported.manifests_written, 'manifest')} written"
+    )
+    yield f"metadata: {metadata}"
+    yield ""
+    yield f"pyiceberg  StaticTable.from_metadata({table!r}{properties}).scan()"
+    yield f"polars     pl.scan_iceberg({metadata!r}{storage})"
+    yield f"DuckDB     SELECT * FROM iceberg_scan('{table.replace(chr(39), chr(39) * 2)}')"  # noqa: S608 - shown, not run
+    yield f"Spark      spark.read.format('iceberg').load({table!r})"

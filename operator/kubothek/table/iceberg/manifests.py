@@ -1,0 +1,182 @@
+"""From the manifests of one version to those of the next. Iceberg specification, "Manifests" and "Manifest Lists".
+
+A commit writes one manifest for the files that it adds. Deletes are copy-on-write: a manifest with a removed file is
+written again, where the file is DELETED and the others are EXISTING. Small manifests are merged when there are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from kubothek.table.iceberg.objects import AvroBuffer
+
+MOST_SMALL: Final = 32
+"""Number of manifests that are not full, after which some are merged."""
+FULL: Final = 10_000
+"""Number of files in one manifest."""
+
+Name = Callable[[str], str]
+"""Returns the location of a file, given its name."""
+Write = Callable[[AvroBuffer], None]
+"""Stores a file."""
+Read = Callable[[ManifestFile], Sequence[ManifestEntry]]
+"""Reads the live entries of a manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What the manifests of one version need: its number, its schema and the partition specs by id."""
+
+    number: int
+    schema: Schema
+    specs: Mapping[int, PartitionSpec]
+
+
+class Manifests:
+    """Writes and reads the manifests of an export; remembers the entries of those that it has met."""
+
+    def __init__(self, name: Name, write: Write, read: Read) -> None:
+        self._name = name
+        self._write = write
+        self._read = read
+        self._entries: dict[str, Sequence[ManifestEntry]] = {}
+        self._unwritten: dict[str, AvroBuffer] = {}
+
+    def next(
+        self, before: Sequence[ManifestFile], version: Version, added: Iterable[DataFile], removed: Collection[str]
+    ) -> list[ManifestFile]:
+        """Return the manifests of a version, given those before it, the added files and the removed locations.
+
+        Raises KeyError with a location that no manifest lists.
+        """
+        manifests = list(self._without(_live(before), version, removed))
+        files = iter(added)
+        while batch := list(islice(files, FULL)):
+            entries = [_entry(ManifestEntryStatus.ADDED, version.number, version.number, file) for file in batch]
+            manifests.append(self._manifest(version, entries))
+        return self._merged(manifests, version)
+
+    def write_list(self, manifests: Sequence[ManifestFile], version: int, parent: int | None) -> str:
+        """Write the manifest list of a version after the manifests that it names; return its location."""
+        for manifest in manifests:
+            if (unwritten := self._unwritten.get(manifest.manifest_path)) is not None:
+                self._write(unwritten)
+        self._unwritten.clear()
+        buffer = AvroBuffer()
+        with write_manifest_list(2, buffer, version, parent, version, "null") as writer:
+            if manifests:
+                writer.add_manifests(list(manifests))
+        buffer.name(lambda digest: self._name(f"snap-{version}-{digest}.avro"))
+        self._write(buffer)
+        return buffer.location
+
+    def _without(
+        self, before: Iterable[ManifestFile], version: Version, removed: Collection[str]
+    ) -> Iterator[ManifestFile]:
+        left = set(removed)
+        for manifest in before:
+            if not left or left.isdisjoint(entry.data_file.file_path for entry in self._of(manifest)):
+                yield manifest
+                continue
+            entries = [_carried(entry, version.number, left) for entry in self._of(manifest)]
+            left.difference_update(entry.data_file.file_path for entry in entries)
+            yield self._manifest(version, entries)
+        if left:
+            raise KeyError(min(left))
+
+    def _merged(self, manifests: list[ManifestFile], version: Version) -> list[ManifestFile]:
+        """Merge the newest manifests once too many are small: as many as make the oldest of them no more than half.
+
+        So a file is written again about once each time that the number of files doubles.
+        """
+        small = [manifest for manifest in manifests if _count(manifest) < FULL]
+        if len(small) <= MOST_SMALL:
+            return manifests
+        counts = [_count(manifest) for manifest in small]
+        start = next(n for n in range(len(small)) if counts[n] <= sum(counts[n + 1 :]) or n == len(small) - 2)
+        chosen = small[start:]
+        kept = [manifest for manifest in manifests if manifest not in chosen]
+        for spec_id in sorted({manifest.partition_spec_id for manifest in chosen}):
+            entries = iter(
+                [
+                    _carried(entry, version.number, ())
+                    for manifest in chosen
+                    if manifest.partition_spec_id == spec_id
+                    for entry in self._entries_with_deleted(manifest, version.number)
+                ]
+            )
+            while batch := list(islice(entries, FULL)):
+                kept.append(self._manifest(version, batch))
+        return kept
+
+    def _entries_with_deleted(self, manifest: ManifestFile, version: int) -> Sequence[ManifestEntry]:
+        """Return the live entries, and those that this very version deletes."""
+        if manifest.added_snapshot_id == version:
+            return self._entries[manifest.manifest_path]
+        return self._of(manifest)
+
+    def _of(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+        """Return the live entries of a manifest."""
+        known = self._entries.get(manifest.manifest_path)
+        if known is None:
+            known = self._entries[manifest.manifest_path] = self._read(manifest)
+        return [entry for entry in known if entry.status != ManifestEntryStatus.DELETED]
+
+    def _manifest(self, version: Version, entries: Sequence[ManifestEntry]) -> ManifestFile:
+        spec = version.specs[entries[0].data_file.spec_id]
+        buffer = AvroBuffer()
+        with write_manifest(2, spec, version.schema, buffer, version.number, "null") as writer:
+            for entry in entries:
+                writer.add_entry(entry)
+        buffer.name(lambda digest: self._name(f"{digest}-m.avro"))
+        self._unwritten[buffer.location] = buffer
+        manifest = writer.to_manifest_file()
+        manifest.sequence_number = version.number
+        if manifest.min_sequence_number < 0:  # all of its files are deleted
+            manifest.min_sequence_number = version.number
+        self._entries[manifest.manifest_path] = entries
+        return manifest
+
+
+def _live(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    return [manifest for manifest in manifests if _count(manifest)]
+
+
+def _count(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def _carried(entry: ManifestEntry, version: int, removed: Collection[str]) -> ManifestEntry:
+    """Return the entry of an earlier version as a new manifest has it."""
+    assert entry.sequence_number is not None, "entries get theirs when they are written"
+    if entry.data_file.file_path in removed or entry.status == ManifestEntryStatus.DELETED:
+        return _entry(ManifestEntryStatus.DELETED, version, entry.sequence_number, entry.data_file)
+    if entry.snapshot_id == version:
+        return entry
+    assert entry.snapshot_id is not None, "entries get theirs when they are written"
+    return _entry(ManifestEntryStatus.EXISTING, entry.snapshot_id, entry.sequence_number, entry.data_file)
+
+
+def _entry(status: ManifestEntryStatus, snapshot: int, sequence: int, file: DataFile) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        _table_format_version=2,
+        status=status,
+        snapshot_id=snapshot,
+        sequence_number=sequence,
+        file_sequence_number=sequence,
+        data_file=file,
+    )

@@ -1,0 +1,113 @@
+"""Objects of a store as files of pyiceberg, and the names of those that an export writes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final, cast
+
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+
+from kubothek.storage import Store
+from kubothek.storage.urls import FileLocation, parse_url
+from kubothek.table.log.model import keys
+
+_SYNC_BYTES: Final = 16
+"""An Avro file ends with its sync marker, which is also between its blocks (Avro specification, "Object Container
+Files").
+"""
+
+
+class Locations:
+    """The absolute locations of a store's objects, as Iceberg metadata names files."""
+
+    def __init__(self, store: Store, uuid: str) -> None:
+        place = parse_url(store.config.url)
+        # Readers take the path of a file:// location as it is: they decode no percent signs.
+        root = f"file://{place.root}/" if isinstance(place, FileLocation) else f"s3://{place.bucket}/{place.prefix}"
+        self._root = root
+        self.table = f"{root}{keys.iceberg(uuid)}".rstrip("/")
+
+    def of(self, key: str) -> str:
+        """Return the location of an object."""
+        return f"{self._root}{key}"
+
+    def key(self, location: str) -> str:
+        """Return the key of the object at a location of this store."""
+        return location.removeprefix(self._root)
+
+
+class StoreFiles(FileIO):
+    """Reads of pyiceberg, through a store."""
+
+    def __init__(self, store: Store, locations: Locations) -> None:
+        super().__init__()
+        self._store = store
+        self._locations = locations
+
+    def new_input(self, location: str) -> InputFile:
+        return _Stored(location, self._store.get(self._locations.key(location)))
+
+    def new_output(self, location: str) -> OutputFile:
+        raise NotImplementedError("an export writes through its store")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise NotImplementedError("an export deletes nothing")
+
+
+class _Stored(InputFile):
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return cast("InputStream", io.BytesIO(self._data))
+
+
+class AvroBuffer(OutputFile):
+    """An Avro file in memory. :attr:`data` is a function of its content: writers choose the sync marker at random."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self._stream = _Kept()
+
+    def __len__(self) -> int:
+        return len(self._stream.kept)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        return _Stored(self.location, self.data)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return cast("OutputStream", self._stream)
+
+    def name(self, location: Callable[[str], str]) -> None:
+        """Set the location, given the hash of the content in hex."""
+        self._location = location(sha256(self.data).hexdigest()[:32])
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the closed file."""
+        written = self._stream.kept
+        marker = written[-_SYNC_BYTES:]
+        return written.replace(marker, sha256(written.replace(marker, b"")).digest()[:_SYNC_BYTES])
+
+
+class _Kept(io.BytesIO):
+    """Keeps its bytes after it is closed."""
+
+    kept = b""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.kept = self.getvalue()
+        super().close()

@@ -1,0 +1,65 @@
+"""``kubothek iceberg``: writes Iceberg metadata and shows how other engines read it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+import kubothek as library
+from tests.cli.conftest import Kubothek
+
+
+@pytest.fixture
+def store(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with a table of two versions."""
+    root = project / "filled"
+    letters = library.open(root).create_dataset("letters")
+    letters.append(pa.table({"letter": ["a", "b"]}))
+    monkeypatch.setenv("KUBOTHEK_STORE", root.as_uri())
+    return root
+
+
+def test_iceberg_exports_and_shows_how_engines_read(kubothek: Kubothek, store: Path) -> None:
+    answer = kubothek("iceberg", "letters")
+    assert answer.code == 0
+    table = f"file://{store}/.kubothek/letters/iceberg"
+    assert answer.out.splitlines() == [
+        "letters: version 2; 2 snapshots, 1 manifest written",
+        f"metadata: {table}/metadata/v2.metadata.json",
+        "",
+        f"pyiceberg  StaticTable.from_metadata('{table}').scan()",
+        f"polars     pl.scan_iceberg('{table}/metadata/v2.metadata.json')",
+        f"DuckDB     SELECT * FROM iceberg_scan('{table}')",
+        f"Spark      spark.read.format('iceberg').load('{table}')",
+    ]
+    scan = answer.out.splitlines()[3].split(maxsplit=1)[1]
+    assert eval(scan, {"StaticTable": StaticTable}).to_arrow().num_rows == 2
+
+
+def test_iceberg_as_json_names_the_metadata(kubothek: Kubothek, store: Path) -> None:
+    found = json.loads(kubothek("iceberg", "letters", "--rebuild", "-o", "json").out)
+    table = f"file://{store}/.kubothek/letters/iceberg"
+    assert found == {
+        "dataset": "letters",
+        "version": 2,
+        "metadataLocation": f"{table}/metadata/v2.metadata.json",
+        "tableLocation": table,
+        "snapshots": 2,
+        "manifestsWritten": 1,
+    }
+
+
+def test_iceberg_without_pyiceberg_names_the_extra(
+    kubothek: Kubothek, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("kubothek.table.iceberg.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyiceberg.exceptions", None)
+    answer = kubothek("iceberg", "letters")
+    assert answer.code == 1
+    assert "pip install 'kubothek[iceberg]'" in answer.err
