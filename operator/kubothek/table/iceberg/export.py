@@ -36,7 +36,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import Operation, PartitionFile
 from kubothek.table.log.model.record import Record
 from kubothek.table.log.records import chain, down_to
-from kubothek.table.log.settle import look
+from kubothek.table.log.settle import read_head
 from kubothek.table.scan.statistics import footers
 
 _AT_ONCE: Final = 1_000
@@ -66,7 +66,7 @@ def export(store: Store, log: DatasetLog, *, omit_unsupported: bool = False, reb
     A change by another program is exported once it is adopted. Raises DatasetNotFound, SchemaMismatch,
     VersionIncomplete, InputError.
     """
-    seen = look(log.journal)
+    seen = read_head(log.journal)
     if seen is None or seen.head.tombstone:
         log.tags()  # raises DatasetNotFound with the reason
     assert seen is not None, "or there is no dataset"
