@@ -37,6 +37,8 @@ def ledger_outlook(
             ledger = owner.spec.ledger if isinstance(owner, Dataset) else None
             if ledger is not None and ledger.fetch is not None and ledger.fetch["kind"] == "Container":
                 raise SourceRefused("its source is a container: poll --allow-containers, or a cluster")
+            if (there := _opened(store, job.dataset.uuid)) is not None:
+                there.state.readable_schema()
             return Outlook(Verb.COMMIT, "its source is polled", result)
         case TransformJob():
             return _derivation(job, _opened(store, job.dataset.uuid), result)

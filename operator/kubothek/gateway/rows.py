@@ -35,7 +35,7 @@ def arrow_part(limit: int, skip: int, rows: pa.RecordBatchReader) -> Iterator[by
 def tail(ask: Ask, store: Store, uuid: str, limit: int, skip: int) -> Iterator[bytes]:
     """Yield the last ``limit`` records of a ledger before its last ``skip``, in the form of :func:`json_part`."""
     root = Root(store, DatasetLog(store, uuid))
-    if root.state.schema is None:
+    if root.state.readable_schema() is None:
         empty = pa.RecordBatchReader.from_batches(pa.schema([("offset", pa.int64())]), [])
         return json_part(limit, 0, json_lines(empty))
     return json_part(limit, 0, json_lines(root.latest(limit + skip).last(limit, skip)))

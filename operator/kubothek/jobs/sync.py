@@ -22,6 +22,7 @@ from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, table_of
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
+from kubothek.odf.named import missing_text
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 from kubothek.words import count
@@ -73,6 +74,7 @@ def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Tol
         blocks=done.blocks,
         objects=brought.fetched_objects,
         bytes=brought.fetched_bytes,
+        missing=tuple(map(str, brought.missing)),
     )
 
 
@@ -82,7 +84,12 @@ def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Tol
     root = opened(store, log, job.dataset)
     done = push_remote(root, job.remote.url, reach=reach, force=job.force, told=report)
     return SyncOutcome(
-        relation=done.relation.value, head=str(done.head), blocks=done.blocks, objects=done.objects, bytes=done.bytes
+        relation=done.relation.value,
+        head=str(done.head),
+        blocks=done.blocks,
+        objects=done.objects,
+        bytes=done.bytes,
+        missing=tuple(map(str, done.missing)),
     )
 
 
@@ -92,6 +99,7 @@ def described(job: SyncJob, done: SyncOutcome) -> str:
         return f"nothing new: both end with {done.head}"
     verb = "pulled" if job.direction == "Pull" else "pushed"
     moved = f"{count(done.blocks, 'block')} and {count(done.objects, 'object')} {verb}, up to {done.head}"
+    moved += missing_text(done.missing)
     return moved if done.version is None else f"version {done.version}: {moved}"
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from kubothek.errors import ChainCorrupt, FormatInvalid
 from kubothek.odf.chain import Stored
 from kubothek.odf.spec.events import AddData, ExecuteTransform
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.words import count
+
+KEPT: Final = 100
+"""The most missing objects that a result of a transfer names."""
 
 
 class Kind(StrEnum):
@@ -56,3 +61,11 @@ def named_by(blocks: Iterable[Stored]) -> list[Named]:
                 raise ChainCorrupt(f"block {stored.hash} names {kind.value} by {each.physical_hash.codec.name}")
             found.setdefault((kind, each.physical_hash), Named(kind, each.physical_hash, each.size))
     return [*found.values()]
+
+
+def missing_text(missing: Sequence[Multihash | str]) -> str:
+    """Return the end of a message about a transfer: which linked objects (RFC-017) its source lacks."""
+    if not missing:
+        return ""
+    least = "at least " if len(missing) == KEPT else ""
+    return f"; the source lacks {least}{count(len(missing), 'linked object')}, such as data/{missing[0]}"

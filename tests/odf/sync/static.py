@@ -21,6 +21,7 @@ class Static:
     ``change``  makes another body of one, by path
     ``cut``     after how many bytes of a body the connection breaks, by path, for one answer after the other
     ``dies``    after so many requests no more is answered
+    ``states_sizes``  whether answers to HEAD have a length
     """
 
     def __init__(self, store: Store, root: str = "") -> None:
@@ -30,6 +31,7 @@ class Static:
         self.change: Callable[[str, bytes], bytes] = lambda path, body: body
         self.cut: dict[str, list[int]] = {}
         self.dies: int | None = None
+        self.states_sizes = True
         static = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,6 +54,17 @@ class Static:
                     self.answer(206, body[int(wanted.removeprefix("bytes=").removesuffix("-")) :], cut)
                     return
                 self.answer(200, body, cut)
+
+            def do_HEAD(self) -> None:
+                try:
+                    size = store.stat(root + self.path.removeprefix("/")).size
+                except ObjectNotFound:
+                    self.answer(404, b"")
+                    return
+                self.send_response(200)
+                if static.states_sizes:
+                    self.send_header("Content-Length", str(size))
+                self.end_headers()
 
             def answer(self, status: int, body: bytes, cut: int | None = None) -> None:
                 self.send_response(status)

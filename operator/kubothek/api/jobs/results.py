@@ -261,7 +261,8 @@ class SyncOutcome(Plain):
     """What a sync did.
 
     ``relation`` is that of the source to the target before the sync; objects and bytes are those transferred. ``head``
-    is the last block that both have now; ``version`` is that of the dataset, after a pull.
+    is the last block that both have now; ``version`` is that of the dataset, after a pull. ``missing``: linked objects
+    that the source lacks, the first 100.
     """
 
     relation: Literal["Equal", "Ahead", "Behind", "Diverged"]
@@ -270,6 +271,7 @@ class SyncOutcome(Plain):
     blocks: int = 0
     objects: int = 0
     bytes: int = 0
+    missing: tuple[str, ...] = ()
 
 
 class TransformOutcome(Plain):

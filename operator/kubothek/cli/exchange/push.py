@@ -32,6 +32,7 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
     """
     from kubothek.cli.exchange.progress import shown
     from kubothek.odf.dataset import Root
+    from kubothek.odf.named import missing_text
     from kubothek.odf.sync import Reach, Relation, push_remote
     from kubothek.storage import StoreConfig
     from kubothek.storage.urls import create_directory
@@ -52,6 +53,5 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
         click.echo(f"{dataset}: nothing new for {url}")
         return
     made = "created there, " if done.created else ""
-    click.echo(
-        f"{dataset}: {made}{count(done.blocks, 'block')} and {count(done.objects, 'object')} sent, up to {done.head}"
-    )
+    sent = f"{count(done.blocks, 'block')} and {count(done.objects, 'object')} sent"
+    click.echo(f"{dataset}: {made}{sent}, up to {done.head}{missing_text(done.missing)}")

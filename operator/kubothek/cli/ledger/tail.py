@@ -49,7 +49,7 @@ def last_records(root: Ledger, limit: int) -> pa.RecordBatchReader | None:
     import pyarrow as pa
 
     vocabulary = root.state.vocabulary
-    if root.state.schema is None or root.state.last_offset is None:
+    if root.state.readable_schema() is None or root.state.last_offset is None:
         return None
     recent = root.latest(limit).last(limit)
     schema = recent.schema

@@ -26,7 +26,7 @@ from kubothek.odf.spec.events import (
     SourceState,
 )
 from kubothek.odf.spec.layout import Layout
-from kubothek.odf.spec.logical_types import columns_of, from_arrow, logical_type
+from kubothek.odf.spec.logical_types import from_arrow, logical_type
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.needed_version import dialect_of
 from kubothek.odf.spec.timestamps import Timestamp
@@ -100,13 +100,11 @@ class Extension:
         its columns stay. Raises UnsupportedVersion if this version cannot read the present one.
         """
         state = self.chain.state
-        event = state.data_schema
-        if event is not None and state.schema is None:
-            columns_of(event)  # raises
+        event, present = state.data_schema, state.readable_schema()
         if self.version < SpecVersion.V0_37 and (event is None or event.schema is None):
-            if state.schema is None or not state.schema.equals(schema):
+            if present is None or not present.equals(schema):
                 self.add(SetDataSchema(raw_arrow_schema=encode_schema(schema)))
-        elif state.schema is None or not _same_columns(state.schema, schema):
+        elif present is None or not _same_columns(present, schema):
             self.add(SetDataSchema(schema=from_arrow(schema, None if event is None else event.schema)))
 
     def add_slices(

@@ -14,7 +14,6 @@ from kubothek.odf.dataset.ingesting import Ground, Made, history_of
 from kubothek.odf.dataset.table import Table
 from kubothek.odf.merge import Scratch
 from kubothek.odf.spec.layout import Layout, head_bytes, parse_head
-from kubothek.odf.spec.logical_types import columns_of
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.validation.verification import verify
 from kubothek.odf.view import rebuild
@@ -68,9 +67,7 @@ def table_of(
     """Return the fields of a change to the table of the chain; its files are stored. ``table``: of a new dataset."""
     if not chain.table:
         return {}
-    if chain.state.schema is None:
-        if chain.state.data_schema is not None:
-            columns_of(chain.state.data_schema)  # raises UnsupportedVersion: its records have no readable columns
+    if chain.state.readable_schema() is None:
         return {"removed": tuple(snapshot.head.partitions)} if snapshot.head.partitions else {}
     history = history_of(store, layout, chain.state)
     laid: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kubothek.errors import ChainCorrupt, FormatInvalid, InputDiverged, InputMissing, ObjectNotFound
+from kubothek.errors import ChainCorrupt, FormatInvalid, InputDiverged, InputMissing, ObjectNotFound, UnsupportedVersion
 from kubothek.odf.chain import BrokenChain, Stored, read_chain
 from kubothek.odf.dataset.parts import moment
 from kubothek.odf.derived.inputs import Input
@@ -31,8 +31,8 @@ class Shape:
 
     @classmethod
     def of(cls, state: ChainState) -> Shape:
-        """Return the columns of the next records."""
-        return cls(state.vocabulary, state.schema)
+        """Return the columns of the next records. Raises UnsupportedVersion for an unknown column type."""
+        return cls(state.vocabulary, state.readable_schema())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,16 @@ def new_links(store: Store, source: Input, after: Multihash | None) -> tuple[Sha
     """Return the columns of an input at block ``after``, and the blocks after it, oldest first; None: all blocks.
 
     The cost is proportional to the new blocks; if these change columns, all blocks are read. Raises InputDiverged if
-    ``after`` is no longer in the chain, InputMissing if the chain cannot be read.
+    ``after`` is no longer in the chain, InputMissing if the chain cannot be read, UnsupportedVersion for an unknown
+    type of a column.
     """
+    try:
+        return _new_links(store, source, after)
+    except UnsupportedVersion as error:
+        raise UnsupportedVersion(f"input {source.uuid!r}: {error}") from None
+
+
+def _new_links(store: Store, source: Input, after: Multihash | None) -> tuple[Shape, list[Link]]:
     blocks = _read(store, source, after)
     decoded = [_decoded(source, each) for each in blocks]
     if after is None:

@@ -37,6 +37,17 @@ def links_objects(event: MetadataEvent) -> bool:
         return True  # unknown, and objects that are deleted do not come back
 
 
+def links_nothing(event: MetadataEvent) -> bool:
+    """Return whether the summary of an event counts no link."""
+    if not isinstance(event, AddData):
+        return False
+    try:
+        summary = attributes_of(event.extra).get(SUMMARY)
+    except FormatInvalid:
+        return False
+    return isinstance(summary, dict) and summary.get(_COUNTS[0]) == 0
+
+
 def column_faults(schema: DataSchema) -> Iterator[tuple[str, str]]:
     """Yield columns, and what is wrong with their extended types; what later versions have is not known as wrong."""
     for field in schema.fields:

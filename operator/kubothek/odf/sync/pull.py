@@ -26,6 +26,7 @@ from kubothek.odf.sync.stores import StoreRepository
 from kubothek.odf.sync.transfer import Brought, Progress, Told, bring_objects
 from kubothek.odf.sync.urls import parse
 from kubothek.odf.sync.web import Web
+from kubothek.odf.validation.linked import linking, links_in
 from kubothek.odf.validation.state import ChainState
 from kubothek.odf.validation.verification import audit, verify_new
 from kubothek.storage import Store
@@ -217,6 +218,7 @@ class _Step:
             named_by(blocks),
             self.store,
             layout,
+            links_in(self.store, layout, linking(blocks, before.data_schema)),
             at_once=self._at_once,
             blocks=len(blocks),
             told=self._told,

@@ -10,6 +10,7 @@ from kubothek.errors import ChainCorrupt, DatasetNotFound, Diverged, InputError,
 from kubothek.odf.chain import BrokenChain, Stored, read_chain
 from kubothek.odf.dataset import Root
 from kubothek.odf.named import Named
+from kubothek.odf.spec.events import SetDataSchema
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.sync.compare import Relation
@@ -19,6 +20,8 @@ from kubothek.odf.sync.stores import StoreRepository, push_store
 from kubothek.odf.sync.transfer import Told
 from kubothek.odf.sync.urls import parse
 from kubothek.odf.sync.web import Web, WebRepository
+from kubothek.odf.validation.linked import linking, links_in
+from kubothek.odf.validation.verification import audit
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed
 
@@ -29,6 +32,7 @@ class Pushed:
 
     ``relation``  of our chain to theirs before it: Equal, or Ahead; Diverged by force
     ``blocks``, ``objects``, ``bytes``  that were sent
+    ``missing``   linked objects that our store lacks, the first 100
     """
 
     relation: Relation
@@ -37,6 +41,7 @@ class Pushed:
     blocks: int = 0
     objects: int = 0
     bytes: int = 0
+    missing: tuple[Multihash, ...] = ()
 
 
 def push_remote(
@@ -74,13 +79,30 @@ def push_remote(
                 "the blocks that exist only there are discarded"
             ) from error
         relation, blocks = Relation.DIVERGED, read_chain(root.store, root.layout, head)
+    linked = links_in(root.store, root.layout, linking(blocks, _schema_before(root, blocks)))
     if isinstance(remote, WebRepository):
-        objects, size = push_smart(remote.web, root.store, root.layout, blocks, theirs, force=force, told=told)
+        sent = push_smart(remote.web, root.store, root.layout, blocks, theirs, linked, force=force, told=told)
     else:
-        objects, size = push_store(
-            remote.store, root.store, root.layout, blocks, at_once=reach.objects_at_once, told=told
+        sent = push_store(
+            remote.store, root.store, root.layout, blocks, linked, at_once=reach.objects_at_once, told=told
         )
-    return Pushed(relation=relation, head=head, created=theirs is None, blocks=len(blocks), objects=objects, bytes=size)
+    return Pushed(
+        relation=relation,
+        head=head,
+        created=theirs is None,
+        blocks=len(blocks),
+        objects=sent.fetched_objects,
+        bytes=sent.fetched_bytes,
+        missing=sent.missing,
+    )
+
+
+def _schema_before(root: Root, blocks: Sequence[Stored]) -> SetDataSchema | None:
+    """Return the schema in force before the last blocks of our chain."""
+    if not any(isinstance(each.decode().content.event, SetDataSchema) for each in blocks):
+        return root.state.data_schema
+    before = blocks[0].decode().content.prev_block_hash
+    return None if before is None else audit(read_chain(root.store, root.layout, before), notes=False).state.data_schema
 
 
 # A client's push as a repository: its blocks in memory, and its objects where it uploaded them in our store.
@@ -110,6 +132,10 @@ class PushedRepository:
             return self._blocks[block]
         except KeyError:
             raise ObjectNotFound(str(block), self.url) from None
+
+    def size(self, link: Multihash) -> int:
+        """Return the size of the data object of this hash in our store."""
+        return self._store.stat(self._layout.data(link)).size
 
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:

@@ -41,6 +41,9 @@ class Repository(Protocol):
     def block(self, block: Multihash) -> bytes:
         """Return the unverified bytes of this block, at most the largest size of a block."""
 
+    def size(self, link: Multihash) -> int:
+        """Return the size of the data object of this hash, which no block says of a linked one (RFC-017)."""
+
     def stream(self, named: Named, start: int) -> AbstractContextManager[Stream]:
         """Stream the bytes of an object from a position on."""
 

@@ -5,7 +5,7 @@ Unlike a web server, a store can be listed: if many blocks are requested, all re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, cast
@@ -16,7 +16,7 @@ from kubothek.odf.named import Named, named_by
 from kubothek.odf.spec.layout import Layout, head_bytes, parse_head
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.sync.repository import Stream
-from kubothek.odf.sync.transfer import Told, bring_objects
+from kubothek.odf.sync.transfer import Brought, Told, bring_objects
 from kubothek.storage import Store
 from kubothek.table.log.records import parallel
 
@@ -56,6 +56,10 @@ class StoreRepository:
                 self._ahead = {each.hash: each.data for each in read_chain(self.store, self.layout, block)}
         return self._ahead.pop(block, None) or self.store.get(self.layout.block(block))
 
+    def size(self, link: Multihash) -> int:
+        """Return the size of the data object of this hash."""
+        return self.store.stat(self.layout.data(link)).size
+
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:
         """Stream the bytes of an object from a position on."""
@@ -65,21 +69,28 @@ class StoreRepository:
 
 
 def push_store(
-    target: Store, store: Store, layout: Layout, blocks: Sequence[Stored], *, at_once: int, told: Told
-) -> tuple[int, int]:
-    """Write blocks of our chain, and all that they name, to a repository. Returns the number and the bytes of the
-    objects sent.
+    target: Store,
+    store: Store,
+    layout: Layout,
+    blocks: Sequence[Stored],
+    linked: Iterable[Sequence[Multihash]] = (),
+    *,
+    at_once: int,
+    told: Told,
+) -> Brought:
+    """Write blocks of our chain, and all that they name or link to, to a repository.
 
     Named objects come first and ``refs/head`` last, so a concurrent reader sees the old chain or the new one (SH-01,
     SH-02). Objects of an earlier attempt are not sent again.
 
     Raises ChainCorrupt for an object of ours that is gone or has another hash.
     """
-    brought = bring_objects(
+    sent = bring_objects(
         StoreRepository(store, layout),
         named_by(blocks),
         target,
         _WHOLE,
+        linked,
         at_once=at_once,
         blocks=len(blocks),
         told=told,
@@ -89,7 +100,7 @@ def push_store(
         lambda each: target.put(_WHOLE.block(each.hash), each.data), [each for each in blocks if each not in there]
     )
     target.put(_WHOLE.head, head_bytes(blocks[-1].hash))
-    return brought.fetched_objects, brought.fetched_bytes
+    return sent
 
 
 def _there(target: Store, blocks: Sequence[Stored]) -> set[Stored]:

@@ -6,7 +6,7 @@ them again, from the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -14,16 +14,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from kubothek.errors import LakeError, ObjectNotFound
-from kubothek.odf.named import Named
+from kubothek.odf.named import KEPT, Kind, Named
 from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.sync.gathering import Gathering
 from kubothek.odf.sync.repository import PIECE, Repository
 from kubothek.odf.sync.verified import Arriving, Verified
 from kubothek.storage import Staged, Store
 from kubothek.storage.sha3_multibuffer import Lanes, Stream
+
+T = TypeVar("T")
 
 _WAITING: Final = 32 << 20
 """Received bytes that wait to be hashed with those of other objects; an object often arrives whole before the next."""
@@ -54,12 +57,16 @@ Told = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """Result of a transfer: all objects and their bytes, and those of them that were fetched."""
+    """Result of a transfer: all objects and their bytes, and those of them that were fetched.
+
+    ``missing``  linked objects that the repository lacks, the first 100
+    """
 
     objects: int
     bytes: int
     fetched_objects: int
     fetched_bytes: int
+    missing: tuple[Multihash, ...] = ()
 
 
 class _Meter:
@@ -70,7 +77,19 @@ class _Meter:
         self._told = told
         self._blocks = blocks
         self._total = len(named), sum(each.size for each in named)
+        self.missing: list[Multihash] = []
         self.objects = self.bytes = self.fetched = self.fetched_objects = 0
+
+    def expect(self, named: Named) -> None:
+        """Count one object more."""
+        with self._lock:
+            objects, size = self._total
+            self._total = objects + 1, size + named.size
+
+    def miss(self, link: Multihash) -> None:
+        with self._lock:
+            if len(self.missing) < KEPT:
+                self.missing.append(link)
 
     def came(self, size: int) -> None:
         with self._lock:
@@ -104,6 +123,7 @@ def bring_objects(
     named: Sequence[Named],
     store: Store,
     layout: Layout,
+    linked: Iterable[Sequence[Multihash]] = (),
     *,
     at_once: int = 8,
     blocks: int = 0,
@@ -111,6 +131,9 @@ def bring_objects(
     note_written: Callable[[str], None] = lambda key: None,
 ) -> Brought:
     """Store all objects durably.
+
+    ``linked``  linked objects, in portions; read once the named ones are stored, as the slices among them have the
+                links. Those that the repository lacks are no error: implementations without RFC-017 do not copy them
 
     Memory: a few pieces of each running transfer, and the bytes that wait to be hashed.
 
@@ -123,10 +146,13 @@ def bring_objects(
     for each in named[:1]:
         note_written(each.key(layout))
 
-    def bring(each: Named) -> None:
+    def bring(staging: Staging, each: Named) -> None:
         if _is_there(store, layout, each, lanes):
             meter.done(each, fetched=False)
-            return
+        else:
+            receive(staging, each)
+
+    def receive(staging: Staging, each: Named) -> None:
         arriving, place = Arriving(repository, each, meter.came), store.stage(each.key(layout))
         if place is not None:
             staging.receive(arriving, place)
@@ -135,15 +161,51 @@ def bring_objects(
             store.upload(each.key(layout), source)
         meter.done(each, fetched=True)
 
+    def bring_linked(staging: Staging, link: Multihash) -> None:
+        ours = _linked(store, layout, link, lanes)
+        try:
+            each = ours or Named(Kind.DATA, link, _size(repository, link))
+        except ObjectNotFound:
+            meter.miss(link)
+            return
+        meter.expect(each)
+        if ours is None:
+            receive(staging, each)
+        else:
+            meter.done(each, fetched=False)
+
     with Staging(lanes, partial(meter.done, fetched=True), at_once) as staging:
-        each_of(bring, named, at_once)
+        each_of(partial(bring, staging), named, at_once)
     store.flush(each.key(layout) for each in named)  # including objects of an earlier transfer
+    for links in linked:
+        with Staging(lanes, partial(meter.done, fetched=True), at_once) as staging:
+            each_of(partial(bring_linked, staging), links, at_once)
+        store.flush(layout.data(each) for each in links)
     return Brought(
-        objects=meter.objects, bytes=meter.bytes, fetched_objects=meter.fetched_objects, fetched_bytes=meter.fetched
+        objects=meter.objects,
+        bytes=meter.bytes,
+        fetched_objects=meter.fetched_objects,
+        fetched_bytes=meter.fetched,
+        missing=tuple(meter.missing),
     )
 
 
-def each_of(act: Callable[[Named], None], named: Sequence[Named], at_once: int) -> None:
+def _size(repository: Repository, link: Multihash) -> int:
+    if link.codec != Codec.SHA3_256:
+        raise ObjectNotFound(str(link), repository.url)  # objects are named by SHA3-256 (HS-01)
+    return repository.size(link)
+
+
+def _linked(store: Store, layout: Layout, link: Multihash, lanes: Lanes) -> Named | None:
+    """Return a linked object that the store has."""
+    try:
+        named = Named(Kind.DATA, link, store.stat(layout.data(link)).size)
+    except ObjectNotFound:
+        return None
+    return named if _is_there(store, layout, named, lanes) else None
+
+
+def each_of(act: Callable[[T], None], named: Sequence[T], at_once: int) -> None:
     """Call ``act`` for each, concurrently. After the first error no call starts; it is raised once all have ended."""
     with ThreadPoolExecutor(max(1, min(at_once, len(named))), thread_name_prefix="objects") as pool:
         pending: list[Future[None]] = [pool.submit(act, each) for each in named]

@@ -20,7 +20,7 @@ from kubothek.errors import (
     StoreError,
     StoreUnavailable,
 )
-from kubothek.odf.named import Named
+from kubothek.odf.named import Kind, Named
 from kubothek.odf.spec.blocks import LARGEST
 from kubothek.odf.spec.layout import HEAD_BYTES, Layout, parse_head
 from kubothek.odf.spec.multihash import Multihash
@@ -127,6 +127,22 @@ class WebRepository:
     def block(self, block: Multihash) -> bytes:
         """Return the unverified bytes of this block."""
         return self._get(_LAYOUT.block(block), LARGEST)
+
+    def size(self, link: Multihash) -> int:
+        """Return the size of the data object of this hash: stated by the server, else counted."""
+        key = _LAYOUT.data(link)
+
+        def stated() -> str | None:
+            with self.web.ask("HEAD", f"{self.url}/{key}", key) as answer:
+                return answer.headers.get("Content-Length")
+
+        if (length := self.web.patiently(stated)) is not None:
+            return int(length)
+        size = 0
+        with self.stream(Named(Kind.DATA, link, 0), 0) as stream:
+            while piece := stream.read(PIECE):
+                size += len(piece)
+        return size
 
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:

@@ -14,6 +14,7 @@ from kubothek.odf.chain import ADVICE
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.validation.linked import texts_of
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed_each
 
@@ -33,12 +34,12 @@ class LinkChecks:
     def update(self, rows: pa.RecordBatch) -> None:
         """Read the links of the next rows."""
         for name in self._columns:
-            column = rows.column(name).cast(pa.string())  # texts can be read as dictionaries
-            for text in map(str, pc.unique(column.drop_null()).to_pylist()):
+            column = rows.column(name)
+            for text in texts_of(column):
                 try:
                     link = Multihash.parse(text)
                 except FormatInvalid as error:
-                    row = self._rows + pc.index(column, text).as_py()
+                    row = self._rows + pc.index(column.cast(pa.string()), text).as_py()
                     problem = Problem("LinkForm", "OL-02", f"no link: {error}", Severity.REFUSED, column=name, row=row)
                     self._found.setdefault(name, problem)
                     continue

@@ -25,6 +25,7 @@ from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.spec.sources import MergeStrategy
 from kubothek.odf.validation.columns import column_problems
 from kubothek.odf.validation.link_checks import LinkChecks, check_linked
+from kubothek.odf.validation.linked import UNREADABLE
 from kubothek.odf.validation.row_checks import RowChecks
 from kubothek.odf.validation.slice_columns import SliceColumns
 from kubothek.odf.validation.state import Vocabulary
@@ -34,8 +35,6 @@ from kubothek.table.untrusted_parquet import open_parquet_file
 
 _ROWS: Final = 1 << 16
 _LAST: Final = (1 << 63) - 1
-_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
-"""Errors that reading a damaged file can raise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +160,7 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
         slice_columns = SliceColumns(file)
         schema = slice_columns.schema
         wrong = [*column_problems(schema, expected.vocabulary), *_schema_problems(schema, expected.schema)]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return Facts(problems=(_unreadable(f"the file is no Parquet that can be read: {error}"),))
     if any(problem.severity is Severity.ERROR for problem in wrong):
         return Facts(problems=tuple(wrong))
@@ -174,7 +173,7 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
             checks.update(batch)
             links.update(batch)
             hasher.update(batch)
-    except (*_UNREADABLE, InputError) as error:
+    except (*UNREADABLE, InputError) as error:
         found = [*_unreadable_columns(slice_columns, interval.start)]
         return Facts(problems=(*wrong, *(found or [_unreadable(f"its rows cannot be read: {error}")])))
     wrong += [*checks.finish(), *links.finish()]
@@ -201,7 +200,7 @@ def _unreadable_columns(columns: SliceColumns, start: int) -> Iterator[Problem]:
             for batch in columns.batches([number]):
                 hasher.update(batch)
                 rows += batch.num_rows
-        except (*_UNREADABLE, InputError) as error:
+        except (*UNREADABLE, InputError) as error:
             yield _unreadable(f"the rows from {start + rows} on cannot be read: {error}", field.name)
 
 

@@ -103,6 +103,12 @@ class ChainState:
         """The offset of the next record."""
         return 0 if self.last_offset is None else self.last_offset + 1
 
+    def readable_schema(self) -> pa.Schema | None:
+        """Return ``schema``; None only before SetDataSchema. Raises UnsupportedVersion for an unknown column type."""
+        if self.schema is None and self.data_schema is not None:
+            return columns_of(self.data_schema)  # raises, and names the column
+        return self.schema
+
 
 def advance(state: ChainState, block: Block) -> ChainState:
     """Return the state after one more block, whether that is valid or not."""

@@ -82,6 +82,10 @@ class SmartRepository:
             found = self._blocks.pop(block, None) if self._blocks else None
         return self._simple.block(block) if found is None else found
 
+    def size(self, link: Multihash) -> int:
+        """Return the size of the data object of this hash, by the simple protocol."""
+        return self._simple.size(link)
+
     @contextmanager
     def stream(self, named: Named, start: int) -> Iterator[Stream]:
         """Stream the bytes of an object, from the store behind the server if the server offers that."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, Final
 
 from kubothek.errors import ChainCorrupt, Diverged, FormatInvalid, ObjectNotFound, PreconditionFailed, StoreUnavailable
 from kubothek.odf.chain import ADVICE, Stored
-from kubothek.odf.named import Named, named_by
+from kubothek.odf.named import KEPT, Kind, Named, named_by
 from kubothek.odf.spec.layout import Layout
-from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.sync.smart.batch import batch_of
 from kubothek.odf.sync.smart.client import Conversation
 from kubothek.odf.sync.smart.messages import Dialect, Message, Refused, Transfer, named_of, reference, render
 from kubothek.odf.sync.smart.plan import plan_of
-from kubothek.odf.sync.transfer import Progress, Told, each_of
+from kubothek.odf.sync.transfer import Brought, Progress, Told, each_of
 from kubothek.odf.sync.web import Web, WebRepository
 from kubothek.storage import Store
+from kubothek.table.log.records import parallel
 
 _BULK: Final = 500
 _D: Final = Dialect.VERSIONED
@@ -31,14 +33,16 @@ def push_smart(
     layout: Layout,
     blocks: Sequence[Stored],
     before: Multihash | None,
+    linked: Iterable[Sequence[Multihash]] = (),
     *,
     force: bool,
     told: Told,
-) -> tuple[int, int]:
-    """Push blocks on top of the server's head, and all that they name. Returns the number and the bytes of the objects
-    sent.
+) -> Brought:
+    """Push blocks on top of the server's head, and all that they name or link to.
 
     ``before``  the last known head of the server; None: the dataset does not exist there
+    ``linked``  linked objects, in portions. The protocol has no type for them: they travel as slices, whose directory
+                they share (RFC-017)
 
     Raises Diverged if its head has changed, Refused, ChainCorrupt for an object of ours that is gone.
     """
@@ -58,12 +62,8 @@ def push_smart(
                 raise Diverged(f"{web.url} was moved meanwhile; push again: {error}") from error
             raise
         talk.ask(render({"new_blocks": batch_of(blocks, _D)}, _D))
-        for start in range(0, max(1, len(named)), _BULK):
-            bulk = named[start : start + _BULK]
-            request = {
-                "object_files": [reference(each) for each in bulk],
-                "is_truncated": start + _BULK < len(named),
-            }
+        for bulk, more in _bulks(chain(named, sender.linked(linked))):
+            request = {"object_files": [reference(each) for each in bulk], "is_truncated": more}
             answer = talk.ask(render(request, _D), "object_transfer_strategies")
             targets = targets_of(bulk, answer["object_transfer_strategies"])
             sender.skip([each for each in bulk if each not in targets])
@@ -76,7 +76,16 @@ def push_smart(
             confirmed = talk.read()
     if WebRepository(web).head() != blocks[-1].hash:
         raise StoreUnavailable(f"{web.url} has not taken the push; push again")
-    return sender.objects, sender.bytes
+    return sender.sent()
+
+
+def _bulks(objects: Iterator[Named]) -> Iterator[tuple[list[Named], bool]]:
+    """Yield the objects in bulks, at least one, and whether more follow."""
+    bulk = [*islice(objects, _BULK)]
+    while following := [*islice(objects, _BULK)]:
+        yield bulk, True
+        bulk = following
+    yield bulk, False
 
 
 def targets_of(offered: Sequence[Named], strategies: Any) -> dict[Named, Transfer]:
@@ -110,6 +119,35 @@ class _Sender:
         self._lock = Lock()
         self._there = self._bytes_there = 0
         self.objects = self.bytes = 0
+        self._missing: list[Multihash] = []
+
+    def linked(self, linked: Iterable[Sequence[Multihash]]) -> Iterator[Named]:
+        """Yield linked objects of ours, and count them."""
+        for links in linked:
+            for link, named in zip(links, parallel(self._of_link, [*links]), strict=True):
+                if named is None:
+                    self._missing = [*self._missing, link][:KEPT]
+                else:
+                    self._objects_total += 1
+                    self._bytes_total += named.size
+                    yield named
+
+    def _of_link(self, link: Multihash) -> Named | None:
+        try:
+            size = self._store.stat(self._layout.data(link)).size
+        except ObjectNotFound:
+            return None
+        return Named(Kind.DATA, link, size) if link.codec == Codec.SHA3_256 else None
+
+    def sent(self) -> Brought:
+        """Return the result."""
+        return Brought(
+            objects=self._objects_total,
+            bytes=self._bytes_total,
+            fetched_objects=self.objects,
+            fetched_bytes=self.bytes,
+            missing=tuple(self._missing),
+        )
 
     def skip(self, named: Sequence[Named]) -> None:
         """Count objects that the server has already."""

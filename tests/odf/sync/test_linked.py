@@ -1,0 +1,131 @@
+"""Large objects that records link to (RFC-017) are pulled and pushed with the chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kubothek.errors import ChainCorrupt
+from kubothek.odf import Multihash
+from kubothek.odf.dataset import Root, Table, again
+from kubothek.odf.sync import (
+    Pulled,
+    Reach,
+    Relation,
+    StoreRepository,
+    Web,
+    WebRepository,
+    pull,
+    pull_remote,
+    push_remote,
+)
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from tests.gateway.running import WRITER, running
+from tests.odf.dataset.planes import LAYOUT, UUID
+from tests.odf.dataset.test_object_links import links
+from tests.odf.sync.static import static
+
+pytestmark = pytest.mark.slow
+
+BODIES = [b"scan %d" % number * 1000 for number in range(3)] + [b""]
+SCANS = [Multihash.sha3(body) for body in BODIES]
+GONE = Multihash.sha3(b"a scan that nobody has")
+KEYS = [LAYOUT.data(scan) for scan in SCANS]
+WITH = Reach(token=WRITER)
+
+
+def scanned(store: Store) -> Root:
+    """A chain that links to scans, one of them twice, one that is gone, and to what is no link."""
+    root = links(store, [*map(str, SCANS), str(SCANS[0]), str(GONE), "nothing"])
+    for key, body in zip(KEYS, BODIES, strict=True):
+        store.put(key, body)
+    return root
+
+
+def pulled(store: Store, theirs: Any, **options: Any) -> Pulled:
+    return pull(store, DatasetLog(store, UUID), theirs, table=Table(), **options)
+
+
+def complete(store: Store) -> None:
+    assert [store.get(key) for key in KEYS] == BODIES
+
+
+@pytest.mark.parametrize("states_sizes", [True, False], ids=["sizes", "none"])
+def test_linked_objects_are_pulled_from_a_web_server(store: Store, other: Store, states_sizes: bool) -> None:
+    scanned(other)
+    with static(other) as web:
+        web.states_sizes = states_sizes
+        if states_sizes:
+            web.cut[f"data/{SCANS[1]}"] = [1000]
+        done = pulled(store, WebRepository(Web(web.url)))
+    assert (done.brought.objects, done.brought.fetched_objects, done.brought.missing) == (5, 5, (GONE,))
+    assert web.ranges == states_sizes, "a broken connection resumes"
+    complete(store)
+
+
+def test_linked_objects_of_new_blocks_alone_are_pulled(store: Store, other: Store) -> None:
+    root = scanned(other)
+    theirs = StoreRepository(other, LAYOUT)
+    pulled(store, theirs)
+    more = Multihash.sha3(b"one more")
+    other.put(LAYOUT.data(more), b"one more")
+    root.push(again(pa.table({"id": pa.array([9], pa.int32()), "scan": [str(more)]})))
+    done = pulled(store, theirs)
+    assert (done.blocks, done.brought.objects, done.brought.missing) == (1, 2, ())
+    assert store.get(LAYOUT.data(more)) == b"one more"
+
+
+def test_linked_objects_that_are_there_are_not_fetched_again(store: Store, other: Store) -> None:
+    scanned(other)
+    other.put(KEYS[0], b"another scan")
+    for key, body in zip(KEYS[1:3], BODIES[1:3], strict=True):
+        store.put(key, body)
+    theirs = StoreRepository(other, LAYOUT)
+    with pytest.raises(ChainCorrupt, match=f"{SCANS[0]}.* not those that the hash names"):
+        pulled(store, theirs)
+    assert DatasetLog(store, UUID).settled() is None
+    other.put(KEYS[0], BODIES[0])
+    assert pulled(store, theirs).brought.fetched_bytes == len(BODIES[0])
+    complete(store)
+
+
+@pytest.mark.parametrize("place", ["gateway", "directory"])
+def test_linked_objects_are_pushed_and_pulled_back(
+    store: Store, other: Store, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubothek.odf.sync.smart.pushing._BULK", 2)
+    monkeypatch.setattr("kubothek.odf.validation.linked._TOGETHER", 3)
+    root = scanned(store)
+    (tmp_path / "back").mkdir()
+    (tmp_path / "place").mkdir()
+    back = open_store(StoreConfig((tmp_path / "back").as_uri()))
+    with running(other) as gateway:
+        url = gateway.smart() if place == "gateway" else (tmp_path / "place").as_uri()
+        done = push_remote(root, url, reach=WITH)
+        assert (done.relation, done.objects, done.missing) == (Relation.AHEAD, 5, (GONE,))
+        assert pull_remote(back, DatasetLog(back, UUID), url, reach=WITH).brought.missing == (GONE,)
+    complete(back)
+
+
+def test_push_after_a_new_column_finds_older_links(store: Store, tmp_path: Path) -> None:
+    root = links(store, [])
+    (tmp_path / "place").mkdir()
+    url = (tmp_path / "place").as_uri()
+    push_remote(root, url, reach=WITH)
+    store.put(KEYS[0], BODIES[0])
+    for number in (1, 2):
+        rows = pa.table({"id": pa.array([number], pa.int32()), "scan": [str(SCANS[0])]})
+        root.push(again(rows if number == 1 else rows.append_column("more", pa.array([1]))))
+    assert push_remote(root, url, reach=WITH).objects == 3
+
+
+def test_slices_without_links_are_not_read_for_links(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links(other, ["text"], extended={"kind": "Did"})
+    monkeypatch.setattr("kubothek.odf.validation.linked.hashed", lambda *args: pytest.fail("a slice is read"))
+    assert pulled(store, StoreRepository(other, LAYOUT)).created
