@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 import orjson
@@ -61,7 +62,10 @@ def poll_source(
             raise InputError(f"dataset {root.uuid!r} has no polling source: give its chain a SetPollingSource")
         before = state.source_states.get(SOURCE_NAME)
         now = Timestamp.of(root.log.journal.clock())
-        found = poll(source, before, replace(context, now=now, ingested=state.last_offset is not None))
+        assert state.seed is not None, "a chain begins with one"
+        session = sha256(str(state.seed.dataset_id).encode()).hexdigest()[:32]
+        ingested = state.last_offset is not None
+        found = poll(source, before, replace(context, now=now, ingested=ingested, session=session))
         if isinstance(found, UpToDate):
             return replace(polled, uncacheable=found.uncacheable)
         done = root.add_polled(
@@ -69,13 +73,17 @@ def poll_source(
             found.state,
             event_time=found.event_time,
             commit_id=_id(before, state.last_offset, found),
+            is_next=partial(_follows, found, before),
         )
         if not (done.up_to_date or done.repeated):
             polled = Polled(version=done.version, commits=polled.commits + 1, records=polled.records + done.records)
         told(found.name, polled)
+        if found.has_more or found.acknowledge is not None:
+            root.refresh()
+        if found.acknowledge is not None and root.state.source_states.get(SOURCE_NAME) == found.state:
+            found.acknowledge()
         if not found.has_more:
             return polled
-        root.refresh()
         if root.state.source_states.get(SOURCE_NAME) == before:
             raise InputError(f"the polling source has more after {found.name!r}, and no state to continue from")
         if once:
@@ -87,6 +95,11 @@ def _rows(source: SetPollingSource, found: Fetched, elsewhere: Spreading) -> Row
         return None
     others = elsewhere(source, found.stored) if found.stored is not None else None
     return others or again(found.rows)
+
+
+def _follows(found: Fetched, before: SourceState | None, state: SourceState | None) -> bool:
+    """Return whether a file that is acknowledged follows this state: of concurrent polls, one commits a message."""
+    return found.acknowledge is None or state == before
 
 
 def _id(before: SourceState | None, offset: int | None, found: Fetched) -> str:
