@@ -18,7 +18,7 @@ import pytest
 from kubothek.errors import SourceRefused, SourceUnavailable
 from kubothek.ingest import UrlPolicy
 from kubothek.odf.dataset import Root, create
-from kubothek.odf.ingest import Polled, poll_source
+from kubothek.odf.ingest import Polled, poll_source, polling
 from kubothek.odf.sources.fetch import FetchContext, mqtt
 from kubothek.odf.sources.fetch.mqtt import STATE, Window, mark_of
 from kubothek.odf.sources.fetch.templates import Templates
@@ -119,6 +119,19 @@ def test_full_batch_is_followed_by_another(broker: Broker, store: Store, monkeyp
     assert done.commits > 1  # mosquitto 2.0.11 sends more than the receive maximum after a reconnection
     assert done.records == 250
     assert ids(store) == list(range(250))
+
+
+def test_stream_without_end_is_left_for_another_poll(
+    broker: Broker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt, "BATCH", 100)
+    monkeypatch.setattr(polling, "STREAM_SECONDS", 0)
+    made(store, step(broker.port))
+    polled(store)
+    broker.publish("a", messages(*range(150)))
+    done = polled(store)
+    assert (done.commits, done.has_more) == (1, True)
+    assert drained(store) == list(range(150))
 
 
 @pytest.mark.parametrize("acknowledged", [0, 7])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,9 @@ from kubothek.odf.sources.fetch import SOURCE_NAME, FetchContext, Fetched, UpToD
 from kubothek.odf.sources.readers.content import ObjectContent
 from kubothek.odf.spec.events import SetPollingSource, SourceState
 from kubothek.odf.spec.timestamps import Timestamp
+
+STREAM_SECONDS = 300.0
+"""Seconds after which a poll of messages ends at the next commit, as more may arrive for ever."""
 
 Spreading = Callable[[SetPollingSource, ObjectContent], Elsewhere | None]
 """Returns an ingestion of a stored file that is divided over processes; None: this process ingests it."""
@@ -55,7 +59,7 @@ def poll_source(
     Commits stay if a later file cannot be read. Of concurrent polls, one commits a file and the others detect that.
     Raises what :func:`~kubothek.odf.sources.fetch.poll` and :meth:`Root.add_polled` raise; InputError without a source.
     """
-    polled = Polled()
+    polled, start = Polled(), time.monotonic()
     while True:
         state = root.state
         if (source := state.polling_source) is None:
@@ -86,7 +90,7 @@ def poll_source(
             return polled
         if root.state.source_states.get(SOURCE_NAME) == before:
             raise InputError(f"the polling source has more after {found.name!r}, and no state to continue from")
-        if once:
+        if once or (found.acknowledge is not None and time.monotonic() - start >= STREAM_SECONDS):
             return replace(polled, has_more=True)
 
 
