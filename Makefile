@@ -26,7 +26,7 @@ $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubothek needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV) (1-3 minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,engine,spark,tracing,demo,test,bench]'
+	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,engine,spark,tracing,mqtt,demo,test,bench]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -102,7 +102,7 @@ docs-release: docs ## publish docs/ as the site of the version in operator/pypro
 
 lock: ## renew operator/constraints.txt from a fresh environment, and with it the images' requirements and their hashes
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,engine,spark,tracing,demo,test,bench]'
+	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,engine,spark,tracing,mqtt,demo,test,bench]'
 	@{ head -n 1 operator/constraints.txt; $(VENV)-lock/bin/pip freeze --exclude-editable; } > $(VENV)-lock/constraints.txt
 	@mv $(VENV)-lock/constraints.txt operator/constraints.txt && rm -rf $(VENV)-lock
 	@$(MAKE) --no-print-directory lock-images
@@ -112,7 +112,7 @@ UV_COMPILE = $(VENV)-uv/bin/uv pip compile --quiet --no-annotate --generate-hash
 	--python-platform x86_64-manylinux_2_28 --custom-compile-command 'make lock-images' --constraint operator/constraints.txt
 lock-images: ## renew the images' requirements and their hashes at the versions of operator/constraints.txt
 	@$(PYTHON) -m venv $(VENV)-uv && $(VENV)-uv/bin/pip install --quiet uv
-	@$(UV_COMPILE) operator/pyproject.toml --extra operator --extra engine --extra tracing -o spark-images/python/requirements.txt
+	@$(UV_COMPILE) operator/pyproject.toml --extra operator --extra engine --extra tracing --extra mqtt -o spark-images/python/requirements.txt
 	@$(UV_COMPILE) operator/pyproject.toml --extra spark -o spark-images/base/requirements.txt \
 		$$(sed -n 's/^\([^ ]*\)==.*/--no-emit-package \1/p' spark-images/python/requirements.txt)
 	@printf 'setuptools\nwheel\n' | $(UV_COMPILE) - -o spark-images/base/build-requirements.txt

@@ -2,6 +2,7 @@
 
 import platform
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,9 @@ PACKAGES = (
 )
 
 
-def install_packages() -> None:
+def install_packages(packages: Sequence[str] = PACKAGES) -> None:
     """Install what is missing; refresh the package lists only if that fails without."""
-    missing = [package for package in PACKAGES if not _installed(package)]
+    missing = [package for package in packages if not _installed(package)]
     if not missing:
         return
     if shutil.which("apt-get") is None:

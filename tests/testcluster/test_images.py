@@ -108,7 +108,7 @@ def test_images_contain_tested_version_of_each_requirement() -> None:
     assert not python.keys() & base.keys()
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    of_python = [*project["dependencies"], *extras["operator"], *extras["engine"], *extras["tracing"]]
+    of_python = [*project["dependencies"], *extras["operator"], *extras["engine"], *extras["tracing"], *extras["mqtt"]]
     assert _names(of_python) <= python.keys(), "run `make lock-images`"
     assert _names(extras["spark"]) <= (python | base).keys(), "run `make lock-images`"
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from kubothek.odf.dataset import Ledger
 from kubothek.odf.spec.identity import DatasetId
-from kubothek.odf.spec.sources import FetchStep, FetchStepContainer, FetchStepFilesGlob, FetchStepUrl, TransformSql
+from kubothek.odf.spec.sources import (
+    FetchStep,
+    FetchStepContainer,
+    FetchStepFilesGlob,
+    FetchStepMqtt,
+    FetchStepUrl,
+    TransformSql,
+)
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 from kubothek.words import count
+
+_LONGEST_VALUE: Final = 120
+"""Characters of a source state that are shown: that of an MQTT source names up to thousands of messages."""
 
 
 def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
@@ -46,7 +57,8 @@ def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
         for step in (sql.queries or ()) if isinstance(sql, TransformSql) else ():
             yield f"{f'{step.alias}:' if step.alias else 'SQL:':<12}{' '.join(step.query.split())}"
     for each in state.source_states.values():
-        yield f"{'Read:':<12}{each.source_name}, up to {each.kind} {each.value}"
+        value = each.value if len(each.value) <= _LONGEST_VALUE else f"{each.value[:_LONGEST_VALUE]}…"
+        yield f"{'Read:':<12}{each.source_name}, up to {each.kind} {value}"
 
 
 def _place(fetch: FetchStep) -> str:
@@ -57,4 +69,6 @@ def _place(fetch: FetchStep) -> str:
             return fetch.path
         case FetchStepContainer():
             return f"container {fetch.image}"
+        case FetchStepMqtt():
+            return f"mqtt://{fetch.host}:{fetch.port} {', '.join(topic.path for topic in fetch.topics)}"
     return fetch.kind

@@ -262,7 +262,7 @@ def _unpolled(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | N
     cause = digest(*marks)
     if last is None or not last.cause.startswith(cause):
         return cause
-    if last.done and last.has_more:  # a pod runs a container once, and the next pod continues from there
+    if last.done and last.has_more:  # a pod runs a container once, or ends amid messages; another continues
         return f"{cause}-{last.attempt}"
     return None if last.done else last.cause
 

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from kubothek.errors import SourceRefused, SourceUnavailable
 
-_PORTS = {"http": 80, "https": 443, "ftp": 21, "ftps": 990}
+_PORTS = {"http": 80, "https": 443, "ftp": 21, "ftps": 990, "mqtt": 1883}
 _WEB = ("http", "https")
 _NAME = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*\.?")
 

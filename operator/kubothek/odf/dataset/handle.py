@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kubothek.errors import EventInvalid, InputError
 from kubothek.odf.dataset.base import Ingested, Ledger
 from kubothek.odf.dataset.extension import DEFAULT_SOURCE, Extension
@@ -52,15 +54,19 @@ class Root(Ledger):
         event_time: Timestamp | None = None,
         commit_id: str | None = None,
         digest: str = "",
+        is_next: Callable[[SourceState | None], bool] = lambda before: True,
     ) -> Ingested:
         """Merge the result of a poll of the polling source, and store its new state. Otherwise as :meth:`push`.
 
-        ``rows``  None: there was no data, which retracts nothing either
+        ``rows``     None: there was no data, which retracts nothing either
+        ``is_next``  whether the result follows this state of the source; if not, nothing is committed
         """
 
         def make(ground: Ground) -> Made | None:
             if (source := ground.chain.state.polling_source) is None:
                 raise InputError(f"dataset {self.uuid!r} has no polling source")
+            if not is_next(ground.chain.state.source_states.get(DEFAULT_SOURCE)):
+                return None
             return ingest(
                 ground,
                 Ingest(rows=rows, merge=source.merge, source=DEFAULT_SOURCE, state=state, event_time=event_time),

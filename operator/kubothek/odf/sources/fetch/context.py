@@ -61,6 +61,7 @@ class FetchContext:
     ``fetch_uncacheable``  fetch again even from a source that gives neither ETag nor date (FE-07)
     ``locate``             finds object stores; without it s3:// is refused
     ``run_container``      runs containers, or raises SourceFailed; without it they are refused
+    ``session``            names the dataset's session at a broker, the same in every poll
     ``allow_commands``     whether the prepare step Pipe may run a process here
     ``limits``             of preprocess
     """
@@ -72,6 +73,7 @@ class FetchContext:
     fetch_uncacheable: bool = False
     locate: Locate | None = None
     run_container: Callable[[ContainerRun], ContainerOutput] | None = None
+    session: str = ""
     allow_commands: bool = False
     limits: Limits = LIMITS
 
@@ -85,12 +87,16 @@ class UpToDate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One fetched file. ``state`` is None if the source gives nothing to compare at the next poll."""
+    """One fetched file. ``state`` is None if the source gives nothing to compare at the next poll.
+
+    ``acknowledge``  tells the source that the chain has the file; it must have been committed after the state before
+    """
 
     content: Content
     state: SourceState | None
     event_time: Timestamp
     has_more: bool = False
+    acknowledge: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +108,7 @@ class Fetched:
     ``event_time``  of the source, to the millisecond: that of rows without one
     ``has_more``    another file follows
     ``stored``      the file, if it is an object of a store and needs no prepare step
+    ``acknowledge`` as in :class:`File`
     """
 
     name: str
@@ -110,6 +117,7 @@ class Fetched:
     event_time: Timestamp
     has_more: bool = False
     stored: ObjectContent | None = None
+    acknowledge: Callable[[], None] | None = None
 
 
 def state_of(kind: str, value: str) -> SourceState:

@@ -14,6 +14,7 @@ from kubothek.ingest.readers.decoding import decoding
 from kubothek.odf.sources.fetch.containers import fetch_from_container
 from kubothek.odf.sources.fetch.context import FetchContext, Fetched, File, UpToDate
 from kubothek.odf.sources.fetch.globs import fetch_next
+from kubothek.odf.sources.fetch.mqtt import fetch_messages
 from kubothek.odf.sources.fetch.processes import piped
 from kubothek.odf.sources.fetch.templates import Templates
 from kubothek.odf.sources.fetch.urls import fetch_url
@@ -61,6 +62,7 @@ def poll(source: SetPollingSource, state: SourceState | None, context: FetchCont
         event_time=file.event_time,
         has_more=file.has_more,
         stored=content if isinstance(content, ObjectContent) else None,
+        acknowledge=file.acknowledge,
     )
 
 
@@ -74,10 +76,12 @@ def _fetched(
             return fetch_next(step, state, context)
         case FetchStepContainer():
             return fetch_from_container(step, state, context, templates)
-        case FetchStepMqtt() | FetchStepEthereumLogs():
+        case FetchStepMqtt():
+            return fetch_messages(step, state, context, templates)
+        case FetchStepEthereumLogs():
             raise InputError(
-                f"fetch: {step.kind} cannot be ingested here: write the data to files with another program, and fetch "
-                "those; the chain itself can be read, verified and exchanged"
+                "fetch: EthereumLogs cannot be ingested, as Kubothek reads no Ethereum node: write the logs to files "
+                "or to MQTT with another program, and fetch those; the chain itself can be read, verified and exchanged"
             )
     raise InputError("the fetch step is of a later version of Open Data Fabric: it cannot be used here")
 
