@@ -194,7 +194,8 @@ def test_benchmark_collection_memory_is_measured_in_separate_process() -> None:
 def test_benchmark_merges_have_row_per_history_size() -> None:
     with place("fs") as where:
         found = list(merge.run(where, [10_000, 30_000], rounds=1))
-    assert [table.title.split(" of ")[0] for table in found] == ["Ledger merge", "Ledger merge"]
+    strategies = ["Ledger", "Ledger", "UpsertStream", "UpsertStream", "ChangelogStream"]
+    assert [table.title.split(" of ")[0] for table in found] == [f"{strategy} merge" for strategy in strategies]
     assert all(rows(table) == ["into 10,000", "into 30,000"] for table in found)
 
 

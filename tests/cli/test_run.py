@@ -149,7 +149,7 @@ def test_run_with_unreachable_bucket_is_reported(
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setattr("kubothek.local.runner.PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr("kubothek.local.loop.PATIENCE", timedelta(seconds=1))
     unreachable = STORE.replace('"file:store"', "s3://bucket/lake, endpoint: 'http://127.0.0.1:9'")
     write(project, unreachable, dataset("letters"))
     answer = kubothek("run", "-f", "manifests")

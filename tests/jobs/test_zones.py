@@ -108,9 +108,12 @@ def test_declared_zone_keeps_zone_of_existing_column(here: Here, kind: int) -> N
 
 
 def test_declared_zone_that_is_unknown_or_on_partition_is_refused(here: Here) -> None:
-    columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Bärlin]"}]
+    columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Nowhere]"}]
     source = here.put("in/a", SOURCES["CSV"][0])
     assert "unknown time zone" in refused(here, source, table={"columns": columns})
+    columns[1]["type"] = "timestamp[us, tz=Europe/Bärlin]"  # no manifest can have it
+    result, code = here.run(here.commit_job(source, table={"columns": columns}))
+    assert (code, result.reason) == (ExitCode.INVALID, "InvalidInput")
     columns[1]["type"] = "timestamp[us, tz=UTC]"
     result, code = here.run(here.commit_job(source, table={"columns": columns, "partition_on": ["t"]}))
     assert (code, result.reason) == (ExitCode.INVALID, "PartitionInvalid")
