@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @store_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--omit-unsupported", is_flag=True, help="Leave out columns whose type Iceberg lacks.")
-@click.option("--rebuild", is_flag=True, help="Write all of the metadata anew, not only what changed.")
+@click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
 @output_option()
 def iceberg(choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: bool, output: str) -> None:
     """Write Iceberg metadata of a dataset beside its data files, and show how other engines read it.

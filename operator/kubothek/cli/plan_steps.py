@@ -48,7 +48,7 @@ def steps_of(applied: Applied, objects: Objects, outlooks: Mapping[Key, Sequence
 
 
 def _last(key: Key, resource: Resource) -> Step:
-    """Return the step that the status of a resource tells after the dry run."""
+    """Return the step that the status of a resource shows after the dry run."""
     if isinstance(resource, Engine):
         return Step(key, Verb.KEEP, "runs jobs on this machine")
     if resource.frozen:

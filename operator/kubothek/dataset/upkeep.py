@@ -122,7 +122,7 @@ class Upkeep(Handle):
         """Write Iceberg metadata beside the data files, by which other engines read every version and tag.
 
         ``omit_unsupported``  leave out columns whose type Iceberg lacks; else they are an error
-        ``rebuild``           write all of it anew, not only what changed since the last export
+        ``rebuild``           write all of it again, not only what changed since the last export
 
         Commits nothing and changes no data file; it can be repeated after any failure. The change of another program is
         exported once it is adopted. Raises InputError without pyiceberg (``pip install 'kubothek[iceberg]'``),

@@ -71,7 +71,7 @@ def data_file(
 
 
 def correct_doubles(file: DataFile, key: str, spec: PartitionSpec, doubles: Collection[int]) -> None:
-    """Set partition values of type double anew from the path: pyiceberg 0.12 reads them from manifests as floats.
+    """Restore partition values of type double from the path: pyiceberg 0.12 reads them from manifests as floats.
 
     ``doubles``  ids of the columns of this type
     """

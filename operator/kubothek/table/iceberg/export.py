@@ -61,7 +61,7 @@ def export(store: Store, log: DatasetLog, *, omit_unsupported: bool = False, reb
     """Write the Iceberg metadata of the current version and of all versions that readers can request.
 
     ``omit_unsupported``  leave out columns whose type Iceberg lacks, instead of an error
-    ``rebuild``           write all of it anew, as after damage that a listing does not show
+    ``rebuild``           write all of it again, as after damage that a listing does not show
 
     A change by another program is exported once it is adopted. Raises DatasetNotFound, SchemaMismatch,
     VersionIncomplete, InputError.
