@@ -110,7 +110,7 @@ def test_two_concurrent_attempts_commit_once_and_both_succeed(here: Here) -> Non
     barrier = threading.Barrier(2)
 
     class Together(Reporter):
-        def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
+        def report(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
             if stage == "Committing":
                 barrier.wait(timeout=120)
 

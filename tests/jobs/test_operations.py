@@ -229,7 +229,7 @@ def test_conflicting_job_fails_or_retries_as_requested(here: Here) -> None:
         assert isinstance(parsed, CommitJob)
 
         class Interrupted(Reporter):
-            def tell(
+            def report(
                 self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int
             ) -> None:
                 if stage == "Committing":
