@@ -59,6 +59,7 @@ ROWS: Final[dict[str, Row]] = {
     "heal": Row("heal letters"),
     "verify": reads("verify letters"),
     "files": reads("files letters"),
+    "iceberg": Row("iceberg letters"),
     "completion": Row("completion bash", writes=False, store=False),
     "tag": Row("tag letters here"),
     "gc": reads("gc letters --keep-versions 1"),
