@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import cached_property
 from hashlib import sha256
 from typing import Final, cast
 
@@ -94,7 +95,7 @@ class AvroBuffer(OutputFile):
         """Set the location, given the hash of the content in hex."""
         self._location = location(sha256(self.data).hexdigest()[:32])
 
-    @property
+    @cached_property
     def data(self) -> bytes:
         """The bytes of the closed file."""
         written = self._stream.kept

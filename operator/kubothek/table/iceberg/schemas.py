@@ -6,6 +6,7 @@ files have no field ids, so readers find a column by its name (``schema.name-map
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -59,13 +60,10 @@ class Schemas:
         self.schemas = list(known)
         self.specs = list(known_specs)
         self._ids: dict[Path, int] = {}
+        self.last_column_id = 0
+        """The highest field id that was given to a column."""
         for schema in known:
             self._note((), schema.fields)
-
-    @property
-    def last_column_id(self) -> int:
-        """The highest field id that was given to a column."""
-        return max(self._ids.values(), default=0)
 
     @property
     def last_partition_id(self) -> int:
@@ -81,21 +79,24 @@ class Schemas:
     @property
     def name_mapping(self) -> NameMapping:
         """The mapping from the names of columns in data files to the ids of all schemas."""
-        return NameMapping(_mapped(self._ids, ()))
+        below = defaultdict[Path, list[Path]](list)
+        for path in self._ids:
+            below[path[:-1]].append(path)
+        return NameMapping(self._mapped(below, ()))
 
     def schema(self, stored: pa.Schema, *, omit_unsupported: bool = False) -> Schema:
         """Return the Iceberg schema for a stored one.
 
         Raises SchemaMismatch that names every column whose type Iceberg lacks, unless they are to be left out.
         """
-        unsupported = [field for field in stored if not _has_equal(field.type)]
+        unsupported = {field.name: field for field in stored if not _has_equal(field.type)}
         if unsupported and not omit_unsupported:
             raise SchemaMismatch(
                 "Iceberg has no equal of the type of "
-                + ", ".join(f"column {field.name!r} ({type_name(field.type)})" for field in unsupported)
+                + ", ".join(f"column {field.name!r} ({type_name(field.type)})" for field in unsupported.values())
                 + "; convert them, or export the table without them: --omit-unsupported (omit_unsupported=True)"
             )
-        fields = [self._field((field.name,), field.type) for field in stored if field not in unsupported]
+        fields = [self._field((field.name,), field.type) for field in stored if field.name not in unsupported]
         same = (known for known in self.schemas if known.fields == tuple(fields))
         found = next(same, None) or Schema(*fields, schema_id=len(self.schemas))
         if found.schema_id == len(self.schemas):
@@ -127,7 +128,9 @@ class Schemas:
         return _PRIMITIVE[data_type]
 
     def _id(self, path: Path) -> int:
-        return self._ids.setdefault(path, self.last_column_id + 1)
+        if path not in self._ids:
+            self._ids[path] = self.last_column_id = self.last_column_id + 1
+        return self._ids[path]
 
     def _partition_field(self, key: str) -> PartitionField:
         source = self._ids[(key,)]
@@ -140,18 +143,17 @@ class Schemas:
         for field in fields:
             inner = (*path, field.name)
             self._ids[inner] = field.field_id
+            self.last_column_id = max(self.last_column_id, field.field_id)
             if isinstance(field.field_type, StructType):
                 self._note(inner, field.field_type.fields)
             elif isinstance(field.field_type, ListType):
                 self._note(inner, [field.field_type.element_field])
 
-
-def _mapped(ids: Mapping[Path, int], above: Path) -> list[MappedField]:
-    return [
-        MappedField(field_id=field_id, names=[path[-1]], fields=_mapped(ids, path))
-        for path, field_id in ids.items()
-        if path[:-1] == above
-    ]
+    def _mapped(self, below: Mapping[Path, Sequence[Path]], above: Path) -> list[MappedField]:
+        return [
+            MappedField(field_id=self._ids[path], names=[path[-1]], fields=self._mapped(below, path))
+            for path in below.get(above, ())
+        ]
 
 
 def sort_order(columns: Sequence[str], schema: Schema) -> SortOrder:
