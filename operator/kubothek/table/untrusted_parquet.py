@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 DAMAGED: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError)
 """What pyarrow raises for a damaged Parquet or Arrow file: besides its own errors, those of Python for names that are
 not UTF-8, for missing columns and for values that no type holds. Each reader turns these into a named error."""
+UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
+"""What reading the rows of a damaged or foreign file can raise."""
 
 _TAIL: Final = 1 << 16
 """Bytes that are read at once from the end of a file: most footers fit, as Arrow assumes as well."""

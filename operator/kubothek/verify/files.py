@@ -18,15 +18,13 @@ from kubothek.storage import Store
 from kubothek.storage.hashed import Hashed, hashed_each
 from kubothek.table.log import PartitionFile
 from kubothek.table.schema import conform
-from kubothek.table.untrusted_parquet import open_parquet_file
+from kubothek.table.untrusted_parquet import UNREADABLE, open_parquet_file
 from kubothek.verify.finding import Finding
 from kubothek.verify.values import Values, values_in
 
 _PORTION_BYTES: Final = 256 << 20
 _PORTION_FILES: Final = 256
 _ROWS: Final = 1 << 16
-_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
-"""What reading a damaged or foreign file can raise."""
 ADVICE: Final = "put the file back from a copy, roll back to a version without it, or delete what it held"
 
 
@@ -86,7 +84,7 @@ class FileCheck:
             return FileFacts(file.label, rows, found.size, None, dict(self._values(reader)))
         except (SchemaMismatch, DataTypeMismatch) as error:
             return FileFacts(file.label, 0, found.size, _wrong("FileColumns", file, str(error)))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             wrong = _wrong("FileUnreadable", file, f"it is no Parquet that can be read: {error}")
             return FileFacts(file.label, 0, found.size, wrong)
 

@@ -20,11 +20,10 @@ from kubothek.odf.validation.columns import column_problems
 from kubothek.odf.validation.row_checks import RowChecks
 from kubothek.odf.validation.slice_columns import SliceColumns
 from kubothek.odf.validation.state import Vocabulary
-from kubothek.table.untrusted_parquet import open_parquet_file
+from kubothek.table.untrusted_parquet import UNREADABLE, open_parquet_file
 
 _MILLISECOND: Final = 10**6
 _ROWS: Final = 1 << 16
-_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
 
 
 def returned_rows(task: Task, answer: TransformResponseSuccess, file: Path | None) -> pa.RecordBatchReader:
@@ -48,7 +47,7 @@ def returned_rows(task: Task, answer: TransformResponseSuccess, file: Path | Non
         with file.open("rb") as opened:
             _require_sound(SliceColumns(opened), names, interval.start, interval.end, task.system_time)
             parquet = open_parquet_file(str(file), arrow_extensions_enabled=False)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _wrong(f"its file of records cannot be read: {error}") from error
     wanted = [names.op, names.event_time, *(name for name in parquet.schema_arrow.names if name not in names.names)]
     fields = [parquet.schema_arrow.field(name).remove_metadata() for name in wanted]
@@ -78,7 +77,7 @@ def _batches(parquet: Any, wanted: list[str], schema: pa.Schema) -> Iterator[pa.
         for batch in parquet.iter_batches(_ROWS, use_threads=False):
             columns = [batch.column(name).cast(field.type) for name, field in zip(wanted, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _wrong(f"its file of records cannot be read: {error}") from error
 
 

@@ -21,13 +21,12 @@ from kubothek.odf.spec.object_links import link_columns, links_nothing
 from kubothek.odf.validation.slice_columns import SliceColumns
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed
+from kubothek.table.untrusted_parquet import UNREADABLE
 
 _TOGETHER: Final = 1000
 """Links that are transferred together."""
 _SEEN: Final = 1 << 17
 """Links that are remembered, so that one which recurs comes once."""
-UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
-"""Errors that reading a damaged file can raise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,12 @@ from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.spec.sources import MergeStrategy
 from kubothek.odf.validation.columns import column_problems
 from kubothek.odf.validation.link_checks import LinkChecks, check_linked
-from kubothek.odf.validation.linked import UNREADABLE
 from kubothek.odf.validation.row_checks import RowChecks
 from kubothek.odf.validation.slice_columns import SliceColumns
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.storage import Store
 from kubothek.storage.hashed import Hashed, hashed, hashed_each
-from kubothek.table.untrusted_parquet import open_parquet_file
+from kubothek.table.untrusted_parquet import UNREADABLE, open_parquet_file
 
 _ROWS: Final = 1 << 16
 _LAST: Final = (1 << 63) - 1
