@@ -35,7 +35,7 @@ def commit_outlook(action: LaunchJob, job: CommitJob | CubeJob, opened: Opened, 
     version = _applied(job, store) if store is not None else None
     if version is not None:
         result = done(commit=CommitOutcome(version=version, already_applied=True))
-        return Outlook(Verb.KEEP, f"is version {version} of {_subject(commit)}", result)
+        return Outlook(Verb.KEEP, f"is version {version} of {subject_of(commit)}", result)
     if isinstance(job, CubeJob):
         sources = [rows.source for rows in job.rows]
     else:
@@ -70,13 +70,14 @@ def _schema(job: CommitJob, store: Store) -> pa.Schema | None:
         return None
 
 
-def _subject(commit: Commit) -> str:
+def subject_of(commit: Commit) -> str:
+    """Return the Dataset or Cube that a Commit changes, as lines of a plan name it."""
     return f"{commit.subject.kind.lower()}/{commit.subject.name}"
 
 
 def _change(commit: Commit) -> str:
     """Return the verb of a Commit with its object."""
-    spec, name = commit.spec, _subject(commit)
+    spec, name = commit.spec, subject_of(commit)
     if spec.cube is not None:
         where = f" where {spec.cube.where}" if spec.cube.where else ""
         verb = "remove partitions of" if spec.cube.operation == "RemovePartitions" else spec.cube.operation.lower()

@@ -12,6 +12,7 @@ from kubothek.api.engine import Engine
 from kubothek.api.meta import FREEZE_ANNOTATION, Resource
 from kubothek.api.query import Query
 from kubothek.api.repository import Repository
+from kubothek.cli.plan_commits import subject_of
 from kubothek.cli.steps import Outlook, Step, Verb
 from kubothek.local.apply import Applied
 from kubothek.local.changes import changes
@@ -63,14 +64,10 @@ def _last(key: Key, resource: Resource) -> Step:
         use = "is pulled from and pushed to" if resource.spec.push else "is pulled from"
         return Step(key, Verb.KEEP, f"{resource.spec.url} {use}")
     if isinstance(resource, Commit) and resource.finished:
-        return Step(key, Verb.KEEP, f"is version {resource.status.version} of {_subject(resource)}")
+        return Step(key, Verb.KEEP, f"is version {resource.status.version} of {subject_of(resource)}")
     if isinstance(resource, Query) and resource.finished:
         return Step(key, Verb.KEEP, f"its rows are {resource.spec.result.target}")
     return Step(key, Verb.KEEP, f"after other jobs: {state.message}" if state.abnormal else state.message)
-
-
-def _subject(commit: Commit) -> str:
-    return f"{commit.subject.kind.lower()}/{commit.subject.name}"
 
 
 def _shown(value: object) -> str:

@@ -2,7 +2,7 @@
 
 As in a cluster, the status is written first, then the actions are performed. The loop is level-triggered: it decides
 from the manifests, the saved statuses and the jobs. :mod:`kubothek.local.runner` starts the jobs, and
-:mod:`kubothek.local.rehearsal` only records them.
+:mod:`kubothek.local.dry_run` only records them.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from kubothek.api.jobs import ForeignEngineRef, SourceContainer
 from kubothek.api.values import parse_quantity
 from kubothek.cluster import names
 
+Object = dict[str, Any]
+
 # The service account's token for our own containers, in a pod that also has containers of other parties.
 
 
@@ -49,8 +51,6 @@ def mounting(container: Object, *mounts: Object) -> Object:
     """Return the container with more mounts."""
     return {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts]}
 
-
-Object = dict[str, Any]
 
 _IN = "engine-in"
 _OUT = "engine-out"
