@@ -14,10 +14,11 @@ from kubothek.errors import UnsupportedVersion
 from kubothek.odf import Multihash, verify
 from kubothek.odf.dataset import Root, again, create
 from kubothek.odf.dataset.extension import require_known
-from kubothek.odf.problems import Problem
+from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.data_schema import DataField, DataSchema, DataTypeInt8, DataTypeString, ExtraAttributes
 from kubothek.odf.spec.events import AddData, AddPushSource, SetDataSchema
 from kubothek.odf.spec.logical_types import from_arrow
+from kubothek.odf.spec.multihash import Codec
 from kubothek.odf.spec.object_links import SUMMARY, TYPE, link_columns, links_objects, summary_fault
 from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepNdJson
 from kubothek.odf.spec.versions import SpecVersion
@@ -127,15 +128,29 @@ def test_verification_checks_linked_objects(store: Store) -> None:
 
 
 @pytest.mark.requirement("OL-03")
+def test_links_whose_objects_cannot_be_judged_are_noted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    other_hash = Multihash(Codec.ARROW0_SHA3_256, SCAN.digest)
+    links(store, [str(SCAN), str(other_hash)])
+    for link in (SCAN, other_hash):
+        store.put(LAYOUT.data(link), b"a large scan")
+    assert problems(store) == [("LinkedObjectMissing", None, None)]
+    monkeypatch.setattr("kubothek.odf.validation.link_checks._MOST", 1)
+    (note, *_) = [each for each in verify(store, LAYOUT).problems if each.code == "LinkedObjectUnchecked"]
+    assert (note.severity, note.number) == (Severity.NOTE, 4)
+
+
+@pytest.mark.requirement("OL-03")
 @pytest.mark.parametrize("extended", [LINK, {"kind": "Did"}], ids=["link", "text"])
 def test_collection_keeps_linked_objects(extended: Any) -> None:
     store = AgingStore()
     write_settings(store, StoreSettings(grace=GRACE))
     links(store, [str(SCAN)], log_of(store), extended)
     store.put(LAYOUT.data(SCAN), b"a large scan")
+    store.put(LAYOUT.missing_links, b"")
     store.pass_by(3 * GRACE)
     swept(store)
     assert (LAYOUT.data(SCAN) in store.objects) == (extended is LINK)
+    assert LAYOUT.missing_links in store.objects
 
 
 def test_block_with_unknown_parts_is_not_written_again() -> None:

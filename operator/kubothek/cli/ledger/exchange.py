@@ -70,6 +70,7 @@ def export(choice: StoreChoice, dataset: str, target: str | None, resources: boo
     """
     from kubothek.odf.dataset import Ledger
     from kubothek.odf.dataset import export as export_chain
+    from kubothek.odf.named import missing_text
     from kubothek.odf.spec.resources import KEPT, write_resources
     from kubothek.storage import open_store
     from kubothek.storage.urls import create_directory
@@ -86,9 +87,8 @@ def export(choice: StoreChoice, dataset: str, target: str | None, resources: boo
         elsewhere = _elsewhere(target, choice)
         create_directory(elsewhere)
         done = export_chain(root, open_store(elsewhere))
-    click.echo(
-        f"{dataset}: {count(done.blocks, 'block')} and {count(done.objects, 'data file')} written, up to {done.head}"
-    )
+    written = f"{count(done.blocks, 'block')} and {count(done.objects, 'data file')} written, up to {done.head}"
+    click.echo(f"{dataset}: {written}{missing_text(done.missing)}")
 
 
 def _create(
@@ -133,13 +133,17 @@ def _create(
 
 def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]) -> None:
     from kubothek.odf.dataset import import_chain
+    from kubothek.odf.named import missing_text
+    from kubothek.odf.validation.linked import listed_missing
     from kubothek.storage import open_store
 
     with choice.opened(create=True) as store:
         source = open_store(_elsewhere(what, choice))
         table = None if no_table else table_of(partition_on)
         root = import_chain(store, writable_log(store, uuid), source, table=table, by=BY)
-    click.echo(f"{uuid}: {count(root.state.length, 'block')}, {count(root.state.next_offset, 'record')}, verified")
+        missing = [link for links in listed_missing(store, root.layout) for link in links]
+    made = f"{count(root.state.length, 'block')}, {count(root.state.next_offset, 'record')}, verified"
+    click.echo(f"{uuid}: {made}{missing_text(missing)}")
 
 
 def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
