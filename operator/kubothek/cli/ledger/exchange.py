@@ -71,6 +71,7 @@ def export(choice: StoreChoice, dataset: str, target: str | None, resources: boo
     from kubothek.odf.dataset import Ledger
     from kubothek.odf.dataset import export as export_chain
     from kubothek.odf.named import missing_text
+    from kubothek.odf.spec.blocks import Block
     from kubothek.odf.spec.resources import KEPT, write_resources
     from kubothek.storage import open_store
     from kubothek.storage.urls import create_directory
@@ -82,7 +83,11 @@ def export(choice: StoreChoice, dataset: str, target: str | None, resources: boo
         root = Ledger(store, DatasetLog(store, dataset), by=BY)
         if target is None:
             headers = json.loads(root.snapshot.head.metadata.get(KEPT, "{}"))
-            click.echo(write_resources(root.chain.definition.snapshot(dataset), headers), nl=False)
+            definition = root.chain.definition
+            click.echo(write_resources(definition.snapshot(dataset), headers), nl=False)
+            for name, data in definition.blocks.items():
+                for part in Block.decode(data).unknown:
+                    click.echo(f"of a later version of Open Data Fabric, not written: {name}: {part}", err=True)
             return
         elsewhere = _elsewhere(target, choice)
         create_directory(elsewhere)
