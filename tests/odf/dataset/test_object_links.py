@@ -15,13 +15,23 @@ from kubothek.odf import Multihash, verify
 from kubothek.odf.dataset import Root, again, create
 from kubothek.odf.dataset.extension import require_known
 from kubothek.odf.problems import Problem, Severity
-from kubothek.odf.spec.data_schema import DataField, DataSchema, DataTypeInt8, DataTypeString, ExtraAttributes
+from kubothek.odf.spec.data_schema import (
+    DataField,
+    DataSchema,
+    DataTypeInt8,
+    DataTypeList,
+    DataTypeOption,
+    DataTypeString,
+    DataTypeStruct,
+    ExtraAttributes,
+)
 from kubothek.odf.spec.events import AddData, AddPushSource, SetDataSchema
 from kubothek.odf.spec.logical_types import from_arrow
 from kubothek.odf.spec.multihash import Codec
 from kubothek.odf.spec.object_links import SUMMARY, TYPE, link_columns, links_objects, summary_fault
 from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepNdJson
 from kubothek.odf.spec.versions import SpecVersion
+from kubothek.odf.validation.rules_definition import data_schema
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog, StoreSettings, write_settings
 from tests.gc.aging import GRACE, AgingStore
@@ -62,6 +72,17 @@ def test_object_link_column_is_stored_as_text(event: SetDataSchema, expected: li
     assert found(chain(ROOT), event) == expected
     assert link_columns(event.schema) == (("scan",) if "ObjectLink" in str(event) else ())
     assert links_objects(event) == ("ObjectLink" in str(event))
+
+
+@pytest.mark.requirement("OL-01")
+def test_link_within_values_is_noted_and_keeps_objects() -> None:
+    inner = DataField(name="file", type=DataTypeString(), extra=attribute(TYPE, LINK))
+    kind = DataTypeOption(inner=DataTypeList(item_type=DataTypeStruct(fields=(inner,))))
+    event = linking({"kind": "Later"}, kind)
+    assert link_columns(event.schema) == ()
+    assert links_objects(event)
+    notes = [each for each in data_schema(chain(ROOT), event) if each.rule == "OL-01"]
+    assert [(each.code, each.column) for each in notes] == [("LinkedObjectUnchecked", "scan")]
 
 
 @pytest.mark.requirement("OL-04")
