@@ -20,6 +20,7 @@ from kubothek.odf.dataset.handle import Root
 from kubothek.odf.dataset.moving import ref_healed
 from kubothek.odf.dataset.slicing import SLICE_BYTES, Types
 from kubothek.odf.dataset.table import Table
+from kubothek.odf.sources.readers.declared import require_declared
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot
 from kubothek.odf.spec.identity import OwnerKey
@@ -61,10 +62,14 @@ def create(
     ``metadata``   user metadata of the dataset
     ``commit_id``  identifies this creation permanently: repeated calls with it create one dataset
 
-    Raises DatasetExists; EventInvalid for an event that no root dataset begins with.
+    Raises DatasetExists; EventInvalid for an event that no root dataset begins with, or for a source whose declared
+    columns cannot be read.
     """
     if snapshot.kind is not DatasetKind.ROOT:
         raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset is not created by its events alone")
+
+    for event in snapshot.metadata:
+        require_declared(event)
 
     def first(now: Timestamp) -> list[Block]:
         return first_blocks(snapshot, owner.dataset_id, now, lambda reference: None, version)
