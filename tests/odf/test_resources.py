@@ -44,6 +44,7 @@ def joined(*paths: str) -> str:
     return "\n---\n".join((EXAMPLES / path).read_text() for path in paths)
 
 
+@pytest.mark.requirement("RS-01")
 def test_example_of_polling_source_is_one_definition() -> None:
     found = read_definition(joined("source-polling-url/source.yaml", "source-polling-url/dataset.yaml"))
     source = found.metadata[-1]
@@ -127,6 +128,7 @@ def test_wrong_resource_is_refused_with_its_place(text: str, message: str) -> No
         read_definition(text)
 
 
+@pytest.mark.requirement("RS-02")
 def test_name_and_labels_of_a_polling_source_come_back() -> None:
     source = SOURCE.replace("name: s", "name: s, labels: {a: [1, {b: 2.5}]}")
     text = f"{DATASET}---{source}  ingress: {{kind: FilesGlob, path: /x}}\n"
