@@ -149,9 +149,14 @@ def test_linked_objects_are_exported_and_imported(store: Store, other: Store, tm
     there = Layout("there/")
     assert [other.get(there.data(scan)) for scan in SCANS] == BODIES
     store.put(LAYOUT.data(GONE), b"a scan that nobody has")
-    more = pa.table({"id": pa.array([9], pa.int32()), "scan": [str(GONE)]})
+    repeated = export(root, other, "there/")
+    assert (repeated.blocks, repeated.objects, repeated.missing) == (0, 1, ())
+    assert other.get(there.data(GONE)) == b"a scan that nobody has"
+    one_more = Multihash.sha3(b"one more")
+    store.put(LAYOUT.data(one_more), b"one more")
+    more = pa.table({"id": pa.array([9], pa.int32()), "scan": [str(one_more)]})
     root.push(again(more.append_column("more", pa.array([1]))))
-    assert (export(root, other, "there/").objects, other.get(there.data(GONE))) == (2, b"a scan that nobody has")
+    assert (export(root, other, "there/").objects, other.get(there.data(one_more))) == (2, b"one more")
 
     (tmp_path / "back").mkdir()
     back = open_store(StoreConfig((tmp_path / "back").as_uri()))

@@ -7,6 +7,7 @@ Readers of a directory that is being written see the old chain or the new one: d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -23,8 +24,9 @@ from kubothek.odf.named import Named, named_by
 from kubothek.odf.problems import Severity
 from kubothek.odf.spec.layout import Layout, head_bytes, parse_head
 from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.spec.object_links import link_columns
 from kubothek.odf.validation.linked import MOST_MISSING, Linking, linking, links_in, list_missing
-from kubothek.odf.validation.verification import audit, schema_before, verify
+from kubothek.odf.validation.verification import audit, verify
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed
 from kubothek.table.log import Change, DatasetLog, Operation, Transaction
@@ -72,8 +74,7 @@ def export(root: Ledger, target: Store, prefix: str = "", *, force: bool = False
         blocks = read_chain(root.store, root.layout, head)
     named = named_by(blocks)
     parallel(lambda each: _copy(root.store, root.layout, target, layout, each), named)
-    before = schema_before(root.store, root.layout, root.state, blocks)
-    linked, missing = _copy_linked(root.store, root.layout, target, layout, linking(blocks, before))
+    linked, missing = _copy_linked(root.store, root.layout, target, layout, _linking(root, head))
     parallel(lambda block: target.put(layout.block(block.hash), block.data), blocks)
     if blocks:
         target.put(layout.head, head_bytes(head))
@@ -217,18 +218,31 @@ def _copy(source: Store, theirs: Layout, target: Store, ours: Layout, named: Nam
         raise ChainCorrupt(f"the chain names {key}, which does not exist") from error
 
 
+def _linking(root: Ledger, head: Multihash) -> list[Linking]:
+    """Return the slices of the whole chain that have links: an earlier export may have lacked their objects."""
+    ours = root.state.data_schema
+    if ours is None or not link_columns(ours.schema):
+        return []
+    return linking(read_chain(root.store, root.layout, head), None)
+
+
 def _copy_linked(
     source: Store, theirs: Layout, target: Store, ours: Layout, slices: Sequence[Linking]
 ) -> tuple[int, list[Multihash]]:
-    """Copy the objects that slices link to; return their number, and the links without an object, the first 131,072.
+    """Copy the objects that slices link to and that the target lacks; return their number, and the links without an
+    object, the first 131,072.
 
     Raises ChainCorrupt for an object with other bytes than its link names.
     """
 
-    def copy(link: Multihash) -> bool:
+    def copy(link: Multihash) -> bool | None:
+        """Return whether there is an object to copy; None if the target has it."""
         if link.codec != Codec.SHA3_256:
             return False  # objects are named by SHA3-256 (HS-01)
         key = theirs.data(link)
+        with suppress(ObjectNotFound):
+            target.stat(ours.data(link))
+            return None
         try:
             with hashed(source, key) as found:
                 if found.digest != link.digest:
@@ -241,7 +255,7 @@ def _copy_linked(
     copied, missing = 0, list[Multihash]()
     for links in links_in(source, theirs, slices):
         for link, done in zip(links, parallel(copy, links), strict=True):
-            copied += done
-            if not done and len(missing) < MOST_MISSING:
+            copied += bool(done)
+            if done is False and len(missing) < MOST_MISSING:
                 missing.append(link)
     return copied, missing

@@ -10,6 +10,7 @@ from kubothek.errors import ChainCorrupt, DatasetNotFound, Diverged, InputError,
 from kubothek.odf.chain import BrokenChain, Stored, read_chain
 from kubothek.odf.dataset import Root
 from kubothek.odf.named import Named
+from kubothek.odf.spec.events import SetDataSchema
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.sync.compare import Relation
@@ -20,7 +21,7 @@ from kubothek.odf.sync.transfer import Told
 from kubothek.odf.sync.urls import parse
 from kubothek.odf.sync.web import Web, WebRepository
 from kubothek.odf.validation.linked import linking, links_in
-from kubothek.odf.validation.verification import schema_before
+from kubothek.odf.validation.verification import audit
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed
 
@@ -78,8 +79,7 @@ def push_remote(
                 "the blocks that exist only there are discarded"
             ) from error
         relation, blocks = Relation.DIVERGED, read_chain(root.store, root.layout, head)
-    before = schema_before(root.store, root.layout, root.state, blocks)
-    linked = links_in(root.store, root.layout, linking(blocks, before))
+    linked = links_in(root.store, root.layout, linking(blocks, _schema_before(root, blocks)))
     if isinstance(remote, WebRepository):
         sent = push_smart(remote.web, root.store, root.layout, blocks, theirs, linked, force=force, told=told)
     else:
@@ -95,6 +95,14 @@ def push_remote(
         bytes=sent.fetched_bytes,
         missing=sent.missing,
     )
+
+
+def _schema_before(root: Root, blocks: Sequence[Stored]) -> SetDataSchema | None:
+    """Return the schema in force before the last blocks of our chain."""
+    if not any(isinstance(each.decode().content.event, SetDataSchema) for each in blocks):
+        return root.state.data_schema
+    before = blocks[0].decode().content.prev_block_hash
+    return None if before is None else audit(read_chain(root.store, root.layout, before), notes=False).state.data_schema
 
 
 # A client's push as a repository: its blocks in memory, and its objects where it uploaded them in our store.

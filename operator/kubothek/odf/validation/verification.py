@@ -20,7 +20,7 @@ from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.chain import BrokenChain, Stored, read_chain
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.blocks import Block
-from kubothek.odf.spec.events import AddData, DatasetKind, ExecuteTransform, SetDataSchema
+from kubothek.odf.spec.events import AddData, DatasetKind, ExecuteTransform
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
@@ -206,14 +206,6 @@ def verify_new(
         wrong = [each for fact in facts for each in fact.problems if each.severity is Severity.ERROR]
         wrong += [each for each in _between(audited.slices, facts) if each.severity is Severity.ERROR]
     return min(wrong, key=lambda each: each.number or 0, default=None)
-
-
-def schema_before(store: Store, layout: Layout, state: ChainState, last: Sequence[Stored]) -> SetDataSchema | None:
-    """Return the schema in force before the last blocks of a chain that has this state. Raises ChainCorrupt."""
-    if not any(isinstance(each.decode().content.event, SetDataSchema) for each in last):
-        return state.data_schema
-    before = last[0].decode().content.prev_block_hash
-    return None if before is None else audit(read_chain(store, layout, before), notes=False).state.data_schema
 
 
 def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: bool = True) -> Audit:
