@@ -78,6 +78,11 @@ class StoreFiles(FileIO):
         raise NotImplementedError("an export deletes nothing")
 
 
+def manifests_in(manifest_list: bytes) -> list[ManifestFile]:
+    """Return what the bytes of a manifest list list."""
+    return list(read_manifest_list(_Stored("", manifest_list)))
+
+
 class _Stored(InputFile):
     def __init__(self, location: str, data: bytes) -> None:
         super().__init__(location)
