@@ -213,3 +213,23 @@ def test_metadata_of_a_deleted_dataset_goes_with_it(root: Path, lake: Lake) -> N
     pass_by(root, 3)
     run(lake.store)
     assert not (root / METADATA).exists()
+
+
+def test_rebuild_in_place_of_what_a_writer_remembers_keeps_its_files(root: Path, lake: Lake) -> None:
+    dataset = lake.dataset("t")
+    dataset.append(pa.table({"row": [10]}))
+    remembered = dataset.export_iceberg()
+    dataset.export_iceberg(rebuild=True)
+    rebuilt = Path(remembered.metadata_location.removeprefix("file://"))
+    assert StaticTable.from_metadata(str(rebuilt)).metadata.metadata_log == []
+    pass_by(root, 1)
+    dataset.append(pa.table({"row": [11]}))
+    dataset.export_iceberg()
+    pass_by(root, 1)
+    before = names(root)
+    run(lake.store)
+    assert names(root) == before, "the rebuild starts a chain, and another follows"
+    pass_by(root, 1)
+    run(lake.store)
+    assert "v6.metadata.json" not in names(root)
+    assert values(opened(root)) == [9, 10, 11]

@@ -10,6 +10,10 @@ one and a half grace periods ago or earlier. Then:
 * Later metadata names only what X names, and what was written after X. An export writes all files that it names and
   does not find named by the one that it continues from, even if they exist.
 
+A rebuild starts a chain in place of metadata of the same version, and the hint can keep its ETag: an export that
+remembers the former metadata, for half a grace period, continues from that. So metadata that starts a chain is X only
+while the hint names it.
+
 So garbage is what X does not name and what was written before X. Table metadata goes first, then manifest lists, then
 manifests: a crash leaves no file that names a missing one. If the chain or a list of X cannot be read, nothing is
 garbage, until an export has repaired it and has aged.
@@ -56,7 +60,10 @@ def mark_iceberg(store: Store, uuid: str, moment: Moment, into: References) -> d
         named = _last_old(store, present, hinted, moment)
         if named is None:
             return None
-        lists = [_key(prefix, each["manifest-list"]) for each in _read(store, named.key)["snapshots"]]
+        metadata = _read(store, named.key)
+        if not metadata["metadata-log"] and named is not present[hinted]:
+            return None
+        lists = [_key(prefix, each["manifest-list"]) for each in metadata["snapshots"]]
         manifests = {key for found in each_of(lists_manifests, lists) for key in found}
     except _DAMAGED:
         return None
