@@ -73,7 +73,7 @@ def assert_nothing_dangles(root: Path) -> None:
     """Each file names only files that exist, but for snapshots that expired since."""
     there = set(names(root))
     for path in (root / METADATA).glob("snap-*"):
-        named = {each.manifest_path.rpartition("/")[2] for each in manifests_in(path.read_bytes())}
+        named = {each.manifest_path.rpartition("/")[2] for each in manifests_in(path.name, path.read_bytes())}
         assert named <= there, path.name
     for path in (root / METADATA).glob("v*.metadata.json"):
         table = StaticTable.from_metadata(f"file://{path}")
@@ -125,7 +125,7 @@ def test_chain_skips_metadata_that_the_hint_never_named(root: Path, lake: Lake) 
 
 def _named(table: StaticTable) -> set[str]:
     lists = [Path(each.manifest_list.removeprefix("file://")) for each in table.snapshots()]
-    manifests = (each.manifest_path for path in lists for each in manifests_in(path.read_bytes()))
+    manifests = (each.manifest_path for path in lists for each in manifests_in(path.name, path.read_bytes()))
     return {path.name for path in lists} | {each.rpartition("/")[2] for each in manifests}
 
 

@@ -53,7 +53,7 @@ def mark_iceberg(store: Store, uuid: str, moment: Moment, into: References) -> d
         return None
 
     def lists_manifests(key: str) -> list[str]:
-        return [_key(prefix, each.manifest_path) for each in manifests_in(store.get(key))]
+        return [_key(prefix, each.manifest_path) for each in manifests_in(key, store.get(key))]
 
     try:
         hinted = int(store.get(f"{prefix}version-hint.text"))

@@ -152,3 +152,24 @@ def test_removal_from_a_column_that_changes_its_type_is_exported(lake: Lake) -> 
     dataset.overwrite(pa.table({"part": ["a"], "row": [1]}), allow_schema_change=True)
     table = StaticTable.from_metadata(dataset.export_iceberg().table_location)
     assert table.scan().to_arrow().to_pylist() == [{"part": "a", "row": 1}]
+
+
+@pytest.mark.parametrize("byte", [0, 1 / 3, 1 / 2, 2 / 3])
+def test_file_with_one_wrong_byte_is_made_anew_when_read(lake: Lake, byte: float) -> None:
+    dataset = lake.create_dataset("t")
+    dataset.append(rows(0, 3))
+    dataset.append(rows(3, 3))
+    exported = dataset.export_iceberg()
+    sound = files(exported)
+
+    def damage(ending: str) -> None:
+        for path in directory(exported).glob(ending):
+            data = bytearray(path.read_bytes())
+            data[int(byte * len(data))] ^= 0x55
+            path.write_bytes(data)
+
+    damage("snap-3-*")
+    assert files(dataset.export_iceberg()) == sound
+    damage("*-m.avro")
+    dataset.overwrite(rows(9, 1))
+    check(dataset, dataset.export_iceberg())

@@ -93,19 +93,27 @@ def partition_values(key: str, stored: pa.Schema, schema: Schema) -> dict[str, A
     return {name: _stored_value(values[name], schema.find_type(name)) for name in values if name in schema.column_names}
 
 
+def partition_types(spec: PartitionSpec, schema: Schema) -> list[tuple[str, IcebergType | None]]:
+    """Return name and type of the columns of a spec; None for one that the schema lacks."""
+    types = {field.name: field.field_type for field in schema.fields}
+    return [(field.name, types.get(field.name)) for field in spec.fields]
+
+
 def may_list(
-    manifest: ManifestFile, spec: PartitionSpec, schema: Schema, partitions: Sequence[Mapping[str, Any]]
+    manifest: ManifestFile,
+    columns: Sequence[tuple[str, IcebergType | None]],
+    partitions: Sequence[Mapping[str, Any]],
 ) -> bool:
     """Return whether the summaries of a manifest admit one of these partitions, given their values by column.
 
     The answer can be wrong where a column changed its type.
     """
-    ranges = {
-        field.name: _range(summary, schema.find_type(field.name))
-        for field, summary in zip(spec.fields, manifest.partitions or (), strict=False)
-        if field.name in schema.column_names
-    }
-    return any(all(admits(values.get(name)) for name, admits in ranges.items()) for values in partitions)
+    ranges = [
+        (name, _range(summary, field_type))
+        for (name, field_type), summary in zip(columns, manifest.partitions or (), strict=False)
+        if field_type is not None
+    ]
+    return any(all(admits(values.get(name)) for name, admits in ranges) for values in partitions)
 
 
 def _range(summary: PartitionFieldSummary, field_type: IcebergType) -> Callable[[Any], bool]:

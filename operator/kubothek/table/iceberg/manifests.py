@@ -23,7 +23,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from kubothek.storage.immutable_cache import Kept
-from kubothek.table.iceberg.data_files import may_list
+from kubothek.table.iceberg.data_files import may_list, partition_types
 from kubothek.table.iceberg.objects import AvroBuffer
 
 MOST_SMALL: Final = 32
@@ -120,8 +120,10 @@ class Manifests:
         left, listing = set(removed), set[str]()
         partitions = [dict(values) for values in {tuple(values.items()) for values in removed.values()}]
 
+        columns = {spec_id: partition_types(spec, version.schema) for spec_id, spec in version.specs.items()}
+
         def is_unlikely(manifest: ManifestFile) -> bool:
-            return not may_list(manifest, version.specs[manifest.partition_spec_id], version.schema, partitions)
+            return not may_list(manifest, columns[manifest.partition_spec_id], partitions)
 
         newest_first = before[::-1]
         for manifest in sorted(newest_first, key=is_unlikely):

@@ -57,11 +57,11 @@ class StoreFiles(FileIO):
     def new_input(self, location: str) -> InputFile:
         key = self._locations.key(location)
         written = _WRITTEN.recall((self._store.url, key)) if self._trusts else None
-        return _Stored(location, written[0] if written else self._store.get(key))
+        return _Stored(location, written[0] if written else checked(key, self._store.get(key)))
 
     def manifests(self, manifest_list: str) -> list[ManifestFile]:
         """Return what a manifest list lists."""
-        return list(read_manifest_list(self.new_input(manifest_list)))
+        return _manifests(self.new_input(manifest_list))
 
     def write(self, files: Sequence[AvroBuffer]) -> None:
         """Write files that are named by their content."""
@@ -78,9 +78,24 @@ class StoreFiles(FileIO):
         raise NotImplementedError("an export deletes nothing")
 
 
-def manifests_in(manifest_list: bytes) -> list[ManifestFile]:
-    """Return what the bytes of a manifest list list."""
-    return list(read_manifest_list(_Stored("", manifest_list)))
+def checked(key: str, data: bytes) -> bytes:
+    """Return the bytes of a file if their hash is in its name. Raises ValueError."""
+    if _digest(data) not in key:
+        raise ValueError(f"{key}: the content does not have the hash in the name")
+    return data
+
+
+def manifests_in(key: str, manifest_list: bytes) -> list[ManifestFile]:
+    """Return what a manifest list lists, given its key and its bytes. Raises ValueError for damaged ones."""
+    return _manifests(_Stored(key, checked(key, manifest_list)))
+
+
+def _manifests(manifest_list: InputFile) -> list[ManifestFile]:
+    return list(read_manifest_list(manifest_list))
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:32]
 
 
 class _Stored(InputFile):
@@ -119,7 +134,7 @@ class AvroBuffer(OutputFile):
 
     def name(self, location: Callable[[str], str]) -> None:
         """Set the location, given the hash of the content in hex."""
-        self._location = location(sha256(self.data).hexdigest()[:32])
+        self._location = location(_digest(self.data))
 
     @property
     def blocks(self) -> list[bytes]:

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from kubothek.errors import ObjectNotFound, TooSlow
+from kubothek.errors import InvalidKey, ObjectNotFound, TooSlow
 from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg.metadata import columns_of
 from kubothek.table.iceberg.objects import Locations, StoreFiles
@@ -26,7 +26,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.settings import read_settings
 from kubothek.words import duration
 
-DAMAGED: Final = (ObjectNotFound, ValidationError, ValueError, KeyError, TypeError, EOFError, IndexError)
+DAMAGED: Final = (ObjectNotFound, InvalidKey, ValidationError, ValueError, KeyError, TypeError, EOFError, IndexError)
 """What metadata that is missing, or not that of an export, raises when it is read."""
 _KEPT_BYTES: Final = 64 << 20
 _PARSED: Final = 8
