@@ -21,7 +21,7 @@ from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg import objects, published
 from kubothek.table.iceberg.export import export
 from kubothek.table.log import DatasetLog
-from tests.faultstore import FaultStore
+from tests.faultstore import Crash, Fault, FaultStore
 from tests.s3server import S3Server
 from tests.table.iceberg.test_export import PAYLOAD, VALUES, check, directory, files, rows
 
@@ -173,3 +173,18 @@ def test_file_with_one_wrong_byte_is_made_anew_when_read(lake: Lake, byte: float
     damage("*-m.avro")
     dataset.overwrite(rows(9, 1))
     check(dataset, dataset.export_iceberg())
+
+
+@pytest.mark.parametrize("fault", [Fault(nth=nth, after=after) for nth in range(1, 6) for after in (False, True)])
+def test_crash_after_a_commit_is_completed_by_another_process(lake: Lake, fault: Fault) -> None:
+    store = FaultStore(lake.store)
+    dataset = Lake(store).dataset(lake.create_dataset("t").name)
+    exported = export_after(dataset, dataset.append(rows(0, 3)))
+    committed = dataset.append(rows(3, 3))
+    store.fault = fault
+    with pytest.raises(Crash):
+        export_after(dataset, committed)
+    assert StaticTable.from_metadata(exported.table_location).scan().to_arrow().num_rows in (3, 6)
+    with another_process():
+        other = lake.dataset("t")
+        check(other, other.export_iceberg())
