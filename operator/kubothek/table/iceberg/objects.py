@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Final, cast
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.manifest import ManifestFile, read_manifest_list
 
 from kubothek.storage import Store
+from kubothek.storage.immutable_cache import Kept
 from kubothek.storage.urls import FileLocation, parse_url
 from kubothek.table.log.model import keys
 
+_KEPT_BYTES: Final = 32 << 20
 _SYNC_BYTES: Final = 16
 """An Avro file ends with its sync marker, which is also between its blocks (Avro specification, "Object Container
 Files").
@@ -40,21 +43,59 @@ class Locations:
 
 
 class StoreFiles(FileIO):
-    """Reads of pyiceberg, through a store."""
+    """Reads of pyiceberg, through a store.
 
-    def __init__(self, store: Store, locations: Locations) -> None:
+    ``trusts``  do not read from the store what this process wrote
+    """
+
+    def __init__(self, store: Store, locations: Locations, *, trusts: bool = False) -> None:
         super().__init__()
         self._store = store
         self._locations = locations
+        self._trusts = trusts
 
     def new_input(self, location: str) -> InputFile:
-        return _Stored(location, self._store.get(self._locations.key(location)))
+        key = self._locations.key(location)
+        written = _WRITTEN.recall((self._store.url, key)) if self._trusts else None
+        return _Stored(location, written[0] if written else checked(key, self._store.get(key)))
+
+    def manifests(self, manifest_list: str) -> list[ManifestFile]:
+        """Return what a manifest list lists."""
+        return _manifests(self.new_input(manifest_list))
+
+    def write(self, files: Sequence[AvroBuffer]) -> None:
+        """Write files that are named by their content."""
+        objects = [(self._locations.key(file.location), file.data) for file in files]
+        self._store.put_many(objects)
+        self._store.flush([key for key, _ in objects])
+        for key, data in objects:
+            _WRITTEN.keep((self._store.url, key), data, len(data))
 
     def new_output(self, location: str) -> OutputFile:
         raise NotImplementedError("an export writes through its store")
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         raise NotImplementedError("an export deletes nothing")
+
+
+def checked(key: str, data: bytes) -> bytes:
+    """Return the bytes of a file if their hash is in its name. Raises ValueError."""
+    if _digest(data) not in key:
+        raise ValueError(f"{key}: the content does not have the hash in the name")
+    return data
+
+
+def manifests_in(key: str, manifest_list: bytes) -> list[ManifestFile]:
+    """Return what a manifest list lists, given its key and its bytes. Raises ValueError for damaged ones."""
+    return _manifests(_Stored(key, checked(key, manifest_list)))
+
+
+def _manifests(manifest_list: InputFile) -> list[ManifestFile]:
+    return list(read_manifest_list(manifest_list))
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:32]
 
 
 class _Stored(InputFile):
@@ -93,14 +134,31 @@ class AvroBuffer(OutputFile):
 
     def name(self, location: Callable[[str], str]) -> None:
         """Set the location, given the hash of the content in hex."""
-        self._location = location(sha256(self.data).hexdigest()[:32])
+        self._location = location(_digest(self.data))
+
+    @property
+    def blocks(self) -> list[bytes]:
+        """The blocks of the closed file, without sync markers: one for each call of its writer."""
+        return self._stream.kept.split(self._marker)[1:-1]
+
+    @blocks.setter
+    def blocks(self, blocks: Sequence[bytes]) -> None:
+        header = self._stream.kept.partition(self._marker)[0]
+        self._stream.kept = self._marker.join([header, *blocks, b""])
+
+    @property
+    def _marker(self) -> bytes:
+        return self._stream.kept[-_SYNC_BYTES:]
 
     @cached_property
     def data(self) -> bytes:
         """The bytes of the closed file."""
         written = self._stream.kept
-        marker = written[-_SYNC_BYTES:]
-        return written.replace(marker, sha256(written.replace(marker, b"")).digest()[:_SYNC_BYTES])
+        return written.replace(self._marker, sha256(written.replace(self._marker, b"")).digest()[:_SYNC_BYTES])
+
+
+_WRITTEN: Final[Kept[tuple[str, str], bytes]] = Kept(_KEPT_BYTES)
+"""Files by store URL and key: a writer that commits again and again merges the small manifests that it wrote."""
 
 
 class _Kept(io.BytesIO):

@@ -137,6 +137,11 @@ def iceberg(uuid: str) -> str:
     return f"{side(uuid)}iceberg/"
 
 
+def iceberg_metadata(uuid: str) -> str:
+    """Return the prefix of the files of the Iceberg metadata."""
+    return f"{iceberg(uuid)}metadata/"
+
+
 def jobs(uuid: str) -> str:
     """Return the prefix of the results of jobs."""
     return f"{side(uuid)}jobs/"
