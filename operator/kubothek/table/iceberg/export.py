@@ -7,6 +7,7 @@ last: a crash at any point leaves the last export readable, and the next one com
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -134,7 +135,7 @@ class _Export:
         )
         name = f"v{newest.version}.metadata.json"
         self._store.put(self._key(name), metadata.model_dump_json().encode())
-        self._store.put(self._key("version-hint.text"), str(newest.version).encode())
+        self._put_hint(newest.version)
         return IcebergExport(newest.version, self._location(name), self._locations.table, len(snapshots), self._written)
 
     def _missing(self, newest: Record, oldest: int, exported: Mapping[str, Snapshot]) -> tuple[dict[str, Record], int]:
@@ -211,6 +212,17 @@ class _Export:
         lists = {self._locations.key(each.manifest_list) for each in metadata.snapshots}
         sound = all(present.get(self._locations.key(path)) == size for path, size in sizes.items())
         return metadata if sound and lists <= present.keys() else None
+
+    def _put_hint(self, version: int) -> None:
+        """Write the hint, unless an export of a later version of the dataset has written it."""
+        key = self._key("version-hint.text")
+        with suppress(ObjectNotFound):
+            present = self._store.get(key)
+            if present.isdigit() and int(present) > version:
+                seen = self._journal.observe()
+                if seen is not None and seen.version >= int(present):
+                    return
+        self._store.put(key, str(version).encode())
 
     def _read_list(self, location: str) -> list[ManifestFile]:
         return list(read_manifest_list(self._files.new_input(location)))
