@@ -146,7 +146,7 @@ class Upkeep(Handle):
 
         An export that fails does not fail its commit: it lags until the next commit, or until :meth:`heal`. A program
         without pyiceberg leaves it to the next one that has it. Raises InputError, DatasetNotFound; OwnedByAnother for
-        the dataset of a manifest, which decides itself.
+        the dataset of a manifest, whose ``spec.export.iceberg`` decides.
         """
         if exports not in get_args(IcebergExports):
             raise InputError(f"exports is {exports!r}; use one of {', '.join(get_args(IcebergExports))}")
