@@ -136,7 +136,7 @@ class Upkeep(Handle):
             raise InputError(
                 f"cannot write Iceberg metadata: {error.name} is not installed; pip install 'kubothek[iceberg]'"
             ) from error
-        return export(self._store, self._log(), omit_unsupported=omit_unsupported, rebuild=rebuild)
+        return export(self._store, self._log(writing=True), omit_unsupported=omit_unsupported, rebuild=rebuild)
 
     def set_iceberg(self, exports: IcebergExports) -> int:
         """Set whether each commit also writes Iceberg metadata, whichever program commits; return the version after it.

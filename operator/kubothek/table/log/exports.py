@@ -30,11 +30,12 @@ class Log(Protocol):
     uuid: str
 
 
-def export_commit(store: Store, log: Log, head: Head, *, rebuild: bool = False, needs_extra: bool = False) -> bool:
-    """Write the Iceberg metadata of a dataset, if the head that a commit made asks for it; return whether it is new.
+def export_commit(store: Store, log: Log, head: Head, *, heals: bool = False, rebuild: bool = False) -> bool:
+    """Write the Iceberg metadata of a dataset, if the head that a commit made asks for it; return whether it did.
 
-    ``rebuild``      write all of it again, not only what changed
-    ``needs_extra``  note in the store that the extra ``iceberg`` is missing; else another writer exports later
+    ``heals``    verify the last export, and note in the store also that the extra ``iceberg`` is missing; else a writer
+                 without it leaves the export to the next one
+    ``rebuild``  write all of it again, not only what changed
 
     Raises nothing, because the commit has happened. A failure is logged, and noted in the store for inspections; the
     export lags until the next commit, or until it is healed.
@@ -44,11 +45,12 @@ def export_commit(store: Store, log: Log, head: Head, *, rebuild: bool = False, 
     try:
         exporter = import_module(_EXPORTER)
     except ModuleNotFoundError:
-        if needs_extra:
+        if heals:
             _note(store, log.uuid, head.version, _MISSING_EXTRA)
         return False
+    committed = None if heals else head.commit
     try:
-        exporter.export(store, log, omit_unsupported=head.iceberg == "Omit", rebuild=rebuild)
+        exporter.export(store, log, omit_unsupported=head.iceberg == "Omit", rebuild=rebuild, committed=committed)
     except Exception as error:  # noqa: BLE001 - the commit has happened, whatever the exporter raises
         problem = f"{error.reason}: {error}" if isinstance(error, LakeError) else repr(error)
         _logger.warning("version %s of %s was committed, and not exported: %s", head.version, log.uuid, problem)

@@ -142,6 +142,11 @@ def iceberg_problem(uuid: str) -> str:
     return f"{iceberg(uuid)}problem.json"
 
 
+def iceberg_metadata(uuid: str) -> str:
+    """Return the prefix of the files of the Iceberg metadata."""
+    return f"{iceberg(uuid)}metadata/"
+
+
 def jobs(uuid: str) -> str:
     """Return the prefix of the results of jobs."""
     return f"{side(uuid)}jobs/"
