@@ -58,6 +58,11 @@ class StoreFiles(FileIO):
         raise NotImplementedError("an export deletes nothing")
 
 
+def manifests_in(manifest_list: bytes) -> list[ManifestFile]:
+    """Return what the bytes of a manifest list list."""
+    return list(read_manifest_list(_Stored("", manifest_list)))
+
+
 class _Stored(InputFile):
     def __init__(self, location: str, data: bytes) -> None:
         super().__init__(location)
@@ -96,12 +101,25 @@ class AvroBuffer(OutputFile):
         """Set the location, given the hash of the content in hex."""
         self._location = location(sha256(self.data).hexdigest()[:32])
 
+    @property
+    def blocks(self) -> list[bytes]:
+        """The blocks of the closed file, without sync markers: one for each call of its writer."""
+        return self._stream.kept.split(self._marker)[1:-1]
+
+    @blocks.setter
+    def blocks(self, blocks: Sequence[bytes]) -> None:
+        header = self._stream.kept.partition(self._marker)[0]
+        self._stream.kept = self._marker.join([header, *blocks, b""])
+
+    @property
+    def _marker(self) -> bytes:
+        return self._stream.kept[-_SYNC_BYTES:]
+
     @cached_property
     def data(self) -> bytes:
         """The bytes of the closed file."""
         written = self._stream.kept
-        marker = written[-_SYNC_BYTES:]
-        return written.replace(marker, sha256(written.replace(marker, b"")).digest()[:_SYNC_BYTES])
+        return written.replace(self._marker, sha256(written.replace(self._marker, b"")).digest()[:_SYNC_BYTES])
 
 
 _WRITTEN: Final[Kept[tuple[str, str], bytes]] = Kept(_KEPT_BYTES)
