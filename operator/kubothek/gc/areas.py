@@ -85,7 +85,7 @@ def chain_prefixes(uuid: str) -> tuple[str, ...]:
 
 def notes(uuid: str) -> tuple[str, ...]:
     """Return the keys of all notes, which stay as long as there is a table."""
-    return keys.inventory(uuid), keys.lost(uuid), keys.damage(uuid)
+    return keys.inventory(uuid), keys.lost(uuid), keys.damage(uuid), keys.iceberg_problem(uuid)
 
 
 class Turn(IntEnum):

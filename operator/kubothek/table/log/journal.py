@@ -23,7 +23,7 @@ from kubothek.storage import Store
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import NOTHING, Operation, ReadPredicate
 from kubothek.table.log.model.deltas import apply
-from kubothek.table.log.model.head import Head, digest
+from kubothek.table.log.model.head import Head, IcebergExports, digest
 from kubothek.table.log.model.ledgers import ChainMove
 from kubothek.table.log.model.markers import Marker, Markers
 from kubothek.table.log.model.record import Delta, Distance, Record, Totals, utc
@@ -100,10 +100,22 @@ class Prepared:
 
 
 class Journal:
-    """One dataset's head, records and markers; ``clock`` returns aware times, ``rng`` serves names and jitter."""
+    """One dataset's head, records and markers; ``clock`` returns aware times, ``rng`` serves names and jitter.
 
-    def __init__(self, store: Store, uuid: str, *, clock: Callable[[], datetime], rng: random.Random) -> None:
+    ``iceberg``  what commits set the export to; None: they keep it
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uuid: str,
+        *,
+        clock: Callable[[], datetime],
+        rng: random.Random,
+        iceberg: IcebergExports | None = None,
+    ) -> None:
         self.store = store
+        self.iceberg = iceberg
         self.uuid = keys.check_uuid(uuid)
         self.clock = clock
         self.rng = rng
