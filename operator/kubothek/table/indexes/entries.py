@@ -38,13 +38,15 @@ def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     if not table.num_rows:
         return table
-    chunks = _labels(table)
+    chunks, values = _labels(table), table.column(VALUE)
     codes = pa.chunked_array([chunk.indices for chunk in chunks])
-    coded = pa.Table.from_arrays([table.column(VALUE), codes], names=[VALUE, "code"])
-    pairs = coded.group_by([VALUE, "code"], use_threads=False).aggregate([])
-    ordered = pairs.sort_by([(VALUE, "ascending"), ("code", "ascending")]).combine_chunks()
-    labels = pa.DictionaryArray.from_arrays(_one(ordered.column("code")), chunks[0].dictionary)
-    return pa.Table.from_arrays([ordered.column(VALUE), pa.chunked_array([labels])], names=[VALUE, LABEL])
+    order = pc.sort_indices(codes)
+    order = order.take(pc.sort_indices(values.take(order)))  # both sorts are stable
+    values, codes = values.take(order), codes.take(order)
+    labels = pa.DictionaryArray.from_arrays(_one(codes), chunks[0].dictionary)
+    differs: Any = pc.or_(*(pc.not_equal(each.slice(1), each.slice(0, len(each) - 1)) for each in (values, codes)))
+    firsts = pa.chunked_array([pa.array([True]), *differs.chunks])
+    return pa.Table.from_arrays([values, pa.chunked_array([labels])], names=[VALUE, LABEL]).filter(firsts)
 
 
 def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
