@@ -146,6 +146,7 @@ def check(here: World, model: Model) -> tuple[list[Record], list[Record]]:
     return anew, records
 
 
+@pytest.mark.timeout(0 if SOAK else 600)
 @pytest.mark.requirement("DAT-01", "COR-01")
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 def test_merged_stream_is_independent_of_batch_count(tmp_path: Path, strategy: MergeStrategy) -> None:
