@@ -22,7 +22,7 @@ Stream: TypeAlias = Callable[[], Iterator[pa.Table]]
 """Opens sorted entries as non-empty pieces; each begins at the last value of the one before, or above it."""
 
 
-def entries(values: pa.Array[Any], label: str) -> pa.Table:
+def entries(values: pa.Array[Any] | pa.ChunkedArray[Any], label: str) -> pa.Table:
     """Return the entries of one label."""
     labels = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(values)), pa.array([label]))
     return pa.table({VALUE: values, LABEL: labels})
