@@ -25,7 +25,8 @@ Stream: TypeAlias = Callable[[], Iterator[pa.Table]]
 def entries(values: pa.Array[Any] | pa.ChunkedArray[Any], label: str) -> pa.Table:
     """Return the entries of one label."""
     labels = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(values)), pa.array([label]))
-    return pa.table({VALUE: values, LABEL: labels})
+    columns: dict[str, Any] = {VALUE: values, LABEL: labels}
+    return pa.table(columns)
 
 
 def no_entries(value_type: pa.DataType) -> pa.Table:
