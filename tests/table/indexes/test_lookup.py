@@ -20,7 +20,7 @@ from kubothek.table.indexes.entries import entries, no_entries, sort_distinct
 from kubothek.table.indexes.lookup import labels_held
 from kubothek.table.indexes.native import Manifest
 from kubothek.table.indexes.object_cache import Opened, OpenedFile, opened
-from kubothek.table.indexes.types import file_type
+from kubothek.table.indexes.types import distinct, file_type
 from tests.table.indexes.model import UUID, Indexed, Rows, collect, matching
 from tests.table.log.memory import MemoryStore
 
@@ -196,6 +196,16 @@ def test_point_lookup_opens_one_file_and_reads_part_of_file(store: MemoryStore) 
     assert counting.opened == [files[1].key]
     assert lookup(counting, head, pa.schema([("x", pa.int64())]), "x", "=", [50_001]) == {"file-1"}
     assert counting.opened == [files[1].key], "kept"
+
+
+def test_entries_of_mostly_distinct_values_occur_once_when_sorted() -> None:
+    numbers = pa.chunked_array([np.arange(20_000.0), [7.0, -0.0, float("nan"), None]])
+    found = distinct(numbers, pa.float64())
+    assert len(found) == 20_002, "their sort finds the duplicates"
+    sorted_ = sort_distinct([entries(found, "b"), entries(found, "a")])
+    assert sorted_.column("value").to_pylist() == [n for n in range(20_000) for _ in "ba"]
+    assert sorted_.column("label").to_pylist() == ["b", "a"] * 20_000
+    assert distinct(pa.chunked_array([[1, None] * 10_000, [2]]), pa.int64()).to_pylist() == [1, 2]
 
 
 def test_key_lookup_reads_labels_only_of_files_with_several(
