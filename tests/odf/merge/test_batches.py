@@ -160,6 +160,8 @@ def test_merged_stream_is_independent_of_batch_count(tmp_path: Path, strategy: M
         taken = snapshots if isinstance(strategy, MergeStrategySnapshot) else cut
         for some in taken(rows, batches):
             batch, before = given_to(strategy, list(some), model, here.now), here.next
+            if not batch and isinstance(strategy, MergeStrategyChangelogStream):
+                continue  # it would have no column of operations
             here.ingest(strategy, batch)
             assert here.next - before == len(model.ingest(strategy, batch, here.now))
         by_table, records = check(here, model)
