@@ -3,7 +3,8 @@
 The bar: 10,000 rows into 10 million cost at most three times what they cost into 100,000. Half of the rows are known
 already: those of the last hours again, as most sources send them (``recent``), or any that ever were, by a key that
 says nothing of when (``anywhere``), which is the worst there is. A Ledger and a stream of upserts leave those as they
-are; a changelog corrects them, which rewrites the files of the table that hold them, so it has recent ones only.
+are; a changelog corrects them, which rewrites the files of the table that hold them, so it has recent ones only. Beside
+those of any time is the time that it takes to decode what has a known key on each page.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
@@ -31,7 +33,9 @@ from kubothek.odf.spec.sources import (
     MergeStrategyUpsertStream,
     ReadStepParquet,
 )
+from kubothek.table.filesystem import arrow_filesystem
 from kubothek.table.indexes import IndexKind
+from kubothek.table.indexes.native import read_manifest
 from kubothek.table.log import DatasetLog
 
 BATCH = 10_000
@@ -59,6 +63,8 @@ def run(place: Place, histories: Sequence[int], *, rounds: int = 5, seconds: flo
             where = f"{strategy.kind}-{name}-{rows}"
             ledger = Ledger.of(place, where, rows, strategy(primary_key=("id",)), scattered=known is _anywhere)
             cases.append(Case(f"into {rows:,}", partial(ledger.merge, known), ledger.prepare))
+            if known is _anywhere:
+                cases.append(Case(f"decoding {rows:,}", ledger.decode))
         title = f"{strategy.kind} merge of {BATCH:,} rows, half of them known ({name}), {place.name}"
         yield compare(title, cases, rounds=rounds, seconds=seconds)
 
@@ -107,6 +113,19 @@ class Ledger:
             batch, expected = self._events(np.concatenate([old, new]), ADDED), len(new)
         assert self.root.push(again(batch)).records == expected, "a merge takes what is new, and nothing else"
         self.records += len(new)
+
+    def decode(self) -> None:
+        """The floor of a merge of keys that are anywhere: pyarrow decodes what has one on each page, and nothing else.
+
+        This is the index and, for upserts, the columns of the table that are compared or returned.
+        """
+        head, files = self.root.log.snapshot().head, arrow_filesystem(self.root.store)
+        for file in read_manifest(self.root.store, head.index_state.native["id"]).files:
+            pq.read_table(file.key, filesystem=files, read_dictionary=["label"], use_threads=False)
+        if isinstance(self.strategy, MergeStrategyUpsertStream):
+            columns = ["offset", *self._made(np.zeros(0, np.int64)).schema.names]
+            for key in head.files().values():
+                pq.read_table(key, columns=columns, filesystem=files, partitioning=None, use_threads=False)
 
     def _events(self, numbers: Numbers, ops: Sequence[int]) -> pa.Table:
         """The records, with operations by turns if the strategy takes any."""

@@ -1,4 +1,4 @@
-"""The same stream in 1, 7 and 1,000 batches (as many in ``make soak``; the suite stops at 24), with late, duplicate,
+"""The same stream in 1, 7 and 1,000 batches (as many in ``make soak``; the suite stops at 12), with late, duplicate,
 corrected and retracted records.
 
 What the ledger holds is the same for each strategy, is what the model says, and is the same in the table, in a table
@@ -146,19 +146,22 @@ def check(here: World, model: Model) -> tuple[list[Record], list[Record]]:
     return anew, records
 
 
+@pytest.mark.timeout(0 if SOAK else 600)
 @pytest.mark.requirement("DAT-01", "COR-01")
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 def test_merged_stream_is_independent_of_batch_count(tmp_path: Path, strategy: MergeStrategy) -> None:
     random_ = random.Random(8)
-    rows = stream(random_, 1000 if SOAK else 240)
+    rows = stream(random_, 1000 if SOAK else 120)
     names = ["event_time", *COLUMNS.names]
     ends = {}
-    many = 1000 if SOAK else 24  # each of them is a commit
+    many = 1000 if SOAK else 12  # each of them is a commit
     for number, batches in enumerate((1, 7, many)):
         here, model = world(tmp_path / str(batches), LAYOUTS[number % 2]), Model()
         taken = snapshots if isinstance(strategy, MergeStrategySnapshot) else cut
         for some in taken(rows, batches):
             batch, before = given_to(strategy, list(some), model, here.now), here.next
+            if not batch and isinstance(strategy, MergeStrategyChangelogStream):
+                continue  # it would have no column of operations
             here.ingest(strategy, batch)
             assert here.next - before == len(model.ingest(strategy, batch, here.now))
         by_table, records = check(here, model)

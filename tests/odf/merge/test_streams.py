@@ -21,6 +21,7 @@ from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view import keys, wanted_indices
 from kubothek.storage import Store
 from kubothek.table.indexes import IndexKind
+from kubothek.table.indexes.object_cache import OpenedFile
 from kubothek.table.layout import Layout
 from tests.odf.merge.test_keys import VALUES
 from tests.odf.merge.world import Record, World, columns, moment, shown
@@ -239,7 +240,11 @@ def test_upserts_read_only_files_with_their_keys(store: Store, monkeypatch: pyte
         read.extend(names)
         return real(filesystem, names, schema)
 
+    def refused(*_: Any) -> Any:
+        raise AssertionError("the index is read once, for all keys")
+
     monkeypatch.setattr(keys, "open_files", watched)
+    monkeypatch.setattr(OpenedFile, "read", refused)  # planning by a range of keys reads the index a second time
     assert world.merged(UPSERTS, [event(k, 1.0) for k in range(1000, 1010)])[1].counts == {0: 10}
     assert read == []
     assert world.merged(UPSERTS, [event(k, 1.0) for k in (150, 999)])[1].counts == {0: 1, 2: 1, 3: 1}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -69,6 +70,27 @@ def shown(rows: Iterable[Record], *names: str) -> list[tuple[Any, ...]]:
 
 def a_set(rows: Iterable[Record], *names: str) -> list[tuple[Any, ...]]:
     return sorted(shown(rows, *names), key=repr)
+
+
+_MERGES_A_DATABASE = 25
+_opened: dict[int, tuple[Scratch, int]] = {}
+
+
+def _scratch(in_memory: int) -> Scratch:
+    """Several merges share a database, because opening one takes as long as a merge of a few rows."""
+    scratch, merges = _opened.get(in_memory, (None, 0))
+    if scratch is None or merges == _MERGES_A_DATABASE:
+        close_databases()
+        scratch, merges = Scratch(memory="256MB", in_memory=in_memory), 0
+    _opened[in_memory] = scratch, merges + 1
+    return scratch
+
+
+def close_databases() -> None:
+    """Close the databases of all merges so far."""
+    for scratch, _ in _opened.values():
+        scratch.__exit__(None, None, None)
+    _opened.clear()
 
 
 @dataclass
@@ -171,8 +193,8 @@ class World:
         with self.scratch() as scratch:
             self.commit(rebuild(self.store, self.snapshot, self.history, scratch))
 
-    def scratch(self) -> Scratch:
-        return Scratch(memory="256MB", in_memory=self.in_memory)
+    def scratch(self) -> AbstractContextManager[Scratch]:
+        return nullcontext(_scratch(self.in_memory))
 
     def merge(self, strategy: MergeStrategy, rows: Sequence[Record] | pa.Table, scratch: Scratch) -> Merged:
         table = rows if isinstance(rows, pa.Table) else self.batch(rows)

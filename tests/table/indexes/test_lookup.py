@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,9 +17,10 @@ from kubothek.table.expressions import Op, Term, intervals
 from kubothek.table.indexes import Dialect, IndexFile, IndexState, kartothek, lookup, lookup_interval, native
 from kubothek.table.indexes.compact import compacted, stream
 from kubothek.table.indexes.entries import entries, no_entries, sort_distinct
+from kubothek.table.indexes.lookup import labels_held
 from kubothek.table.indexes.native import Manifest
-from kubothek.table.indexes.object_cache import Opened, opened
-from kubothek.table.indexes.types import file_type
+from kubothek.table.indexes.object_cache import Opened, OpenedFile, opened
+from kubothek.table.indexes.types import distinct, file_type
 from tests.table.indexes.model import UUID, Indexed, Rows, collect, matching
 from tests.table.log.memory import MemoryStore
 
@@ -193,6 +196,40 @@ def test_point_lookup_opens_one_file_and_reads_part_of_file(store: MemoryStore) 
     assert counting.opened == [files[1].key]
     assert lookup(counting, head, pa.schema([("x", pa.int64())]), "x", "=", [50_001]) == {"file-1"}
     assert counting.opened == [files[1].key], "kept"
+
+
+def test_entries_of_mostly_distinct_values_occur_once_when_sorted() -> None:
+    numbers = pa.chunked_array([np.arange(20_000.0), [7.0, -0.0, float("nan"), None]])
+    found = distinct(numbers, pa.float64())
+    assert len(found) == 20_002, "their sort finds the duplicates"
+    sorted_ = sort_distinct([entries(found, "b"), entries(found, "a")])
+    assert sorted_.column("value").to_pylist() == [n for n in range(20_000) for _ in "ba"]
+    assert sorted_.column("label").to_pylist() == ["b", "a"] * 20_000
+    assert distinct(pa.chunked_array([[1, None] * 10_000, [2]]), pa.int64()).to_pylist() == [1, 2]
+
+
+def test_key_lookup_reads_labels_only_of_files_with_several(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = np.arange(70_000)
+    single = [entries(pa.array(numbers), "a")]
+    mixed = [entries(pa.array(numbers[n::2]), label) for n, label in enumerate("bc")]
+    files = tuple(
+        file for each in (single, mixed) for file in native.write_files(store, UUID, "x", [sort_distinct(each)])
+    )
+    key = native.write_manifest(store, UUID, Manifest("x", pa.int64(), files))
+    real, columns = OpenedFile.read_near, []
+
+    def noted(file: OpenedFile, names: Sequence[str], where: Any) -> pa.Table:
+        columns.append(list(names))
+        return real(file, names, where)
+
+    monkeypatch.setattr(OpenedFile, "read_near", noted)
+    head, schema = Indexed(IndexState(UUID, {}, {"x": key})), pa.schema([("x", pa.int64())])
+    for wanted, expected in (([2, 60_000, 99_999], {"a", "b"}), ([3], {"a", "c"}), ([-1, 99_999], set())):
+        assert labels_held(store, head, schema, "x", pa.array(wanted), frozenset("abc")) == expected
+    assert sorted(columns)[:3] == [["value"]] * 3
+    assert labels_held(store, head, schema, "x", pa.array([3]), frozenset("b")) == set()
 
 
 class CountingStore(MemoryStore):

@@ -37,9 +37,9 @@ def changelog_stream(strategy: MergeStrategyChangelogStream, new: New, seen: See
     changes = output.scratch.new_name("changes")
     output.scratch.run(
         f"CREATE TABLE {changes} AS SELECT CASE WHEN op IN {_RETRACTS} THEN before ELSE n END AS n, op, "  # noqa: S608
-        f"after IS NOT NULL AS passing, n AS arrival FROM {events.turns} WHERE n >= 0"
+        f"after IS NOT NULL AS passing, n AS cause FROM {events.turns} WHERE n >= 0"
     )
-    return events.result(changes, "arrival")
+    return events.result(changes, by_key=False)
 
 
 def _check(events: Events) -> None:

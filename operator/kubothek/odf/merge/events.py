@@ -32,7 +32,7 @@ class Events:
     ``records``   a table of both: the columns of the batch, and ``n``, the number
     ``turns``     a table with a row for each: ``n``; its operation ``op``; the event ``time``; ``first``, the number of
                   the first event of its key; ``before``, ``before_op``, ``after`` and ``after_op``, those right before
-                  and after it; ``place``, the order by key, then by number
+                  and after it
     ``keyed_by``  see :class:`Merged`
     """
 
@@ -72,25 +72,16 @@ class Events:
         rows = Rows.of(given, scratch, output.op)
         _check_operations(rows, operations, kind, scratch)
         old, keyed = state_of_keys(rows, key, seen, scratch)
-        records, turns = scratch.new_name("records"), scratch.new_name("turns")
+        records = scratch.new_name("records")
         scratch.run(
             f"CREATE VIEW {records} AS SELECT {rows.columns}, {ROW} FROM {rows.table} "  # noqa: S608  # our own names
             f"UNION ALL SELECT {rows.columns}, -1 - {OFFSET} FROM {old}"
-        )
-        columns = ", ".join(rows.each_inside(key))
-        scratch.run(
-            f"CREATE TABLE {turns} AS SELECT n, op, time, first_value(n) OVER w AS first, lag(n) OVER w AS before, "  # noqa: S608
-            "lag(op) OVER w AS before_op, lead(n) OVER w AS after, lead(op) OVER w AS after_op, "
-            f"row_number() OVER (ORDER BY {columns}, n) AS place "
-            f"FROM (SELECT {columns}, {ROW} AS n, CAST({rows.op or APPEND} AS INTEGER) AS op, {EVENT_TIME} AS time "
-            f"FROM {rows.table} UNION ALL SELECT {columns}, -1 - {OFFSET}, {APPEND}, {EVENT_TIME} FROM {old}) "
-            f"WINDOW w AS (PARTITION BY {columns} ORDER BY n)"
         )
         return cls(
             rows=rows,
             key=key,
             records=records,
-            turns=turns,
+            turns=_turns(rows, key, old, scratch),
             keyed_by=tuple(sorted(key)) if keyed else None,
             kind=kind,
             output=output,
@@ -117,18 +108,19 @@ class Events:
             f"JOIN {self.records} o ON o.n = t.before WHERE {where} AND ({differs})"
         )
 
-    def result(self, changes: str, order: str) -> Merged:
-        """Return the records that changes make.
+    def result(self, changes: str, *, by_key: bool) -> Merged:
+        """Return the records that changes make, in the order of the events that make them; ``by_key``: key by key.
 
         ``changes``  a table with a row for each record: ``n``, the number of the event that has it; ``op``; whether a
-                     later one of this batch retracts it (``passing``); and the column ``order``
+                     later one of this batch retracts it (``passing``); ``cause``, the number of the event that makes it
         """
         columns = ", ".join(f"r.{column}" for column in self.rows.carrier.inside.names)
+        order = [*(f"r.{column}" for column in self.rows.each_inside(self.key) if by_key), "c.cause", "c.op"]
         back = f"c.op IN ({RETRACT}, {CORRECT_FROM})"
         query = (
             f"SELECT {columns}, c.op AS {OPS}, CASE WHEN {back} AND c.n < 0 THEN -1 - c.n "  # noqa: S608
             f"WHEN {back} OR c.passing THEN {PASSING} END AS {OFFSETS} "
-            f"FROM {changes} c JOIN {self.records} r ON r.n = c.n ORDER BY c.{order}, c.op"
+            f"FROM {changes} c JOIN {self.records} r ON r.n = c.n ORDER BY {', '.join(order)}"
         )
         counts = self.output.scratch.table(f"SELECT op, count(*) AS n FROM {changes} GROUP BY op").to_pydict()  # noqa: S608
         found = dict(zip(counts["op"], counts["n"], strict=True))
@@ -145,6 +137,31 @@ class Events:
 def sign(op: int) -> str:
     """Return an operation as RFC-015 writes it, with its number."""
     return f"{op} ({_SIGNS[op]})"
+
+
+def _turns(rows: Rows, key: tuple[str, ...], old: str, scratch: Scratch) -> str:
+    """Return the table ``turns`` of :class:`Events`; ``old``: the records of the ledger.
+
+    Most keys have one event and no record: grouping costs a third of sorting, so only the others are sorted.
+    """
+    inside, (events, keys, turns) = rows.each_inside(key), map(scratch.new_name, ("events", "keys", "turns"))
+    columns, same = ", ".join(inside), " AND ".join(f"e.{c} IS NOT DISTINCT FROM k.{c}" for c in inside)
+    scratch.run(
+        f"CREATE VIEW {events} AS SELECT {columns}, {ROW} AS n, CAST({rows.op or APPEND} AS INTEGER) AS op, "  # noqa: S608
+        f"{EVENT_TIME} AS time FROM {rows.table} "
+        f"UNION ALL SELECT {columns}, -1 - {OFFSET}, {APPEND}, {EVENT_TIME} FROM {old}"
+    )
+    scratch.run(
+        f"CREATE TABLE {keys} AS SELECT {columns}, min(n) AS first, count(*) AS count, min(op) AS op, "  # noqa: S608
+        f"min(time) AS time FROM {events} GROUP BY {columns}"
+    )
+    scratch.run(
+        f"CREATE TABLE {turns} AS SELECT e.n, e.op, e.time, first, lag(e.n) OVER w AS before, "  # noqa: S608
+        "lag(e.op) OVER w AS before_op, lead(e.n) OVER w AS after, lead(e.op) OVER w AS after_op "
+        f"FROM {events} e JOIN (FROM {keys} WHERE count > 1) k ON {same} WINDOW w AS (PARTITION BY first ORDER BY e.n) "
+        f"UNION ALL SELECT first, op, time, first, NULL, NULL, NULL, NULL FROM {keys} WHERE count = 1"
+    )
+    return turns
 
 
 def _check_operations(rows: Rows, operations: Sequence[int], kind: str, scratch: Scratch) -> None:

@@ -61,7 +61,7 @@ class Scratch:
         numbered = schema.append(pa.field(ROW, pa.int64()))
         held: list[pa.RecordBatch] = []
         size = 0
-        pieces = _numbered(_gathered(batches, schema), numbered)
+        pieces = _numbered(gathered(batches, schema), numbered)
         for piece in pieces:
             held.append(piece)
             size += piece.nbytes
@@ -134,8 +134,8 @@ class Scratch:
         return error
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Combine batches to larger ones, to amortise the work for each."""
+def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Combine batches into larger ones, to amortise the work for each."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

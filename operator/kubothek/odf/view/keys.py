@@ -141,8 +141,9 @@ def _near(
     if labels is not None:
         head = snapshot.head
         snapshot = replace(snapshot, head=replace(head, partitions={n: head.partitions[n] for n in labels}))
-    where = Predicate((tuple(term for column in key for term in column.range()),))
-    files = [file.key for file in plan(store, snapshot, where).files]
+    where, others = (Predicate((tuple(term for each in some for term in each.range()),)) for some in (key, key[1:]))
+    # Labels are the index's answer for the first column: planning by its range would read the whole index again.
+    files = [file.key for file in plan(store, snapshot, where if labels is None else others).files]
     if not files:
         return
     dataset = open_files(store, files, schema)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.odf.merge import Scratch
+from kubothek.odf.merge.scratch import gathered
 from kubothek.odf.validation.retractions import record_keys
 from kubothek.odf.validation.row_checks import CORRECT_FROM, RETRACT
 from kubothek.odf.validation.state import Vocabulary
@@ -81,7 +82,8 @@ def gone_among(scratch: Scratch, events: str) -> _Numbers:
 
 def _events(history: History, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
     names, columns = history.vocabulary, history.columns
-    for batch in history.scan([names.offset, names.op, *columns.names], where):
+    read = [names.offset, names.op, *columns.names]
+    for batch in gathered(history.scan(read, where), history.as_read(read)):  # a slice may have few records
         yield events_of(batch, columns, names)
 
 

@@ -22,10 +22,11 @@ Stream: TypeAlias = Callable[[], Iterator[pa.Table]]
 """Opens sorted entries as non-empty pieces; each begins at the last value of the one before, or above it."""
 
 
-def entries(values: pa.Array[Any], label: str) -> pa.Table:
+def entries(values: pa.Array[Any] | pa.ChunkedArray[Any], label: str) -> pa.Table:
     """Return the entries of one label."""
     labels = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(values)), pa.array([label]))
-    return pa.table({VALUE: values, LABEL: labels})
+    columns: dict[str, Any] = {VALUE: values, LABEL: labels}
+    return pa.table(columns)
 
 
 def no_entries(value_type: pa.DataType) -> pa.Table:
@@ -38,13 +39,15 @@ def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     if not table.num_rows:
         return table
-    chunks = _labels(table)
+    chunks, values = _labels(table), table.column(VALUE)
     codes = pa.chunked_array([chunk.indices for chunk in chunks])
-    coded = pa.Table.from_arrays([table.column(VALUE), codes], names=[VALUE, "code"])
-    pairs = coded.group_by([VALUE, "code"], use_threads=False).aggregate([])
-    ordered = pairs.sort_by([(VALUE, "ascending"), ("code", "ascending")]).combine_chunks()
-    labels = pa.DictionaryArray.from_arrays(_one(ordered.column("code")), chunks[0].dictionary)
-    return pa.Table.from_arrays([ordered.column(VALUE), pa.chunked_array([labels])], names=[VALUE, LABEL])
+    order = pc.sort_indices(codes)
+    order = order.take(pc.sort_indices(values.take(order)))  # both sorts are stable
+    values, codes = values.take(order), codes.take(order)
+    labels = pa.DictionaryArray.from_arrays(_one(codes), chunks[0].dictionary)
+    differs: Any = pc.or_(*(pc.not_equal(each.slice(1), each.slice(0, len(each) - 1)) for each in (values, codes)))
+    firsts = pa.chunked_array([pa.array([True]), *differs.chunks])
+    return pa.Table.from_arrays([values, pa.chunked_array([labels])], names=[VALUE, LABEL]).filter(firsts)
 
 
 def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:

@@ -19,7 +19,7 @@ from kubothek.storage import Store
 from kubothek.table.expressions.intervals import Interval
 from kubothek.table.expressions.terms import Op, is_nan
 from kubothek.table.indexes import kartothek
-from kubothek.table.indexes.entries import LABEL, VALUE, labels_in, texts, with_labels
+from kubothek.table.indexes.entries import LABEL, VALUE, entries, labels_in, texts, with_labels
 from kubothek.table.indexes.kartothek import PARTITION, from_legacy
 from kubothek.table.indexes.model import IndexFile, IndexState, digest_in
 from kubothek.table.indexes.object_cache import Opened, OpenedFile, opened
@@ -87,7 +87,7 @@ def values_held(
     found = _held(store, head, schema, column, values, labels)
     if found is None:
         return None
-    chunks = [chunk.cast(values.type) for entries in found[0] for chunk in entries.column(VALUE).chunks]
+    chunks = [chunk.cast(values.type) for each in found[0] for chunk in each.column(VALUE).chunks]
     held: Any = pc.unique(pa.chunked_array(chunks, values.type))
     return with_both_zeros(held), found[1]
 
@@ -99,7 +99,7 @@ def labels_held(
     found = _held(store, head, schema, column, values, labels)
     if found is None:
         return None
-    return {*found[1], *(label for entries in found[0] for label in labels_in(entries))}
+    return {*found[1], *(label for each in found[0] for label in labels_in(each))}
 
 
 def _held(
@@ -116,7 +116,7 @@ def _held(
         wanted = values.cast(manifest.type)
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             read = pool.map(lambda file: _entries_of(opened(store).file(file.key, file), wanted), near)
-            held = [with_labels(entries, labels) for entries in read]
+            held = [with_labels(each, labels) for each in read]
     except (IndexStale, *DAMAGED) as error:
         log.warning("%s: reading without this index: %s", head.index_state.uuid, error)
         return None
@@ -126,15 +126,17 @@ def _held(
 def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
     """Return the entries of these values, by binary search: few values in many sorted entries."""
     ends = cast("Any", pc.min_max(wanted))
-    entries = file.read_near([VALUE, LABEL], (pc.field(VALUE) >= ends["min"]) & (pc.field(VALUE) <= ends["max"]))
-    if not entries.num_rows:
-        return entries
-    values = entries.column(VALUE).combine_chunks()
+    columns = [VALUE, LABEL] if file.only_label is None else [VALUE]
+    found = file.read_near(columns, (pc.field(VALUE) >= ends["min"]) & (pc.field(VALUE) <= ends["max"]))
+    if not found.num_rows:
+        return found
+    values = found.column(VALUE)
     search: Any = vars(pc)["search_sorted"]  # the stubs do not know it
     first, end = (search(values, wanted, side=side).to_numpy().astype(np.int64) for side in ("left", "right"))
     counts = end - first
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return entries.take(np.repeat(first, counts) + within)
+    found = found.take(np.repeat(first, counts) + within)
+    return found if file.only_label is None else entries(found.column(VALUE), file.only_label)
 
 
 def _concerns_nan(interval: Interval) -> bool:

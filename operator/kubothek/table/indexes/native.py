@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kubothek.errors import IndexStale, InputError, InvalidKey, ObjectNotFound
@@ -198,7 +199,10 @@ class _Part:
 
 def _compact(table: pa.Table) -> pa.Table:
     """Return the table with dictionaries of only the labels that occur: a slice of a table keeps all of them."""
-    labels = table.column(LABEL).cast(pa.string()).combine_chunks().dictionary_encode()
+    chunks: list[Any] = table.unify_dictionaries().column(LABEL).chunks
+    codes = pa.concat_arrays([chunk.indices for chunk in chunks])
+    used = pc.unique(codes)
+    labels = pa.DictionaryArray.from_arrays(pc.index_in(codes, value_set=used), chunks[0].dictionary.take(used))
     return table.set_column(1, LABEL, labels)
 
 

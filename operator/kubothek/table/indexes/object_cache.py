@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from threading import Lock
 from typing import Any, Final, cast
 
@@ -67,6 +68,16 @@ class OpenedFile:
         if committed is not None:
             check_rows(committed, self.rows)
         self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if is_read else _HANDLE_BYTES)
+
+    @cached_property
+    def only_label(self) -> str | None:
+        """The label of all entries, if statistics show that they have the same one: its column need not be read."""
+        if LABEL not in self.schema.names:
+            return None
+        found, position = self._fragment.metadata, self.schema.get_field_index(LABEL)
+        groups = (found.row_group(number).column(position).statistics for number in range(found.num_row_groups))
+        bounds = {bound for each in groups for bound in ((each.min, each.max) if each else (None,))}
+        return bounds.pop() if len(bounds) == 1 else None
 
     def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
         """Return the rows that match; row groups that their statistics exclude are not read."""
