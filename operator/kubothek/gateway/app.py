@@ -17,6 +17,7 @@ from kubothek.gateway.datasets import Datasets
 from kubothek.gateway.gate import Answered, Gate
 from kubothek.gateway.iceberg.catalogue import IcebergCatalogue
 from kubothek.gateway.iceberg.errors import translate
+from kubothek.gateway.iceberg.oauth import OAuth2
 from kubothek.gateway.iceberg.tables import Tables
 from kubothek.gateway.ingest import Ingests
 from kubothek.gateway.limits import Limits
@@ -59,7 +60,8 @@ def make_app(
         Smart(gate, presigned, url),
         Ingests(gate, workers),
         Queries(gate, workers),
-        IcebergCatalogue(gate, Tables(limits, workers), namespace, signs=presigned > 0),
+        OAuth2(gate),
+        IcebergCatalogue(gate, Tables(limits, workers), namespace, presigned),
     ):
         app.add_routes(handlers.routes())
     return app

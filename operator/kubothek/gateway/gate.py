@@ -157,6 +157,10 @@ class Gate:
         """Return the principal; None without a token. Raises HTTPUnauthorized for an unknown token."""
         if "Authorization" in request.headers and _PRINCIPAL not in request:
             raise unauthorised()
+        return self.authenticated(request)
+
+    def authenticated(self, request: web.Request) -> Principal | None:
+        """Return the principal; None without a token, or for an unknown one."""
         return request.get(_PRINCIPAL)
 
     async def name(self, request: web.Request, verb: Verb) -> str:

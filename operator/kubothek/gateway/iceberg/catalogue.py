@@ -16,8 +16,16 @@ from kubothek.errors import DatasetNotFound
 from kubothek.gateway.access import Verb
 from kubothek.gateway.catalogue import Place
 from kubothek.gateway.gate import CLIENT, NOTE, Gate, unauthorised
-from kubothek.gateway.iceberg.errors import ROOT, refuse
-from kubothek.gateway.iceberg.signing import DELEGATION, REMOTE_SIGNING, sign_endpoint, table_config
+from kubothek.gateway.iceberg.errors import ROOT, not_found, refuse
+from kubothek.gateway.iceberg.signing import (
+    DELEGATION,
+    REMOTE_SIGNING,
+    SECONDS,
+    SignRequest,
+    sign,
+    sign_endpoint,
+    table_config,
+)
 from kubothek.gateway.iceberg.tables import TableMetadata, Tables
 
 _V1: Final = f"{ROOT}/v1"
@@ -36,14 +44,14 @@ class IcebergCatalogue:
     """The handlers of the catalogue.
 
     ``namespace``  the name of its only namespace
-    ``signs``      whether clients can have requests for objects of the store signed
+    ``presigned``  lifetime in seconds of presigned URLs of the store, for remote signing; 0: no such URLs
     """
 
-    def __init__(self, gate: Gate, tables: Tables, namespace: str, *, signs: bool) -> None:
+    def __init__(self, gate: Gate, tables: Tables, namespace: str, presigned: int) -> None:
         self._gate = gate
         self._tables = tables
         self._namespace = namespace
-        self._signs = signs
+        self._presigned = presigned
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes; the last one answers all other requests below the catalogue's root."""
@@ -56,6 +64,7 @@ class IcebergCatalogue:
             web.get(f"{_V1}{_TABLE}", self.table, allow_head=False),
             web.head(f"{_V1}{_TABLE}", self.has_table),
             web.post(f"{_V1}{_TABLE}/metrics", self.metrics),
+            web.post(f"{_V1}{_TABLE}/sign", self.sign),
             web.get(f"{_V1}{_NAMESPACE}/views", self.views, allow_head=False),
             web.get(f"{_V1}{_NAMESPACE}/views/{{view}}", self.view),
             web.route("*", f"{ROOT}/{{path:.*}}", self.other),
@@ -73,7 +82,7 @@ class IcebergCatalogue:
             f"POST /v1/{{prefix}}{_NAMESPACE}/tables/{{table}}/metrics",
             f"GET /v1/{{prefix}}{_NAMESPACE}/views",
         ]
-        if self._signs:
+        if self._presigned:
             endpoints.append(f"POST /v1/{{prefix}}{_NAMESPACE}/tables/{{table}}/sign")
         return _json({"defaults": {}, "overrides": {}, "endpoints": endpoints})
 
@@ -83,34 +92,34 @@ class IcebergCatalogue:
         """List the namespace, or what is below it: nothing."""
         self._gate.principal(request)
         parent = request.query.get("parent", "")
-        if parent and (refused := self._refused(parent)) is not None:
-            return refused
+        if parent:
+            self._require(parent)
         return _json({"namespaces": [] if parent else [[self._namespace]], "next-page-token": None})
 
     async def namespace(self, request: web.Request) -> web.StreamResponse:
         """Return the namespace, which has no properties."""
         self._gate.principal(request)
-        refused = self._refused(request.match_info["namespace"])
-        return refused or _json({"namespace": [self._namespace], "properties": {}})
+        self._require(request.match_info["namespace"])
+        return _json({"namespace": [self._namespace], "properties": {}})
 
     async def has_namespace(self, request: web.Request) -> web.StreamResponse:
         """Answer 204 if there is this namespace."""
         self._gate.principal(request)
-        return self._refused(request.match_info["namespace"]) or web.Response(status=204)
+        self._require(request.match_info["namespace"])
+        return web.Response(status=204)
 
-    def _refused(self, namespace: str) -> web.Response | None:
-        if namespace == self._namespace:
-            return None
-        name = ".".join(namespace.split(_SEPARATOR))[:253]
-        message = f"there is no namespace {name!r}; the only one is {self._namespace!r}"
-        return refuse(404, message, "NoSuchNamespaceException")
+    def _require(self, namespace: str) -> None:
+        """Raise HTTPNotFound for another namespace."""
+        if namespace != self._namespace:
+            name = ".".join(namespace.split(_SEPARATOR))[:253]
+            message = f"there is no namespace {name!r}; the only one is {self._namespace!r}"
+            raise not_found(message, "NoSuchNamespaceException")
 
     # --- tables ---
 
     async def tables(self, request: web.Request) -> web.StreamResponse:
         """List the tables that the client may load; with ``pageToken``, at most ``pageSize`` of those after it."""
-        if (refused := self._refused(request.match_info["namespace"])) is not None:
-            return refused
+        self._require(request.match_info["namespace"])
         after = request.query.get("pageToken")
         text = request.query.get("pageSize", str(_PAGE))
         if not text.isascii() or not text.isdigit() or not (size := int(text[:9])):
@@ -145,8 +154,6 @@ class IcebergCatalogue:
 
     async def table(self, request: web.Request) -> web.StreamResponse:
         """Return the metadata of a table, all of it or with the snapshots of refs only; 304 if the client has it."""
-        if (refused := self._refused(request.match_info["namespace"])) is not None:
-            return refused
         if (snapshots := request.query.get("snapshots", _ALL)) not in (_ALL, _REFS):
             return refuse(400, f"snapshots={snapshots[:20]!r}: write {_ALL} or {_REFS}")
         name, place = await self._place(request)
@@ -157,23 +164,29 @@ class IcebergCatalogue:
             return web.Response(status=304, headers=headers)
         metadata = loaded.data if snapshots == _ALL else await asyncio.to_thread(_of_refs, loaded.data)
         mechanisms = {each.strip() for each in request.headers.get(DELEGATION, "").split(",")}
-        signer = sign_endpoint(self._namespace, name) if self._signs and REMOTE_SIGNING in mechanisms else None
+        signer = sign_endpoint(self._namespace, name) if self._presigned and REMOTE_SIGNING in mechanisms else None
         body = _load_result(loaded, metadata, table_config(place.store, signer))
         return web.Response(body=body, content_type=_JSON, headers=headers)
 
     async def has_table(self, request: web.Request) -> web.StreamResponse:
         """Answer 204 if there is this table."""
-        if (refused := self._refused(request.match_info["namespace"])) is not None:
-            return refused
         name, place = await self._place(request)
         if not await asyncio.to_thread(self._tables.is_loadable, place):
             raise DatasetNotFound(f"there is no table {name!r}")
         return web.Response(status=204)
 
+    async def sign(self, request: web.Request) -> web.StreamResponse:
+        """Sign a request for a file of a table."""
+        _, place = await self._place(request)
+        if not self._presigned:
+            raise web.HTTPForbidden(text="this gateway signs no requests for objects (presigned is 0)")
+        asked = SignRequest.parse(await self._gate.small_body(request))
+        request[NOTE]["signed"] = f"{asked.method[:20]} {asked.uri[:1100]}"
+        signed = await asyncio.to_thread(sign, place.store, place.uuid, asked, min(self._presigned, SECONDS))
+        return _json({"uri": signed.url, "headers": {key: [value] for key, value in signed.headers.items()}})
+
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """Accept a report of a client's scan, without use of it."""
-        if (refused := self._refused(request.match_info["namespace"])) is not None:
-            return refused
         await self._place(request)
         await self._gate.small_body(request)
         return web.Response(status=204)
@@ -183,6 +196,7 @@ class IcebergCatalogue:
 
         It is not 403, as engines ask for tables that may not exist.
         """
+        self._require(request.match_info["namespace"])
         try:
             name = await self._gate.name(request, Verb.PULL)
         except web.HTTPForbidden:
@@ -195,13 +209,13 @@ class IcebergCatalogue:
     async def views(self, request: web.Request) -> web.StreamResponse:
         """List no views."""
         self._gate.principal(request)
-        refused = self._refused(request.match_info["namespace"])
-        return refused or _json({"identifiers": [], "next-page-token": None})
+        self._require(request.match_info["namespace"])
+        return _json({"identifiers": [], "next-page-token": None})
 
     async def view(self, request: web.Request) -> web.StreamResponse:
         """Answer that there is no such view."""
         self._gate.principal(request)
-        return refuse(404, "this catalogue has no views", "NoSuchViewException")
+        raise not_found("this catalogue has no views", "NoSuchViewException")
 
     async def other(self, request: web.Request) -> web.StreamResponse:
         """Refuse a write, or a request that the catalogue does not know."""

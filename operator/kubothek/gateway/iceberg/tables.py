@@ -87,6 +87,10 @@ class Tables:
         If the gateway may not write, or the version cannot be exported, this is the last export. Raises DatasetNotFound
         if there is none, DatasetDeleted, the errors of :meth:`Workers.place`, StoreError.
         """
+        if place.iceberg == "Off":
+            raise DatasetNotFound(
+                f"{name!r} is not exported as an Iceberg table: set spec.export.iceberg.enabled of the Dataset to true"
+            )
         asked = time.monotonic()
         head = await asyncio.to_thread(_head, place)
         if (known := self._known(place)) is not None and known.head == head:
@@ -114,7 +118,7 @@ class Tables:
         """Return whether :meth:`load` can succeed, as far as this gateway knows. Blocks on I/O."""
         try:
             reason = self._obstacle(place, _head(place))
-            if isinstance(reason, _ABSENT):
+            if place.iceberg == "Off" or isinstance(reason, _ABSENT):
                 return False
             if reason is not None:
                 place.store.stat(_hint(place.uuid))
@@ -159,6 +163,7 @@ class Tables:
             _exported,
             place.store,
             place.uuid,
+            place.iceberg == "Omit",
             memory=memory_bytes(limits.ingest_memory),
             seconds=limits.ingest_seconds,
             named=partial(_stopped, limits, name),
@@ -176,11 +181,11 @@ def load() -> None:
 limited.preload(__name__, once=load.__name__)
 
 
-def _exported(ask: Ask, store: Store, uuid: str) -> Iterator[bytes]:
+def _exported(ask: Ask, store: Store, uuid: str, omit: bool) -> Iterator[bytes]:
     """Export a dataset, in a worker; yield the location of the metadata, a newline and the metadata."""
     from kubothek.catalog import Lake
 
-    location = Lake(store).dataset(uuid).export_iceberg().metadata_location
+    location = Lake(store).dataset(uuid).export_iceberg(omit_unsupported=omit).metadata_location
     yield location.encode() + b"\n"
     yield store.get(_key(uuid, location))
 
