@@ -162,6 +162,11 @@ def test_load_honours_etag_and_snapshots(planes: Dataset, gateway: Running) -> N
     assert error(load(gateway, f"{PLANES}?snapshots=some")) == (400, "BadRequestException")
 
 
+def test_dataset_named_iceberg_keeps_its_paths(gateway: Running) -> None:
+    for path in ("/iceberg/refs/head", "/iceberg/tail", "/iceberg/data/f1620"):
+        assert orjson.loads(load(gateway, path).body)["reason"] == "Forbidden"
+
+
 def test_tables_are_listed_in_pages(store: Store, planes: Dataset) -> None:
     names = [f"t{number}" for number in range(5)]
     for name in names:

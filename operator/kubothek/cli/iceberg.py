@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--omit-unsupported", is_flag=True, help="Leave out columns whose type Iceberg lacks.")
 @click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
+@click.option(
+    "--rest", metavar="URL", help="Also show how engines read it through this catalogue, of `kubothek serve`."
+)
 @output_option()
-def iceberg(choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: bool, output: str) -> None:
+def iceberg(
+    choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: bool, rest: str | None, output: str
+) -> None:
     """Write Iceberg metadata of a dataset beside its data files, and show how other engines read it.
 
     Every version is a snapshot with its number, every tag a ref. Only what changed since the last export is written; no
@@ -34,7 +39,8 @@ def iceberg(choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: 
     with choice.opened() as store:
         exported = Lake(store).dataset(dataset).export_iceberg(omit_unsupported=omit_unsupported, rebuild=rebuild)
         endpoint = store.config.endpoint
-    show(output, {"dataset": dataset, **_object(exported)}, _lines(dataset, exported, endpoint))
+    lines = [*_lines(dataset, exported, endpoint), *(() if rest is None else _rest_lines(dataset, rest))]
+    show(output, {"dataset": dataset, **_object(exported)}, lines)
 
 
 def _object(exported: IcebergExport) -> dict[str, object]:
@@ -61,3 +67,16 @@ def _lines(dataset: str, exported: IcebergExport, endpoint: str | None) -> Itera
     yield f"polars     pl.scan_iceberg({metadata!r}{storage})"
     yield f"DuckDB     SELECT * FROM iceberg_scan('{table.replace(chr(39), chr(39) * 2)}')"  # noqa: S608 - shown, not run
     yield f"Spark      spark.read.format('iceberg').load({table!r})"
+
+
+def _rest_lines(dataset: str, url: str) -> Iterator[str]:
+    table, spark = f'kubothek.default."{dataset}"', "spark.sql.catalog.kubothek"
+    load = f"load_catalog('kubothek', uri={url!r}, token=TOKEN).load_table(('default', {dataset!r}))"
+    yield ""
+    yield f"pyiceberg  {load}.scan()"
+    yield f"polars     pl.scan_iceberg({load})"
+    yield f"DuckDB     ATTACH '' AS kubothek (TYPE iceberg, ENDPOINT '{url}', TOKEN '…'); FROM {table}"
+    yield f"Trino      connector.name=iceberg iceberg.catalog.type=rest iceberg.rest-catalog.uri={url}"
+    yield "           iceberg.rest-catalog.security=OAUTH2 iceberg.rest-catalog.oauth2.token=…"
+    yield f"Spark      --conf {spark}=org.apache.iceberg.spark.SparkCatalog --conf {spark}.type=rest"
+    yield f"           --conf {spark}.uri={url} --conf {spark}.token=…"

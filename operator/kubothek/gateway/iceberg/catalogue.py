@@ -12,11 +12,11 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from kubothek.errors import DatasetNotFound
+from kubothek.errors import DatasetNotFound, StoreUnavailable
 from kubothek.gateway.access import Verb
 from kubothek.gateway.catalogue import Place
 from kubothek.gateway.gate import CLIENT, NOTE, Gate, unauthorised
-from kubothek.gateway.iceberg.errors import ROOT, not_found, refuse
+from kubothek.gateway.iceberg.errors import V1, not_found, refuse
 from kubothek.gateway.iceberg.signing import (
     DELEGATION,
     REMOTE_SIGNING,
@@ -28,7 +28,6 @@ from kubothek.gateway.iceberg.signing import (
 )
 from kubothek.gateway.iceberg.tables import TableMetadata, Tables
 
-_V1: Final = f"{ROOT}/v1"
 _NAMESPACE: Final = "/namespaces/{namespace}"
 _TABLE: Final = f"{_NAMESPACE}/tables/{{dataset}}"
 _SEPARATOR: Final = "\x1f"
@@ -54,20 +53,20 @@ class IcebergCatalogue:
         self._presigned = presigned
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes; the last one answers all other requests below the catalogue's root."""
+        """Return the routes; the last one answers what no other one does."""
         return [
-            web.get(f"{_V1}/config", self.config),
-            web.get(f"{_V1}/namespaces", self.namespaces, allow_head=False),
-            web.get(f"{_V1}{_NAMESPACE}", self.namespace, allow_head=False),
-            web.head(f"{_V1}{_NAMESPACE}", self.has_namespace),
-            web.get(f"{_V1}{_NAMESPACE}/tables", self.tables, allow_head=False),
-            web.get(f"{_V1}{_TABLE}", self.table, allow_head=False),
-            web.head(f"{_V1}{_TABLE}", self.has_table),
-            web.post(f"{_V1}{_TABLE}/metrics", self.metrics),
-            web.post(f"{_V1}{_TABLE}/sign", self.sign),
-            web.get(f"{_V1}{_NAMESPACE}/views", self.views, allow_head=False),
-            web.get(f"{_V1}{_NAMESPACE}/views/{{view}}", self.view),
-            web.route("*", f"{ROOT}/{{path:.*}}", self.other),
+            web.get(f"{V1}/config", self.config),
+            web.get(f"{V1}/namespaces", self.namespaces, allow_head=False),
+            web.get(f"{V1}{_NAMESPACE}", self.namespace, allow_head=False),
+            web.head(f"{V1}{_NAMESPACE}", self.has_namespace),
+            web.get(f"{V1}{_NAMESPACE}/tables", self.tables, allow_head=False),
+            web.get(f"{V1}{_TABLE}", self.table, allow_head=False),
+            web.head(f"{V1}{_TABLE}", self.has_table),
+            web.post(f"{V1}{_TABLE}/metrics", self.metrics),
+            web.post(f"{V1}{_TABLE}/sign", self.sign),
+            web.get(f"{V1}{_NAMESPACE}/views", self.views, allow_head=False),
+            web.get(f"{V1}{_NAMESPACE}/views/{{view}}", self.view),
+            web.route("*", f"{V1}/{{path:.*}}", self.other),
         ]
 
     async def config(self, request: web.Request) -> web.StreamResponse:
@@ -89,12 +88,16 @@ class IcebergCatalogue:
     # --- namespaces ---
 
     async def namespaces(self, request: web.Request) -> web.StreamResponse:
-        """List the namespace, or what is below it: nothing."""
-        self._gate.principal(request)
-        parent = request.query.get("parent", "")
-        if parent:
+        """List the namespace to a client that may load one of its tables; it contains no namespaces."""
+        principal = self._gate.principal(request)
+        found: list[list[str]] = []
+        if parent := request.query.get("parent", ""):
             self._require(parent)
-        return _json({"namespaces": [] if parent else [[self._namespace]], "next-page-token": None})
+        elif await anext(self._visible(request, ""), None) is not None:
+            found = [[self._namespace]]
+        elif principal is None:
+            raise unauthorised()
+        return _json({"namespaces": found, "next-page-token": None})
 
     async def namespace(self, request: web.Request) -> web.StreamResponse:
         """Return the namespace, which has no properties."""
@@ -147,8 +150,8 @@ class IcebergCatalogue:
                 continue
             try:
                 place = catalogue.place(name)
-            except DatasetNotFound:
-                continue  # removed a moment ago
+            except (DatasetNotFound, StoreUnavailable):
+                continue  # removed a moment ago, or without an ObjectStore
             if await asyncio.to_thread(self._tables.is_loadable, place):
                 yield name
 

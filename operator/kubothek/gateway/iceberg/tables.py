@@ -21,6 +21,7 @@ from kubothek.errors import (
     InputError,
     LakeError,
     ObjectNotFound,
+    StoreUnavailable,
     VersionIncomplete,
 )
 from kubothek.gateway.catalogue import Place
@@ -115,13 +116,18 @@ class Tables:
             return metadata
 
     def is_loadable(self, place: Place) -> bool:
-        """Return whether :meth:`load` can succeed, as far as this gateway knows. Blocks on I/O."""
+        """Return whether :meth:`load` can succeed, as far as this gateway knows. Blocks on I/O.
+
+        Raises StoreUnavailable.
+        """
         try:
             reason = self._obstacle(place, _head(place))
             if place.iceberg == "Off" or isinstance(reason, _ABSENT):
                 return False
             if reason is not None:
                 place.store.stat(_hint(place.uuid))
+        except StoreUnavailable:
+            raise
         except LakeError:
             return False
         return True
