@@ -15,19 +15,32 @@ from kubothek.words import count
 if TYPE_CHECKING:
     from kubothek import IcebergExport
     from kubothek.cli.stores import StoreChoice
+    from kubothek.table.log.model.head import IcebergExports
 
 
 @click.command()
 @store_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--omit-unsupported", is_flag=True, help="Leave out columns whose type Iceberg lacks.")
+@click.option(
+    "--after-commits",
+    type=click.Choice(["Off", "Omit", "Refuse"], case_sensitive=False),
+    help="Also set whether every commit exports: Omit leaves out columns whose type Iceberg lacks, Refuse exports no "
+    "table with one.",
+)
 @click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
 @click.option(
     "--rest", metavar="URL", help="Also show how engines read it through this catalogue, of `kubothek serve`."
 )
 @output_option()
 def iceberg(
-    choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: bool, rest: str | None, output: str
+    choice: StoreChoice,
+    dataset: str,
+    omit_unsupported: bool,
+    after_commits: IcebergExports | None,
+    rebuild: bool,
+    rest: str | None,
+    output: str,
 ) -> None:
     """Write Iceberg metadata of a dataset beside its data files, and show how other engines read it.
 
@@ -37,7 +50,11 @@ def iceberg(
     from kubothek.catalog import Lake
 
     with choice.opened() as store:
-        exported = Lake(store).dataset(dataset).export_iceberg(omit_unsupported=omit_unsupported, rebuild=rebuild)
+        handle = Lake(store).dataset(dataset)
+        if after_commits is not None:
+            handle.set_iceberg(after_commits)
+        omits = omit_unsupported or after_commits == "Omit"
+        exported = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
         endpoint = store.config.endpoint
     lines = [*_lines(dataset, exported, endpoint), *(() if rest is None else _rest_lines(dataset, rest))]
     show(output, {"dataset": dataset, **_object(exported)}, lines)

@@ -6,13 +6,10 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
-
-import orjson
 
 from kubothek.errors import (
     AccessDenied,
@@ -33,11 +30,13 @@ from kubothek.sandboxed_sql import expect
 from kubothek.sql.query import memory_bytes
 from kubothek.storage import Store
 from kubothek.storage.immutable_cache import Kept
+from kubothek.table.iceberg.locations import Locations
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
 
 _KEPT_BYTES: Final = 64 << 20
 _REMEMBERED: Final = 10_000
+_HINT: Final = "version-hint.text"
 _DENIED_SECONDS: Final = 60.0
 """For this time after a denied write, the gateway does not try to export to a store."""
 
@@ -125,7 +124,7 @@ class Tables:
             if place.iceberg == "Off" or isinstance(reason, _ABSENT):
                 return False
             if reason is not None:
-                place.store.stat(_hint(place.uuid))
+                place.store.stat(_key(place.uuid, _HINT))
         except StoreUnavailable:
             raise
         except LakeError:
@@ -148,15 +147,14 @@ class Tables:
             DatasetLog(place.store, place.uuid).tags()  # raises DatasetNotFound, DatasetDeleted
             self._existing.keep(place, head, 1)
         try:
-            version = int(place.store.get(_hint(place.uuid)))
-            data = place.store.get(f"{_directory(place.uuid)}v{version}.metadata.json")
-            table = orjson.loads(data)["location"]
-        except (ObjectNotFound, ValueError, KeyError):
+            version = int(place.store.get(_key(place.uuid, _HINT)))
+            key = _key(place.uuid, f"v{version}.metadata.json")
+            return _metadata(Locations(place.store, place.uuid).of(key), place.store.get(key))
+        except (ObjectNotFound, ValueError):
             raise DatasetNotFound(
                 f"{name!r} has no Iceberg metadata, and the gateway cannot write it: {reason}. Write it with "
                 f"`kubothek iceberg {name}`"
             ) from None
-        return _metadata(f"{table}/metadata/v{version}.metadata.json", data)
 
     def _known(self, place: Place) -> _Current | None:
         known = self._current.recall(place)
@@ -178,13 +176,7 @@ class Tables:
         return _metadata(location.decode(), data)
 
 
-def load() -> None:
-    """Import pyiceberg once for all workers, if it is installed."""
-    with suppress(ModuleNotFoundError):
-        import kubothek.table.iceberg.export  # noqa: F401
-
-
-limited.preload(__name__, once=load.__name__)
+limited.preload(__name__)
 
 
 def _exported(ask: Ask, store: Store, uuid: str, omit: bool) -> Iterator[bytes]:
@@ -193,7 +185,7 @@ def _exported(ask: Ask, store: Store, uuid: str, omit: bool) -> Iterator[bytes]:
 
     location = Lake(store).dataset(uuid).export_iceberg(omit_unsupported=omit).metadata_location
     yield location.encode() + b"\n"
-    yield store.get(_key(uuid, location))
+    yield store.get(_key(uuid, location.rpartition("/")[2]))
 
 
 def _stopped(limits: Limits, name: str, cause: Cause) -> LakeError:
@@ -214,13 +206,5 @@ def _metadata(location: str, data: bytes) -> TableMetadata:
     return TableMetadata(location, data, hashlib.sha256(data).hexdigest()[:32])
 
 
-def _directory(uuid: str) -> str:
-    return f"{keys.iceberg(uuid)}metadata/"
-
-
-def _hint(uuid: str) -> str:
-    return f"{_directory(uuid)}version-hint.text"
-
-
-def _key(uuid: str, location: str) -> str:
-    return _directory(uuid) + location.rpartition("/")[2]
+def _key(uuid: str, name: str) -> str:
+    return keys.iceberg_metadata(uuid) + name
