@@ -291,6 +291,7 @@ async def test_iceberg_token_of_other_namespace_lists_and_loads_nothing(
     put(server, "ObjectStore", namespace, "lake", {"url": tmp_path.as_uri(), "volume": {"claimName": "data"}})
     put(server, "Dataset", namespace, "flights", {**EXPOSED, "uuid": "flights-2013"})
     elsewhere = People(server, make_namespace())
+    put(server, "Dataset", namespace, "off", {**EXPOSED, "export": {"iceberg": {"enabled": False}}})
     people.allow("reader", ["get"])
     elsewhere.allow("reader", ["get"])
     limits = Limits()
@@ -300,17 +301,21 @@ async def test_iceberg_token_of_other_namespace_lists_and_loads_nothing(
         )
         uri = f"http://127.0.0.1:{await gateway.start('127.0.0.1', 0)}/iceberg"
 
+        server_uris = {"uri": uri, "oauth2-server-uri": f"{uri}/v1/oauth/tokens"}
+
         def check(mine: str, theirs: str, without_audience: str) -> None:
-            found = RestCatalog("gateway", uri=uri, credential=f"reader:{mine}")
+            found = RestCatalog("gateway", credential=f"reader:{mine}", **server_uris)
             assert found.list_namespaces() == [(namespace,)]
             assert found.list_tables(namespace) == [(namespace, "flights")]
             assert found.load_table((namespace, "flights")).scan().to_arrow().num_rows == 2
+            with pytest.raises(NoSuchTableError, match=r"set spec\.export\.iceberg\.enabled of the Dataset to true"):
+                found.load_table((namespace, "off"))
             found = RestCatalog("gateway", uri=uri, token=theirs)
             assert found.list_namespaces() == found.list_tables(namespace) == []
             with pytest.raises(NoSuchTableError):
                 found.load_table((namespace, "flights"))
             with pytest.raises(OAuthError, match="invalid_client"):
-                RestCatalog("gateway", uri=uri, credential=f"reader:{without_audience}")
+                RestCatalog("gateway", credential=f"reader:{without_audience}", **server_uris)
 
         try:
             tokens = people.token("reader", AUDIENCE), elsewhere.token("reader", AUDIENCE), people.token("reader")

@@ -37,8 +37,8 @@ from kubothek.table.log.model import keys
 _KEPT_BYTES: Final = 64 << 20
 _REMEMBERED: Final = 10_000
 _HINT: Final = "version-hint.text"
-_DENIED_SECONDS: Final = 60.0
-"""For this time after a denied write, the gateway does not try to export to a store."""
+_RECENT_SECONDS: Final = 60.0
+"""For this time after a denied write, or after limits ended an export, the gateway does not try again."""
 
 
 _ABSENT: Final = (DatasetNotFound, DatasetDeleted)
@@ -69,6 +69,23 @@ class _Current:
     metadata: TableMetadata
 
 
+class _StoppedError(InputError):
+    """An export exceeded the limits of a worker, which it may not do once there is less load."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A failed export of a head, at a time."""
+
+    head: str
+    at: float
+    reason: LakeError
+
+    @property
+    def is_recent(self) -> bool:
+        return time.monotonic() - self.at < _RECENT_SECONDS
+
+
 class Tables:
     """The tables of a gateway. An export runs in a worker process, one at a time for each dataset."""
 
@@ -76,8 +93,8 @@ class Tables:
         self._limits = limits
         self._workers = workers
         self._current: Kept[Place, _Current] = Kept(_KEPT_BYTES)
-        self._failures: Kept[Place, tuple[str, LakeError]] = Kept(_REMEMBERED)
-        self._denials: WeakKeyDictionary[Store, tuple[float, LakeError]] = WeakKeyDictionary()
+        self._failures: Kept[Place, _Failure] = Kept(_REMEMBERED)
+        self._denials: WeakKeyDictionary[Store, _Failure] = WeakKeyDictionary()
         self._existing: Kept[Place, str] = Kept(_REMEMBERED)
         self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
@@ -106,10 +123,10 @@ class Tables:
                 async with self._workers.place(client):
                     metadata = await to_its_end(partial(self._export, name, place))
             except AccessDenied as error:
-                self._denials[place.store] = since, error
+                self._denials[place.store] = _Failure("", since, error)
                 return await asyncio.to_thread(self._last, name, place, head, error)
             except _IMPOSSIBLE as error:
-                self._failures.keep(place, (head, error), 1)
+                self._failures.keep(place, _Failure(head, since, error), 1)
                 return await asyncio.to_thread(self._last, name, place, head, error)
             self._current.keep(place, _Current(head, since, metadata), len(metadata.data))
             return metadata
@@ -133,11 +150,13 @@ class Tables:
 
     def _obstacle(self, place: Place, head: str) -> LakeError | None:
         """Return why an export of this head would fail, if an attempt has shown it."""
-        since, denial = self._denials.get(place.store, (0.0, None))
-        if denial is not None and time.monotonic() - since < _DENIED_SECONDS:
-            return denial
-        known = self._failures.recall(place)
-        return known[0][1] if known and known[0][0] == head else None
+        denial, known = self._denials.get(place.store), self._failures.recall(place)
+        if denial is not None and denial.is_recent:
+            return denial.reason
+        if known is None or known[0].head != head:
+            return None
+        failure = known[0]
+        return failure.reason if failure.is_recent or not isinstance(failure.reason, _StoppedError) else None
 
     def _last(self, name: str, place: Place, head: str, reason: LakeError) -> TableMetadata:
         """Return the last export. Raises DatasetNotFound if there is none, DatasetDeleted."""
@@ -190,7 +209,7 @@ def _exported(ask: Ask, store: Store, uuid: str, omit: bool) -> Iterator[bytes]:
 
 def _stopped(limits: Limits, name: str, cause: Cause) -> LakeError:
     limit = f"{limits.ingest_seconds:g} s" if cause is Cause.TIME else f"{limits.ingest_memory} of memory"
-    return InputError(
+    return _StoppedError(
         f"the Iceberg export of {name!r} needs more than {limit}; run `kubothek iceberg` where more is free"
     )
 
