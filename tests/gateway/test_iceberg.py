@@ -29,6 +29,7 @@ from kubothek.gateway.iceberg.oauth import remaining
 from kubothek.gateway.limits import Limits
 from kubothek.sandbox.limited import Ask
 from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log.model import keys
 from tests.gateway.running import READER, WRITER, Running, running
 from tests.gateway.test_catalogue import Shelf
 from tests.gateway.test_objects import Answered, ask
@@ -295,6 +296,14 @@ def test_expiry_of_web_token_is_that_of_its_claim() -> None:
     assert remaining(token(b'{"exp": 1}')) == 0
     for other in ("opaque", "a.b.c", token(b'{"exp": "x"}'), token(b"[]"), token(b'{"exp": 1e400}'), "x.é.y"):
         assert remaining(other) == 3600
+
+
+def test_load_repairs_export_whose_files_are_lost(store: Store, planes: Dataset, gateway: Running) -> None:
+    found = catalogue(gateway)
+    assert months(found) == [1]
+    store.delete([info.key for info in store.list(keys.iceberg("planes"))])
+    assert months(found) == [1]
+    assert months(found) == [1]
 
 
 def killed(ask: Ask, *arguments: object) -> Iterator[bytes]:

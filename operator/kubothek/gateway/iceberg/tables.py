@@ -11,6 +11,8 @@ from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+import orjson
+
 from kubothek.errors import (
     AccessDenied,
     DatasetDeleted,
@@ -51,11 +53,13 @@ class TableMetadata:
     """The Iceberg metadata of a dataset.
 
     ``location``  of the metadata, absolute
+    ``etag``      of its object in the store
     ``data``      ``metadata.json``
     ``digest``    hash of ``data``
     """
 
     location: str
+    etag: str
     data: bytes
     digest: str
 
@@ -109,8 +113,9 @@ class Tables:
                 f"{name!r} is not exported as an Iceberg table: set spec.export.iceberg.enabled of the Dataset to true"
             )
         asked = time.monotonic()
-        head = await asyncio.to_thread(_head, place)
-        if (known := self._known(place)) is not None and known.head == head:
+        known = self._known(place)
+        head, is_unchanged = await asyncio.to_thread(_observe, place, known)
+        if known is not None and is_unchanged:
             return known.metadata
         if (reason := self._obstacle(place, head)) is not None:
             return await asyncio.to_thread(self._last, name, place, head, reason)
@@ -168,7 +173,8 @@ class Tables:
         try:
             version = int(place.store.get(_key(place.uuid, _HINT)))
             key = _key(place.uuid, f"v{version}.metadata.json")
-            return _metadata(Locations(place.store, place.uuid).of(key), place.store.get(key))
+            data, info = place.store.get_with_info(key)
+            return _metadata(Locations(place.store, place.uuid).of(key), info.etag, data)
         except (ObjectNotFound, ValueError):
             raise DatasetNotFound(
                 f"{name!r} has no Iceberg metadata, and the gateway cannot write it: {reason}. Write it with "
@@ -191,20 +197,22 @@ class Tables:
             seconds=limits.ingest_seconds,
             named=partial(_stopped, limits, name),
         )
-        location, _, data = b"".join(work).partition(b"\n")
-        return _metadata(location.decode(), data)
+        about, _, data = b"".join(work).partition(b"\n")
+        location, etag = orjson.loads(about)
+        return _metadata(location, etag, data)
 
 
 limited.preload(__name__)
 
 
 def _exported(ask: Ask, store: Store, uuid: str, omit: bool) -> Iterator[bytes]:
-    """Export a dataset, in a worker; yield the location of the metadata, a newline and the metadata."""
+    """Export a dataset, in a worker; yield location and ETag of the metadata, a newline and the metadata."""
     from kubothek.catalog import Lake
 
     location = Lake(store).dataset(uuid).export_iceberg(omit_unsupported=omit).metadata_location
-    yield location.encode() + b"\n"
-    yield store.get(_key(uuid, location.rpartition("/")[2]))
+    data, info = store.get_with_info(_key(uuid, location.rpartition("/")[2]))
+    yield orjson.dumps([location, info.etag]) + b"\n"
+    yield data
 
 
 def _stopped(limits: Limits, name: str, cause: Cause) -> LakeError:
@@ -214,15 +222,33 @@ def _stopped(limits: Limits, name: str, cause: Cause) -> LakeError:
     )
 
 
-def _head(place: Place) -> str:
+def _observe(place: Place, known: _Current | None) -> tuple[str, bool]:
+    """Return the ETag of the head, and whether head and metadata are those that are known.
+
+    The same version is exported again after damage. The metadata then names other files, and the former are deleted.
+    """
+    if known is None:
+        return _head(place), False
+    key = _key(place.uuid, known.metadata.location.rpartition("/")[2])
+    head, etag = place.store.together(lambda: _head(place), lambda: _etag(place.store, key))
+    return head, (head, etag) == (known.head, known.metadata.etag)
+
+
+def _etag(store: Store, key: str) -> str | None:
     try:
-        return place.store.stat(keys.head(place.uuid)).etag
+        return store.stat(key).etag
     except ObjectNotFound:
-        raise DatasetNotFound(f"there is no dataset {place.uuid!r} in {place.store.url}") from None
+        return None
 
 
-def _metadata(location: str, data: bytes) -> TableMetadata:
-    return TableMetadata(location, data, hashlib.sha256(data).hexdigest()[:32])
+def _head(place: Place) -> str:
+    if (etag := _etag(place.store, keys.head(place.uuid))) is None:
+        raise DatasetNotFound(f"there is no dataset {place.uuid!r} in {place.store.url}")
+    return etag
+
+
+def _metadata(location: str, etag: str, data: bytes) -> TableMetadata:
+    return TableMetadata(location, etag, data, hashlib.sha256(data).hexdigest()[:32])
 
 
 def _key(uuid: str, name: str) -> str:
