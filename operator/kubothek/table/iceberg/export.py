@@ -101,7 +101,9 @@ class _Export:
         head = seen.head if seen.marker else rebuild_head(self._journal, newest)
         known = None if rebuild else self._last()
         if known:
-            self._schemas = Schemas(known.schemas, known.partition_specs)
+            names = known.name_mapping()
+            assert names is not None, "or it was no export"
+            self._schemas = Schemas(known.schemas, known.partition_specs, names)
         schemas = self._schemas
         tagged = {tag.record for tag in seen.head.tags.values()}
         oldest = max(seen.head.horizon, seen.head.since + 1)
@@ -190,6 +192,9 @@ class _Export:
         for start in range(0, len(added), _AT_ONCE):
             files = added[start : start + _AT_ONCE]
             for file, footer in zip(files, footers(self._store, [file.key for file in files]), strict=True):
+                if footer is not None:
+                    paths = (footer.schema.column(n).path for n in range(footer.num_columns))
+                    self._schemas.name_columns(path.partition(".")[0] for path in paths)
                 yield data_file(self._locations.of(file.key), file, footer, stored, schema, spec)
 
     # --- objects ---
@@ -200,7 +205,7 @@ class _Export:
             hint = int(self._store.get(self._key("version-hint.text")))
             metadata = TableMetadataUtil.parse_raw(self._store.get(self._key(f"v{hint}.metadata.json")).decode())
             current = metadata.current_snapshot()
-            if current is None or metadata.location != self._locations.table:
+            if current is None or metadata.location != self._locations.table or metadata.name_mapping() is None:
                 return None
             present = {info.key: info.size for info in self._store.list(self._key(""))}
             sizes = {each.manifest_path: each.manifest_length for each in self._list(current.manifest_list)}
