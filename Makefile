@@ -112,7 +112,8 @@ UV_COMPILE = $(VENV)-uv/bin/uv pip compile --quiet --no-annotate --generate-hash
 	--python-platform x86_64-manylinux_2_28 --custom-compile-command 'make lock-images' --constraint operator/constraints.txt
 lock-images: ## renew the images' requirements and their hashes at the versions of operator/constraints.txt
 	@$(PYTHON) -m venv $(VENV)-uv && $(VENV)-uv/bin/pip install --quiet uv
-	@$(UV_COMPILE) operator/pyproject.toml --extra operator --extra engine --extra tracing --extra mqtt -o spark-images/python/requirements.txt
+	@$(UV_COMPILE) operator/pyproject.toml --extra operator --extra engine --extra tracing --extra mqtt --extra iceberg \
+		-o spark-images/python/requirements.txt
 	@$(UV_COMPILE) operator/pyproject.toml --extra spark -o spark-images/base/requirements.txt \
 		$$(sed -n 's/^\([^ ]*\)==.*/--no-emit-package \1/p' spark-images/python/requirements.txt)
 	@printf 'setuptools\nwheel\n' | $(UV_COMPILE) - -o spark-images/base/build-requirements.txt

@@ -1210,6 +1210,20 @@ CASES = [
     Case("keys of a store", "ObjectStore", store(keysSecretRef={"name": "lake-keys"})),
     Case("a dataset for everybody", "Dataset", dataset(sharing={"exposed": True, "public": True})),
     Case("a public dataset not served", "Dataset", dataset(sharing={"public": True}), "sharing.public goes with"),
+    Case("an export", "Dataset", dataset(export={"iceberg": {"enabled": True, "unsupportedColumns": "Refuse"}})),
+    Case("an export that is none", "Dataset", dataset(export={"iceberg": {"unsupportedColumns": "Drop"}}), "Omit"),
+    Case(
+        "an export that refuses its own schema",
+        "Dataset",
+        dataset(export={"iceberg": {"enabled": True, "unsupportedColumns": "Refuse"}})
+        | {"table": {"schema": [column("a", "uint32")]}},
+        "export.iceberg refuses the unsigned integers of table.schema",
+    ),
+    Case(
+        "an export that leaves columns of its own schema out",
+        "Dataset",
+        dataset(export={"iceberg": {"enabled": True}}) | {"table": {"schema": [column("a", "uint32")]}},
+    ),
     # Repository, Sync, and what they fill
     Case("a copy", "Dataset", COPY),
     Case("a copy that says how it lies", "Dataset", COPY | {"table": {"partitionOn": ["a"]}}),

@@ -63,3 +63,10 @@ def test_iceberg_without_pyiceberg_names_the_extra(
     answer = kubothek("iceberg", "letters")
     assert answer.code == 1
     assert "pip install 'kubothek[iceberg]'" in answer.err
+
+
+def test_iceberg_after_commits_sets_it_for_all_writers(kubothek: Kubothek, store: Path) -> None:
+    assert kubothek("iceberg", "letters", "--after-commits", "omit").out.startswith("letters: version 3;")
+    library.open(store).dataset("letters").append(pa.table({"letter": ["c"]}))
+    table = StaticTable.from_metadata(f"file://{store}/.kubothek/letters/iceberg")
+    assert table.scan().to_arrow().num_rows == 3

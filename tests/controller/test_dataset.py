@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -113,6 +113,26 @@ def test_dataset_edit_to_adopt_triggers_inspection(context: Fake) -> None:
     job = context.launches[-1].job
     assert isinstance(job, InspectJob)
     assert [dataset.adopt for dataset in job.datasets] == [True]
+
+
+@pytest.mark.parametrize(
+    ("spec", "exports"),
+    [
+        ({}, "Off"),
+        ({"sharing": {"exposed": True}}, "Omit"),
+        ({"sharing": {"exposed": True}, "export": {"iceberg": {"enabled": False}}}, "Off"),
+        ({"export": {"iceberg": {"enabled": True, "unsupportedColumns": "Refuse"}}}, "Refuse"),
+        ({"export": {"iceberg": {"unsupportedColumns": "Refuse"}}}, "Off"),
+    ],
+)
+def test_dataset_exports_by_default_what_gateways_serve(context: Fake, spec: dict[str, Any], exports: str) -> None:
+    with_dataset(context, seen(3))
+    context.edit(*KEY, **spec)
+    context.pass_time(timedelta(minutes=10))
+    context.settle(*STORE)
+    job = context.launches[-1].job
+    assert isinstance(job, InspectJob)
+    assert [dataset.iceberg for dataset in job.datasets] == [exports]
 
 
 def test_dataset_with_unavailable_store_keeps_status(context: Fake) -> None:

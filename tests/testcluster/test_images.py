@@ -108,7 +108,9 @@ def test_images_contain_tested_version_of_each_requirement() -> None:
     assert not python.keys() & base.keys()
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    of_python = [*project["dependencies"], *extras["operator"], *extras["engine"], *extras["tracing"], *extras["mqtt"]]
+    of_python = list(project["dependencies"])
+    for extra in ("operator", "engine", "tracing", "mqtt", "iceberg"):
+        of_python += extras[extra]
     assert _names(of_python) <= python.keys(), "run `make lock-images`"
     assert _names(extras["spark"]) <= (python | base).keys(), "run `make lock-images`"
 

@@ -70,6 +70,24 @@ class Sharing(Strict):
     """Takes effect at once. True: anyone who reaches the gateway may pull and query it without a token."""
 
 
+class IcebergExport(Strict):
+    """Iceberg metadata beside the data files, by which other engines read every version and tag."""
+
+    enabled: bool | None = None
+    """Takes effect at the next inspection. True: every commit exports, whichever program commits. False: none does;
+    existing metadata stays as it is. Default: true if sharing.exposed is true."""
+    unsupported_columns: Literal["Omit", "Refuse"] = "Omit"
+    """Takes effect at the next inspection. Columns of types that Iceberg lacks, such as unsigned integers. Omit: leave
+    them out. Refuse: do not export the table."""
+
+
+class Export(Strict):
+    """Metadata for engines that read other formats."""
+
+    iceberg: IcebergExport = IcebergExport()
+    """The export for readers of Apache Iceberg tables."""
+
+
 def _ordered_by(field: str, attribute: str) -> tuple[Rule, ...]:
     """Return the rules for the columns by which a compaction sorts rows."""
     listed = f"!has(self.maintenance.compaction) || !has(self.maintenance.compaction.{field})"
@@ -115,6 +133,18 @@ class DatasetSpec(Strict):
             cel="!has(self.ledger) || !has(self.sources) || self.sources.size() == 0",
             message="spec.sources goes without a ledger, whose sources are events: move them into ledger.metadata",
             holds=lambda self: self.ledger is None or not self.sources,
+        ),
+        Rule(
+            cel="!has(self.export) || !has(self.export.iceberg.enabled) || !self.export.iceberg.enabled || "
+            "self.export.iceberg.unsupportedColumns == 'Omit' || !has(self.table) || !has(self.table.schema) || "
+            "self.table.schema.all(c, !c.type.startsWith('uint'))",
+            message="export.iceberg refuses the unsigned integers of table.schema, which Iceberg lacks: declare them "
+            "as int64, or set unsupportedColumns to Omit",
+            holds=lambda self: (
+                not self.export.iceberg.enabled
+                or self.export.iceberg.unsupported_columns == "Omit"
+                or not any(column.type.startswith("uint") for column in self.table.columns or ())
+            ),
         ),
         Rule(
             cel="!has(self.ledger) || !self.adopt",
@@ -167,6 +197,8 @@ class DatasetSpec(Strict):
     `kubothek tag` manages the tags."""
     sharing: Sharing | None = None
     """Takes effect at once. Access to the ledger through gateways; default: none."""
+    export: Export = Export()
+    """Takes effect at the next inspection. Metadata for engines that read other formats."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """Takes effect at once. Retain: deleting this resource keeps the data. Delete: a job deletes the data first; within
     the grace period of the store, `restore` undoes that."""

@@ -15,15 +15,29 @@ from kubothek.words import count
 if TYPE_CHECKING:
     from kubothek import IcebergExport
     from kubothek.cli.stores import StoreChoice
+    from kubothek.table.log.model.head import IcebergExports
 
 
 @click.command()
 @store_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--omit-unsupported", is_flag=True, help="Leave out columns whose type Iceberg lacks.")
+@click.option(
+    "--after-commits",
+    type=click.Choice(["Off", "Omit", "Refuse"], case_sensitive=False),
+    help="Also set whether every commit exports: Omit leaves out columns whose type Iceberg lacks, Refuse exports no "
+    "table with one.",
+)
 @click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
 @output_option()
-def iceberg(choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: bool, output: str) -> None:
+def iceberg(
+    choice: StoreChoice,
+    dataset: str,
+    omit_unsupported: bool,
+    after_commits: IcebergExports | None,
+    rebuild: bool,
+    output: str,
+) -> None:
     """Write Iceberg metadata of a dataset beside its data files, and show how other engines read it.
 
     Every version is a snapshot with its number, every tag a ref. Only what changed since the last export is written; no
@@ -32,7 +46,11 @@ def iceberg(choice: StoreChoice, dataset: str, omit_unsupported: bool, rebuild: 
     from kubothek.catalog import Lake
 
     with choice.opened() as store:
-        exported = Lake(store).dataset(dataset).export_iceberg(omit_unsupported=omit_unsupported, rebuild=rebuild)
+        handle = Lake(store).dataset(dataset)
+        if after_commits is not None:
+            handle.set_iceberg(after_commits)
+        omits = omit_unsupported or after_commits == "Omit"
+        exported = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
         endpoint = store.config.endpoint
     show(output, {"dataset": dataset, **_object(exported)}, _lines(dataset, exported, endpoint))
 

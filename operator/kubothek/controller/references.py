@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from kubothek.api import jobs
 from kubothek.api.conditions import State, stalled, state_of, waiting
 from kubothek.api.cube import Cube
-from kubothek.api.dataset import Dataset
+from kubothek.api.dataset import Dataset, DatasetSpec
 from kubothek.api.engine import DEFAULT_ENGINE, Engine, EngineSpec
 from kubothek.api.files import Csv, Source
 from kubothek.api.maintenance import Thresholds
@@ -267,7 +267,14 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
         ),
         adopt=dataset.spec.adopt,
         clustering=clustering_of(dataset.spec.maintenance.compaction),
+        iceberg=_iceberg_of(dataset.spec),
     )
+
+
+def _iceberg_of(spec: DatasetSpec) -> Literal["Off", "Omit", "Refuse"]:
+    """Return the export of Iceberg metadata; by default, what a gateway serves is exported."""
+    wanted, exposed = spec.export.iceberg, spec.sharing is not None and spec.sharing.exposed
+    return wanted.unsupported_columns if (exposed if wanted.enabled is None else wanted.enabled) else "Off"
 
 
 def clustering_of(thresholds: Thresholds | None) -> jobs.Clustering | None:

@@ -13,9 +13,10 @@ from kubothek.cube.discovery import another_cube_of
 from kubothek.cube.settling import Heads, Settling
 from kubothek.errors import CommitError, Conflict, CubeInvalid, StoreError
 from kubothek.storage import Store
-from kubothek.table.log import Change, Snapshot
+from kubothek.table.log import Change, DatasetLog, Snapshot
 from kubothek.table.log.actions.tombstone import drop
 from kubothek.table.log.deadline import Pace
+from kubothek.table.log.exports import export_commit
 from kubothek.table.log.history.snapshot import live_head, snapshot_of
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.head import CubeHead, CubeRecord
@@ -187,6 +188,9 @@ class CubeTransaction:
             steps = self._steps(changes, dropped, heads)
             done = publish(journal, on, steps, title, patience, spec=spec, before_swap=self._require_timely)
             if done is not None:
+                for name, prepared in done[1].items():
+                    log_of_member = DatasetLog(self.store, f"{self.prefix}{SEPARATOR}{name}")
+                    export_commit(self.store, log_of_member, prepared.head)
                 return CubeCommitted.of(done[0])
             patience.pause()
             seen, heads = log.settled(patience)

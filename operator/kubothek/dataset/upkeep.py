@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
+from typing import get_args
 from uuid import uuid4
 
 from kubothek.dataset.handle import BY, Handle, Where
@@ -15,6 +16,7 @@ from kubothek.table.clustering import Clustering
 from kubothek.table.expressions import as_predicate
 from kubothek.table.iceberg.result import IcebergExport
 from kubothek.table.log import Version
+from kubothek.table.log.model.head import IcebergExports
 from kubothek.table.log.update_skipping import Reskipped, reskip
 from kubothek.table.maintenance import (
     Compaction,
@@ -134,7 +136,21 @@ class Upkeep(Handle):
             raise InputError(
                 f"cannot write Iceberg metadata: {error.name} is not installed; pip install 'kubothek[iceberg]'"
             ) from error
-        return export(self._store, self._log(), omit_unsupported=omit_unsupported, rebuild=rebuild)
+        return export(self._store, self._log(writing=True), omit_unsupported=omit_unsupported, rebuild=rebuild)
+
+    def set_iceberg(self, exports: IcebergExports) -> int:
+        """Set whether each commit also writes Iceberg metadata, whichever program commits; return the version after it.
+
+        ``exports``  Off; Omit: leave out columns whose type Iceberg lacks; Refuse: do not export a table with such a
+                     column
+
+        An export that fails does not fail its commit: it lags until the next commit, or until :meth:`heal`. A program
+        without pyiceberg leaves it to the next one that has it. Raises InputError, DatasetNotFound; OwnedByAnother for
+        the dataset of a manifest, whose ``spec.export.iceberg`` decides.
+        """
+        if exports not in get_args(IcebergExports):
+            raise InputError(f"exports is {exports!r}; use one of {', '.join(get_args(IcebergExports))}")
+        return self._log(writing=True).set_iceberg(exports)
 
     def plan_compaction(
         self,

@@ -175,7 +175,9 @@ def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: b
     """Return the dataset's log under its claim. If ``conditional_writes`` is None, probe the store."""
     if conditional_writes is None:
         conditional_writes = store.probe().conditional_writes
-    return DatasetLog(store, dataset.uuid, claim=claim(dataset), conditional_writes=conditional_writes)
+    return DatasetLog(
+        store, dataset.uuid, claim=claim(dataset), conditional_writes=conditional_writes, iceberg=dataset.iceberg
+    )
 
 
 def dataset_state(state: log.DatasetState) -> jobs.DatasetState:

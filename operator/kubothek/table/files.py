@@ -27,6 +27,7 @@ from kubothek.table.layout import CODECS, MIB, Layout
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import PartitionFile
 from kubothek.table.partitioning import Group, check_partition_keys, split
+from kubothek.table.scan.statistics import keep_footer
 from kubothek.table.schema import conform, footer_metadata
 from kubothek.table.sorting import SortedRuns
 
@@ -317,6 +318,7 @@ class PartitionedWriter:
         key = f"{self._prefix}{part.label}.parquet"
         if self._observer:
             self._observer.wrote(part.label, key, content, footer)
+        keep_footer(self._store, key, footer)
         self._hashes.append(self._lanes.stream())
         self._hashes[-1].update(content)
         self._files.append(PartitionFile(part.label, key, part.rows, content.size))

@@ -122,6 +122,9 @@ class DatasetRef(Plain):
     """Whether the claim may adopt a dataset of another library."""
     clustering: Clustering | None = None
     """The sort order of spec.maintenance.compaction."""
+    iceberg: Literal["Off", "Omit", "Refuse"] | None = None
+    """The export of Iceberg metadata after commits, by what happens to columns of types that Iceberg lacks. None: keep
+    that of the table."""
 
 
 class RemoteRef(Plain):

@@ -7,32 +7,30 @@ last: a crash at any point leaves the last export readable, and the next one com
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.exceptions import ValidationError
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
 
-from kubothek.errors import InputError, ObjectNotFound, SchemaMismatch
+from kubothek.errors import Contended, InputError, PreconditionFailed, SchemaMismatch
 from kubothek.storage import Store
 from kubothek.table.iceberg.data_files import correct_doubles, data_file
 from kubothek.table.iceberg.manifests import Manifests, Version
-from kubothek.table.iceberg.metadata import Columns, columns_of, record_of, snapshot, table_metadata
+from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, record_of, snapshot, table_metadata
 from kubothek.table.iceberg.objects import AvroBuffer, Locations, StoreFiles
+from kubothek.table.iceberg.published import DAMAGED, Publications, Published
 from kubothek.table.iceberg.result import IcebergExport
 from kubothek.table.iceberg.schemas import Schemas, rescaled, sort_order
 from kubothek.table.layout import Layout
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.file_sizes import measure
 from kubothek.table.log.history.rebuild import rebuild as rebuild_head
-from kubothek.table.log.journal import Journal, Observed
-from kubothek.table.log.model import keys
+from kubothek.table.log.journal import Observed
 from kubothek.table.log.model.changes import Operation, PartitionFile
 from kubothek.table.log.model.record import Record
 from kubothek.table.log.records import chain, down_to
@@ -41,12 +39,13 @@ from kubothek.table.scan.statistics import footers
 
 _AT_ONCE: Final = 1_000
 """Files whose footers are read together."""
-_DAMAGED: Final = (ObjectNotFound, ValidationError, ValueError, KeyError, TypeError, EOFError, IndexError)
-"""What metadata that is missing, or not that of an export, raises when it is read."""
+_WRITES_AT_ONCE: Final = 64
+"""Manifests and manifest lists that are written together."""
+_TRIES: Final = 5
 
 
-class _ManifestDamagedError(Exception):
-    """A manifest of an earlier export is missing or damaged."""
+class _DamagedError(Exception):
+    """A manifest or manifest list of an earlier export is missing or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,40 @@ class _State:
     snapshot: Snapshot
 
 
-def export(store: Store, log: DatasetLog, *, omit_unsupported: bool = False, rebuild: bool = False) -> IcebergExport:
+def export(
+    store: Store,
+    log: DatasetLog,
+    *,
+    omit_unsupported: bool = False,
+    rebuild: bool = False,
+    committed: str | None = None,
+) -> IcebergExport:
     """Write the Iceberg metadata of the current version and of all versions that readers can request.
 
     ``omit_unsupported``  leave out columns whose type Iceberg lacks, instead of an error
     ``rebuild``           write all of it again, as after damage that a listing does not show
+    ``committed``         the key of the record that the caller has just committed through ``log``: the head is not read
+                          again, nor what this process exported last, and the files of the last export are not verified
 
     A change by another program is exported once it is adopted. Raises DatasetNotFound, SchemaMismatch,
-    VersionIncomplete, InputError.
+    VersionIncomplete, InputError, TooSlow; Contended if other exports replaced the last one again and again.
     """
+    for _ in range(_TRIES):
+        run = _Export(store, log, omit_unsupported=omit_unsupported, trusts=committed is not None and not rebuild)
+        try:
+            return run.run(committed, rebuild=rebuild)
+        except _DamagedError:
+            rebuild = True
+        except PreconditionFailed:
+            committed = None  # another export took the place of the last one
+    raise Contended(
+        f"dataset {log.uuid!r} in {store.url}: other exports replaced its Iceberg metadata {_TRIES} times ahead of "
+        "this one; try again when fewer write"
+    )
+
+
+def _newest(log: DatasetLog) -> tuple[Observed, Record]:
+    """Return the head, and the record of the newest commit of Kubothek."""
     seen = read_head(log.journal)
     if seen is None or seen.head.tombstone:
         log.tags()  # raises DatasetNotFound with the reason
@@ -73,37 +97,42 @@ def export(store: Store, log: DatasetLog, *, omit_unsupported: bool = False, reb
     newest = log.journal.record(seen.marker.record) if seen.marker else seen.base
     if newest is None:
         raise InputError(f"dataset {log.uuid!r} has no commit of Kubothek: adopt it first (kubothek adopt)")
-
-    def run(*, rebuild: bool) -> IcebergExport:
-        return _Export(store, log.journal, omit_unsupported=omit_unsupported).run(seen, newest, rebuild=rebuild)
-
-    try:
-        return run(rebuild=rebuild)
-    except _ManifestDamagedError:
-        return run(rebuild=True)
+    return seen, newest
 
 
 class _Export:
-    def __init__(self, store: Store, journal: Journal, *, omit_unsupported: bool) -> None:
+    def __init__(self, store: Store, log: DatasetLog, *, omit_unsupported: bool, trusts: bool) -> None:
         self._store = store
-        self._journal = journal
+        self._log = log
+        self._journal = log.journal
         self._omit = omit_unsupported
-        self._locations = Locations(store, journal.uuid)
-        self._files = StoreFiles(store, self._locations)
+        self._trusts = trusts
+        self._locations = Locations(store, log.uuid)
+        self._files = StoreFiles(store, self._locations, trusts=trusts)
+        self._publications = Publications(log.journal, self._locations, self._files)
         self._manifests = Manifests(self._location, self._write, self._read)
+        self._unwritten: list[AvroBuffer] = []
         self._written = 0
         self._schemas = Schemas()
         self._stored = cache(self._read_stored)
-        self._list = cache(self._read_list)
+        self._lists: dict[str, Sequence[ManifestFile]] = {}
 
-    def run(self, seen: Observed, newest: Record, *, rebuild: bool) -> IcebergExport:
+    def run(self, committed: str | None, *, rebuild: bool) -> IcebergExport:
         """Write what the last export lacks."""
+        # The last export before the head: read later, it could be of a version above the head.
+        last = (self._publications.recall() if self._trusts else None) or self._publications.read(
+            verify=not (self._trusts or rebuild)
+        )
+        if rebuild:
+            last = replace(last, metadata=None, data=b"", manifests=())
+        known = last.metadata
+        made = self._journal.published(committed) if committed else None
+        is_newer = made is not None and made[1].version > last.version and not made[0].head.tombstone
+        seen, newest = made if made and is_newer else _newest(self._log)
         head = seen.head if seen.marker else rebuild_head(self._journal, newest)
-        known = None if rebuild else self._last()
-        if known:
-            names = known.name_mapping()
-            assert names is not None, "or it was no export"
+        if known and (present := known.current_snapshot()) and (names := known.name_mapping()):
             self._schemas = Schemas(known.schemas, known.partition_specs, names)
+            self._lists[present.manifest_list] = last.manifests
         schemas = self._schemas
         tagged = {tag.record for tag in seen.head.tags.values()}
         oldest = max(seen.head.horizon, seen.head.since + 1)
@@ -133,11 +162,17 @@ class _Export:
             snapshots,
             [each for each in snapshots if each.snapshot_id >= oldest],
             seen.head.tags,
+            self._former(last, newest.version),
         )
-        name = f"v{newest.version}.metadata.json"
-        self._store.put(self._key(name), metadata.model_dump_json().encode())
-        self._store.put(self._key("version-hint.text"), str(newest.version).encode())
+        self._flush()
+        manifests = states[newest.key].manifests if newest.key in states else self._list(current)
+        name = self._publications.replace(last, metadata, manifests)
         return IcebergExport(newest.version, self._location(name), self._locations.table, len(snapshots), self._written)
+
+    def _former(self, last: Published, version: int) -> Sequence[MetadataLogEntry]:
+        if last.metadata is not None and last.version == version:
+            return last.metadata.metadata_log
+        return following_log(last.metadata, self._location(f"v{last.version}.metadata.json"))
 
     def _missing(self, newest: Record, oldest: int, exported: Mapping[str, Snapshot]) -> tuple[dict[str, Record], int]:
         """Return the commits above the newest one that is exported, and its version; 0 if none is.
@@ -184,7 +219,16 @@ class _Export:
         if exported is None:
             return None
         schema = next(each for each in self._schemas.schemas if each.schema_id == exported.schema_id)
-        return _State(self._list(exported.manifest_list), columns_of(exported), schema, exported)
+        return _State(self._list(exported), columns_of(exported), schema, exported)
+
+    def _list(self, exported: Snapshot) -> Sequence[ManifestFile]:
+        location = exported.manifest_list
+        if location not in self._lists:
+            try:
+                self._lists[location] = self._files.manifests(location)
+            except DAMAGED as error:
+                raise _DamagedError(location) from error
+        return self._lists[location]
 
     def _data_files(
         self, added: Sequence[PartitionFile], stored: pa.Schema, schema: Schema, spec: PartitionSpec
@@ -199,32 +243,11 @@ class _Export:
 
     # --- objects ---
 
-    def _last(self) -> TableMetadata | None:
-        """Return the last export; None if there is none, or a part of it that the next one needs is lost or damaged."""
-        try:
-            hint = int(self._store.get(self._key("version-hint.text")))
-            metadata = TableMetadataUtil.parse_raw(self._store.get(self._key(f"v{hint}.metadata.json")).decode())
-            current = metadata.current_snapshot()
-            if current is None or metadata.location != self._locations.table or metadata.name_mapping() is None:
-                return None
-            present = {info.key: info.size for info in self._store.list(self._key(""))}
-            sizes = {each.manifest_path: each.manifest_length for each in self._list(current.manifest_list)}
-            for each in metadata.snapshots:
-                columns_of(each)
-        except _DAMAGED:
-            return None
-        lists = {self._locations.key(each.manifest_list) for each in metadata.snapshots}
-        sound = all(present.get(self._locations.key(path)) == size for path, size in sizes.items())
-        return metadata if sound and lists <= present.keys() else None
-
-    def _read_list(self, location: str) -> list[ManifestFile]:
-        return list(read_manifest_list(self._files.new_input(location)))
-
     def _read(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
         try:
             entries = manifest.fetch_manifest_entry(self._files)
-        except _DAMAGED as error:
-            raise _ManifestDamagedError(manifest.manifest_path) from error
+        except DAMAGED as error:
+            raise _DamagedError(manifest.manifest_path) from error
         spec, doubles = self._schemas.specs[manifest.partition_spec_id], self._schemas.doubles
         if not doubles.isdisjoint(field.source_id for field in spec.fields):
             for entry in entries:
@@ -232,14 +255,18 @@ class _Export:
         return entries
 
     def _write(self, file: AvroBuffer) -> None:
-        self._store.put(self._locations.key(file.location), file.data)
+        self._unwritten.append(file)
         self._written += file.location.endswith("-m.avro")
+        if len(self._unwritten) >= _WRITES_AT_ONCE:
+            self._flush()
 
-    def _key(self, name: str) -> str:
-        return f"{keys.iceberg(self._journal.uuid)}metadata/{name}"
+    def _flush(self) -> None:
+        if self._unwritten:
+            self._files.write(self._unwritten)
+            self._unwritten.clear()
 
     def _location(self, name: str) -> str:
-        return self._locations.of(self._key(name))
+        return self._locations.of(self._publications.key(name))
 
     def _read_stored(self, schema_hash: str | None) -> pa.Schema:
         return self._journal.schemas.get(schema_hash) or pa.schema([])

@@ -17,8 +17,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry, Summary
 from pyiceberg.table.snapshots import Operation as IcebergOperation
-from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry, Summary
 from pyiceberg.table.sorting import SortOrder
 
 from kubothek.table.iceberg.schemas import Schemas
@@ -29,6 +29,8 @@ from kubothek.table.log.model.record import Record
 _RECORD: Final = "kubothek.record"
 _SCHEMA: Final = "kubothek.schema"
 _PARTITION_KEYS: Final = "kubothek.partition-keys"
+_FORMER: Final = 100
+"""Entries of a metadata log, as Iceberg's writers keep by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,14 @@ def table_metadata(
     snapshots: Sequence[Snapshot],
     log: Iterable[Snapshot],
     tags: Mapping[str, Tag],
+    former: Sequence[MetadataLogEntry],
 ) -> TableMetadata:
     """Return the table metadata whose current snapshot is ``current``.
 
     ``since``      version of the tombstone below this incarnation of the dataset, which is a table of its own
     ``snapshots``  all that readers can request
     ``log``        those that were once current, oldest first
+    ``former``     the table metadata before this one, oldest first
     """
     numbers = {each.snapshot_id for each in snapshots}
     refs = {name: _ref(tag.version, SnapshotRefType.TAG) for name, tag in tags.items() if tag.version in numbers}
@@ -114,8 +118,17 @@ def table_metadata(
         current_snapshot_id=current.snapshot_id,
         snapshots=list(snapshots),
         snapshot_log=[SnapshotLogEntry(snapshot_id=each.snapshot_id, timestamp_ms=each.timestamp_ms) for each in log],
+        metadata_log=list(former),
         refs=refs,
     )
+
+
+def following_log(last: TableMetadata | None, location: str) -> list[MetadataLogEntry]:
+    """Return the metadata log of what replaces the table metadata at a location; None: nothing is known to precede."""
+    if last is None:
+        return []
+    entry = MetadataLogEntry(metadata_file=location, timestamp_ms=last.last_updated_ms)
+    return [*last.metadata_log, entry][-_FORMER:]
 
 
 def _ref(version: int, kind: SnapshotRefType) -> SnapshotRef:

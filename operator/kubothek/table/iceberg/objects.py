@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Final, cast
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.manifest import ManifestFile, read_manifest_list
 
 from kubothek.storage import Store
+from kubothek.storage.immutable_cache import Kept
 from kubothek.storage.urls import FileLocation, parse_url
 from kubothek.table.log.model import keys
 
+_KEPT_BYTES: Final = 32 << 20
 _SYNC_BYTES: Final = 16
 """An Avro file ends with its sync marker, which is also between its blocks (Avro specification, "Object Container
 Files").
@@ -40,15 +43,33 @@ class Locations:
 
 
 class StoreFiles(FileIO):
-    """Reads of pyiceberg, through a store."""
+    """Reads of pyiceberg, through a store.
 
-    def __init__(self, store: Store, locations: Locations) -> None:
+    ``trusts``  do not read from the store what this process wrote
+    """
+
+    def __init__(self, store: Store, locations: Locations, *, trusts: bool = False) -> None:
         super().__init__()
         self._store = store
         self._locations = locations
+        self._trusts = trusts
 
     def new_input(self, location: str) -> InputFile:
-        return _Stored(location, self._store.get(self._locations.key(location)))
+        key = self._locations.key(location)
+        written = _WRITTEN.recall((self._store.url, key)) if self._trusts else None
+        return _Stored(location, written[0] if written else self._store.get(key))
+
+    def manifests(self, manifest_list: str) -> list[ManifestFile]:
+        """Return what a manifest list lists."""
+        return list(read_manifest_list(self.new_input(manifest_list)))
+
+    def write(self, files: Sequence[AvroBuffer]) -> None:
+        """Write files that are named by their content."""
+        objects = [(self._locations.key(file.location), file.data) for file in files]
+        self._store.put_many(objects)
+        self._store.flush([key for key, _ in objects])
+        for key, data in objects:
+            _WRITTEN.keep((self._store.url, key), data, len(data))
 
     def new_output(self, location: str) -> OutputFile:
         raise NotImplementedError("an export writes through its store")
@@ -101,6 +122,10 @@ class AvroBuffer(OutputFile):
         written = self._stream.kept
         marker = written[-_SYNC_BYTES:]
         return written.replace(marker, sha256(written.replace(marker, b"")).digest()[:_SYNC_BYTES])
+
+
+_WRITTEN: Final[Kept[tuple[str, str], bytes]] = Kept(_KEPT_BYTES)
+"""Files by store URL and key: a writer that commits again and again merges the small manifests that it wrote."""
 
 
 class _Kept(io.BytesIO):

@@ -23,6 +23,7 @@ from kubothek.storage import Store
 from kubothek.table.indexes.model import Dialect
 from kubothek.table.indexes.report import IndexReport, report
 from kubothek.table.log.actions import convert, tombstone
+from kubothek.table.log.exports import export_commit
 from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
 from kubothek.table.log.history.tags import retag, versions_of
@@ -31,7 +32,10 @@ from kubothek.table.log.interop.recover import accept_overwritten, versions_in
 from kubothek.table.log.interop.unconditional import OneWriterStore
 from kubothek.table.log.journal import Draft, Journal, Observed, system_clock
 from kubothek.table.log.legacy_heads import one_table
+from kubothek.table.log.metadata_commit import noted
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.changes import Operation
+from kubothek.table.log.model.head import Head, IcebergExports, export_metadata
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
@@ -75,6 +79,7 @@ class DatasetLog:
     ``unowned_only``        without a claim: refuse datasets that have an owner
     ``conditional_writes``  whether the store has them, as its probe found. Without them only the owner may write, one
                             commit at a time, which the caller must ensure
+    ``iceberg``             what commits set the export of Iceberg metadata to; None: they keep it
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class DatasetLog:
         rng: random.Random | None = None,
         patience: timedelta = PATIENCE,
         conditional_writes: bool = True,
+        iceberg: IcebergExports | None = None,
     ) -> None:
         if not conditional_writes:
             store = OneWriterStore(store)
@@ -98,7 +104,7 @@ class DatasetLog:
         self._patience = patience
         self._conditional_writes = conditional_writes
         open_journal = partial(Journal, store, clock=clock, rng=rng or random.SystemRandom())
-        self._journal = open_journal(uuid)
+        self._journal = open_journal(uuid, iceberg=iceberg)
         self._way = way_of(self._journal, open_journal)
 
     def by_hand(self) -> DatasetLog:
@@ -140,7 +146,7 @@ class DatasetLog:
             marker = applied(self._journal, request, seen)
         if marker is not None:
             return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
-        return Transaction(self._way, request, seen, self._patience)
+        return Transaction(self._way, request, seen, self._patience, self._export)
 
     def begin_new(self, what: str, digest: str = "", *, adopts: bool = True) -> Transaction:
         """Start a commit under a new unique id, ``what`` with a UUID, which nothing can repeat.
@@ -148,7 +154,7 @@ class DatasetLog:
         One request fewer than :meth:`begin`; raises the same errors except those about the id.
         """
         request = Request(f"{what}:{uuid4()}", digest, self._claim)
-        return Transaction(self._way, request, self._settled(adopts=adopts), self._patience)
+        return Transaction(self._way, request, self._settled(adopts=adopts), self._patience, self._export)
 
     def _settled(self, *, adopts: bool = True) -> Observed | None:
         seen = self.settled(adopts=adopts)
@@ -269,6 +275,27 @@ class DatasetLog:
             raise self._not_found()
         return seen.version
 
+    def set_iceberg(self, exports: IcebergExports) -> int:
+        """Set whether commits also write Iceberg metadata. Return the version of the dataset afterwards. Idempotent.
+
+        Raises DatasetNotFound, DatasetDeleted, OwnedByAnother.
+        """
+        self._require_claim()
+
+        def decide(seen: Observed) -> Draft:
+            wanted = {**seen.head.metadata, **export_metadata(exports)}
+            metadata = {key: value for key, value in wanted.items() if value is not None}
+            return noted(self._journal, seen, metadata, what="export", operation=Operation.LAYOUT, by=self._by)
+
+        def done(seen: Observed) -> bool:
+            require_alive(seen, self._claim)
+            return seen.head.iceberg == exports
+
+        seen = self._until_swapped(decide, done=done)
+        if seen is None:
+            raise self._not_found()
+        return seen.version
+
     def accept_overwritten(self) -> None:
         """Remove the note of overwritten commits once a user has seen it, and let their ids be used again."""
         self._require_claim()
@@ -297,8 +324,11 @@ class DatasetLog:
             if done(seen):
                 return seen
             before_swap = partial(check, seen) if check else None
-            if self._way.publish(decide(seen), seen, before_swap=before_swap) is None:
+            published = self._way.publish(decide(seen), seen, before_swap=before_swap)
+            if published is None:
                 patience.pause()
+            else:
+                self._export(published.head)
 
     # --- reading ---
 
@@ -388,6 +418,9 @@ class DatasetLog:
     @property
     def _by(self) -> str:
         return self._claim.owner if self._claim else ""
+
+    def _export(self, head: Head) -> None:
+        export_commit(self._store, self, head)
 
     def _existing_head(self) -> Observed:
         seen = read_head(self._journal)

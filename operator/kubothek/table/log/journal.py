@@ -23,7 +23,7 @@ from kubothek.storage import Store
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import NOTHING, Operation, ReadPredicate
 from kubothek.table.log.model.deltas import apply
-from kubothek.table.log.model.head import Head, digest
+from kubothek.table.log.model.head import Head, IcebergExports, digest
 from kubothek.table.log.model.ledgers import ChainMove
 from kubothek.table.log.model.markers import Marker, Markers
 from kubothek.table.log.model.record import Delta, Distance, Record, Totals, utc
@@ -100,16 +100,29 @@ class Prepared:
 
 
 class Journal:
-    """One dataset's head, records and markers; ``clock`` returns aware times, ``rng`` serves names and jitter."""
+    """One dataset's head, records and markers; ``clock`` returns aware times, ``rng`` serves names and jitter.
 
-    def __init__(self, store: Store, uuid: str, *, clock: Callable[[], datetime], rng: random.Random) -> None:
+    ``iceberg``  what commits set the export to; None: they keep it
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uuid: str,
+        *,
+        clock: Callable[[], datetime],
+        rng: random.Random,
+        iceberg: IcebergExports | None = None,
+    ) -> None:
         self.store = store
+        self.iceberg = iceberg
         self.uuid = keys.check_uuid(uuid)
         self.clock = clock
         self.rng = rng
         self.markers = Markers(store, uuid, rng)
         self.schemas = Schemas(store, uuid)
         self._known: tuple[str, Observed] | None = None
+        self._newest: Record | None = None
         self._swap = HeadSwap(store, keys.head(uuid))
 
     # --- reading ---
@@ -175,6 +188,13 @@ class Journal:
             return Marker.of(record), False, None
         return None, True, record
 
+    def published(self, key: str) -> tuple[Observed, Record] | None:
+        """Return the head and the record of a commit, without a request; None unless it is the last one made here."""
+        record, known = self._newest, self._known
+        if record is None or record.key != key or known is None or known[1].head.commit != key:
+            return None
+        return known[1], record
+
     def record(self, key: str) -> Record:
         """Return the record at this key. Raises VersionIncomplete if it is gone."""
         try:
@@ -239,6 +259,8 @@ class Journal:
         if on is not None and on.etag is None:
             self._drop_packed_head()
         published = Observed(head, etag, self.clock(), Marker.of(record), marked=False)
+        # Reading a large record again costs little beside its commit; keeping it would cost memory.
+        self._newest = record if record.delta.entries <= CHECKPOINT_ENTRIES else None
         # Also for a first head: another first commit may have put its own schema there, and lost the swap.
         if record.operation is Operation.EXTERNAL:
             self.heal_common_metadata(head)

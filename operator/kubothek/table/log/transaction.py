@@ -104,10 +104,20 @@ def require_alive(seen: Observed | None, claim: Claim | None) -> None:
 class Transaction:
     """One commit, from the snapshot it starts from to the swap. Use it once, from one thread.
 
+    ``after`` gets the head once the commit has happened.
+
     As a context manager it deletes the objects that were written for a failed commit.
     """
 
-    def __init__(self, way: Way, request: Request, seen: Observed | None, patience: timedelta) -> None:
+    def __init__(
+        self,
+        way: Way,
+        request: Request,
+        seen: Observed | None,
+        patience: timedelta,
+        after: Callable[[Head], None],
+    ) -> None:
+        self._after = after
         self._way = way
         self._journal = journal = way.journal
         self._request = request
@@ -174,7 +184,7 @@ class Transaction:
             require_valid(change, base=base, made_for=schema, on=seen, live=live, current=schema)
             seen = self._way.settled(patience)
             if (marker := applied(self._journal, self._request, seen)) is not None:
-                return _committed(marker, seen, 0)
+                return self._committed(marker, seen, 0)
             self._require_same_epoch(seen)
         while True:
             with span("swap", attempt=patience.tries + 1, conflicts=conflicts) as swap:
@@ -206,7 +216,7 @@ class Transaction:
             patience.pause()
             seen = self._way.settled(patience)
             if (marker := applied(self._journal, self._request, seen)) is not None:
-                return _committed(marker, seen, patience.tries)
+                return self._committed(marker, seen, patience.tries)
             self._require_same_epoch(seen)
 
     def _only_compacted(self, change: Change, base: Head, seen: Observed | None) -> bool:
@@ -232,9 +242,23 @@ class Transaction:
         marker, lost = published.marker, patience.tries
         assert marker is not None, "this commit made the head"
         if self._unchanged:
-            return _committed(marker, published, lost)
+            return self._committed(marker, published, lost)
         seen = self._way.settled(patience)
-        return _committed(applied(self._journal, self._request, seen) or marker, seen, lost)
+        return self._committed(applied(self._journal, self._request, seen) or marker, seen, lost)
+
+    def _committed(self, marker: Marker, seen: Observed | None, rebased: int) -> Committed:
+        """Return what to report, after what follows a commit."""
+        if seen is not None:
+            self._after(seen.head)
+        on_top = seen is None or seen.marker is None or seen.marker.record != marker.record
+        return Committed(
+            version=marker.version,
+            record_key=marker.record,
+            head_etag=None if on_top or seen is None else seen.etag,
+            totals=marker.totals,
+            added=marker.added,
+            rebased=rebased,
+        )
 
     def _require_same_epoch(self, seen: Observed | None) -> None:
         require_alive(seen, self._request.claim)
@@ -244,15 +268,3 @@ class Transaction:
                 f"dataset {self._journal.uuid!r} was deleted or restored while this commit ran; run it "
                 "again if you still need it"
             )
-
-
-def _committed(marker: Marker, seen: Observed | None, rebased: int) -> Committed:
-    on_top = seen is None or seen.marker is None or seen.marker.record != marker.record
-    return Committed(
-        version=marker.version,
-        record_key=marker.record,
-        head_etag=None if on_top or seen is None else seen.etag,
-        totals=marker.totals,
-        added=marker.added,
-        rebased=rebased,
-    )

@@ -50,6 +50,11 @@ def footers(store: Store, files: list[str]) -> list[pq.FileMetaData | None]:
     return parallel(_footer_reader(store, files), files)
 
 
+def keep_footer(store: Store, key: str, footer: pq.FileMetaData) -> None:
+    """Cache the footer of a data file that this process writes."""
+    _FOOTERS.keep((store.url, key), footer, _size(footer))
+
+
 def _footer_reader(store: Store, files: Iterable[str]) -> Callable[[str], pq.FileMetaData | None]:
     filesystem = arrow_filesystem(store)
     store.check_no_links(files)

@@ -38,7 +38,7 @@ class Operation(StrEnum):
     TAG = "Tag"
     """Tags were set or removed; no row changed."""
     LAYOUT = "Layout"
-    """The layout of later files changed; no row changed."""
+    """The layout of later files, or the export for other engines, was set; no row changed."""
     COMPACT = "Compact"
     """Compaction: rows were rewritten into fewer files; no row changed."""
     LEDGER = "Ledger"

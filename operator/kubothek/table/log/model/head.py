@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import unquote
 
 import msgpack  # type: ignore[import-untyped]
@@ -39,6 +39,7 @@ TABLE: Final = "kubothek_table"
 LOST: Final = "kubothek_lost"
 OVERWRITTEN: Final = "kubothek_overwritten"
 LAYOUT: Final = "kubothek_layout"
+EXPORT: Final = "kubothek_export"
 INDEX: Final = "kubothek_index"
 DIALECT: Final = "kubothek_dialect"
 PENDING: Final = "kubothek_index_pending"
@@ -49,6 +50,11 @@ DRIFT: Final = "kubothek_drift"
 INTAKE: Final = "kubothek_intake_"
 """The name of a standing source follows."""
 OWN_PREFIX: Final = "kubothek_"
+
+IcebergExports = Literal["Off", "Omit", "Refuse"]
+"""Whether commits also write Iceberg metadata, and what happens to columns of types that Iceberg lacks: they are left
+out, or nothing is exported.
+"""
 
 _FENCED_LIMIT = 16
 LARGEST: Final = 1 << 30
@@ -72,6 +78,11 @@ class Tag:
 
     version: int
     record: str
+
+
+def export_metadata(iceberg: IcebergExports) -> dict[str, Any]:
+    """Return the metadata of the head that sets the export to this; None removes it."""
+    return {EXPORT: None if iceberg == "Off" else {"iceberg": iceberg}}
 
 
 @dataclass(frozen=True)
@@ -210,6 +221,13 @@ class Head:
         except (AttributeError, KeyError, TypeError, ValueError, InvalidKey):
             return NONE  # another program wrote it
         return state
+
+    @property
+    def iceberg(self) -> IcebergExports:
+        """Whether commits also write Iceberg metadata; Off if the setting cannot be parsed."""
+        found = self.metadata.get(EXPORT)
+        exports = found.get("iceberg") if isinstance(found, dict) else None
+        return exports if exports in ("Omit", "Refuse") else "Off"
 
     @property
     def horizon(self) -> int:

@@ -137,6 +137,16 @@ def iceberg(uuid: str) -> str:
     return f"{side(uuid)}iceberg/"
 
 
+def iceberg_problem(uuid: str) -> str:
+    """Return the key of why the last export of Iceberg metadata failed."""
+    return f"{iceberg(uuid)}problem.json"
+
+
+def iceberg_metadata(uuid: str) -> str:
+    """Return the prefix of the files of the Iceberg metadata."""
+    return f"{iceberg(uuid)}metadata/"
+
+
 def jobs(uuid: str) -> str:
     """Return the prefix of the results of jobs."""
     return f"{side(uuid)}jobs/"

@@ -16,7 +16,17 @@ from kubothek.table.log.history.tags import require_untagged, versions_of
 from kubothek.table.log.journal import Draft, Journal, Observed
 from kubothek.table.log.model.changes import ROW_OPERATIONS, Change, Nothing, Operation, ReadPredicate, depends_on
 from kubothek.table.log.model.deltas import metadata_delta
-from kubothek.table.log.model.head import DRIFT, HORIZON, INTAKE, LAYOUT, LEDGER, OWN_PREFIX, TABLE, Head
+from kubothek.table.log.model.head import (
+    DRIFT,
+    HORIZON,
+    INTAKE,
+    LAYOUT,
+    LEDGER,
+    OWN_PREFIX,
+    TABLE,
+    Head,
+    export_metadata,
+)
 from kubothek.table.log.model.keys import DEFAULT_TABLE
 from kubothek.table.log.model.paths import partition_path, recount
 from kubothek.table.log.model.record import Delta, Totals, after, size_of
@@ -264,7 +274,8 @@ def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str
     if change.ledger is not None and change.ledger.rebuilds:
         ledger[DRIFT] = None
     raised = {HORIZON: horizon} if horizon > live.horizon else {}
-    own = {**layout, **table, **intake, **ledger, **raised, **derived}
+    export = {} if journal.iceberg is None else export_metadata(journal.iceberg)
+    own = {**layout, **table, **intake, **ledger, **raised, **export, **derived}
     merged = {_CREATED: created, **live.metadata, **change.metadata, **own}
     return {key: value for key, value in merged.items() if value is not None}
 
