@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kubothek.catalog import Lake
 from kubothek.errors import DatasetNotFound, InputError
@@ -18,13 +18,15 @@ from kubothek.table.log.model import keys
 class Place:
     """Where a dataset is.
 
-    ``uuid``   its name in the store
-    ``claim``  of the resource for which the gateway writes; None: the gateway writes only datasets without an owner
+    ``uuid``     its name in the store
+    ``claim``    of the resource for which the gateway writes; None: the gateway writes only datasets without an owner
+    ``iceberg``  whether the Iceberg catalogue has it, and what happens to columns of types that Iceberg lacks
     """
 
     store: Store
     uuid: str
     claim: Claim | None = None
+    iceberg: Literal["Off", "Omit", "Refuse"] = "Omit"
 
     @property
     def layout(self) -> Layout:
