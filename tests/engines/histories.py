@@ -33,6 +33,7 @@ class Sample:
     ``filters``   number of rows of the current version for which the filter is true
     """
 
+    lake: Lake
     dataset: Dataset
     versions: dict[int, pa.Table]
     tags: dict[str, int]
@@ -58,13 +59,16 @@ class _Exports:
         return Read(exported.table_location, exported.metadata_location)
 
 
-def sample(dataset: Dataset, exports: dict[int, str] | None = None, filters: list[Filter] | None = None) -> Sample:
+def sample(
+    lake: Lake, dataset: Dataset, exports: dict[int, str] | None = None, filters: list[Filter] | None = None
+) -> Sample:
     """Export a dataset, and read all that readers can request."""
     made = _Exports(dataset, exports or {})
     current = made.add()
     tags = dataset.tags()
     versions = sorted({record.version for record in dataset.history()} | {*tags.values()})
     return Sample(
+        lake,
         dataset,
         {version: dataset.scan(as_of=version).read_all() for version in versions},
         tags,
@@ -97,7 +101,7 @@ def random_history(lake: Lake, number: int) -> Sample:
         Filter(key, "=", value) for n, key in enumerate(keys) for value in random.sample(COLUMNS[key][1], 1 if n else 2)
     ]
     filters += [Filter("row", ">=", random.randrange(80)), Filter(random.choice(["name", "amount", *more]), "is null")]
-    return sample(dataset, exports.locations, filters)
+    return sample(lake, dataset, exports.locations, filters)
 
 
 def _change(dataset: Dataset, random: Random, step: str, n: int, keys: list[str], more: dict[str, Any]) -> None:
@@ -143,7 +147,8 @@ def adopted_history(root: Path) -> Sample:
     frames = [rows(10 * n, 5, text=value).select(kept).to_pandas() for n, value in enumerate(values)]
     store_dataframes_as_dataset(store=store, dataset_uuid="adopted", dfs=frames[:3], partition_on=[column])
     update_dataset_from_dataframes(frames[3:], store=store, dataset_uuid="adopted")
-    dataset = kubothek.open(root).dataset("adopted")
+    lake = kubothek.open(root)
+    dataset = lake.dataset("adopted")
     dataset.append(rows(100, 3, text="später").select(kept))
     filters = [Filter(column, "=", value) for value in values] + [Filter("row", ">=", 40)]
-    return sample(dataset, filters=filters)
+    return sample(lake, dataset, filters=filters)

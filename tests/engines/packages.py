@@ -20,7 +20,10 @@ RUST = ("pyiceberg-core==0.11.0", "datafusion==54.1.0")
 # The runtimes of Iceberg up to 1.12 are for Spark 4.1 and older. In the PySpark 4.3 of the tests they fail with
 # IncompatibleClassChangeError: there, CatalogManager is an interface and View a class.
 SPARK = ("pyspark==4.1.4",)
-SPARK_JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)
+SPARK_JARS = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.apache.iceberg:iceberg-aws-bundle:1.12.0",
+)
 
 
 def installed(packages: tuple[str, ...]) -> Path:

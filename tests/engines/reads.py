@@ -12,12 +12,20 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
 from importlib.metadata import files
+from itertools import count
 from math import isfinite
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
 from tests.engines.packages import SPARK_JARS, ivy
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.table import Table
+
+NAMESPACE: Final = "default"
+_NUMBERS: Final = count()
 
 
 class Filter(NamedTuple):
@@ -28,16 +36,34 @@ class Filter(NamedTuple):
     value: Any = None
 
 
+class Bucket(NamedTuple):
+    """What an engine with credentials of the bucket has."""
+
+    endpoint: str
+    region: str
+    access_key: str
+    secret_key: str
+
+
+class Catalog(NamedTuple):
+    """A REST catalogue; without a bucket, it signs the requests of engines for objects."""
+
+    uri: str
+    token: str
+    bucket: Bucket | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """One read of a table.
 
-    ``table``     location of the table
-    ``metadata``  location of its metadata: of the last export, or of the one at ``version``
+    ``table``     location of the table; its name in a catalogue
+    ``metadata``  location of its metadata: of the last export, or of the one at ``version``; unused with a catalogue
     ``version``   None: the current one
     ``tag``       instead of a version
     ``where``     filter
     ``count``     number of rows instead of rows, in a table of one value
+    ``catalog``   None: from files alone
     """
 
     table: str
@@ -46,13 +72,13 @@ class Read:
     tag: str | None = None
     where: Filter | None = None
     count: bool = False
+    catalog: Catalog | None = None
 
 
-def pyiceberg(read: Read) -> pa.Table:
+def pyiceberg(read: Read) -> Any:
     from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThanOrEqual, IsNull
-    from pyiceberg.table import StaticTable
 
-    table = StaticTable.from_metadata(read.table)
+    table = _pyiceberg_table(read)
     chosen: Any = AlwaysTrue()
     if read.where is not None:
         column, operator, value = read.where
@@ -65,10 +91,30 @@ def pyiceberg(read: Read) -> pa.Table:
     return _number(scan.count()) if read.count else scan.to_arrow()
 
 
+def _pyiceberg_table(read: Read) -> Table:
+    from pyiceberg.table import StaticTable
+
+    if read.catalog is None:
+        return StaticTable.from_metadata(read.table)
+    found: Table = _pyiceberg_catalog(read.catalog).load_table((NAMESPACE, read.table))
+    return found
+
+
+@cache
+def _pyiceberg_catalog(catalog: Catalog) -> RestCatalog:
+    from pyiceberg.catalog.rest import RestCatalog
+
+    properties = {"uri": catalog.uri, "token": catalog.token}
+    if (bucket := catalog.bucket) is not None:
+        properties |= {"s3.access-key-id": bucket.access_key, "s3.secret-access-key": bucket.secret_key}
+    return RestCatalog("kubothek", **properties)
+
+
 def polars(read: Read) -> Any:
     import polars as pl
 
-    frame = pl.scan_iceberg(read.metadata, snapshot_id=read.version)
+    source = read.metadata if read.catalog is None else _pyiceberg_table(read)
+    frame = pl.scan_iceberg(source, snapshot_id=read.version)
     if read.where is not None:
         column, operator, value = read.where
         found = pl.col(column)
@@ -79,10 +125,31 @@ def polars(read: Read) -> Any:
 
 
 def duckdb(read: Read) -> Any:
-    at = "" if read.version is None else f", snapshot_from_id => {read.version}"
+    if read.catalog is None:
+        at = "" if read.version is None else f", snapshot_from_id => {read.version}"
+        table = f"iceberg_scan({_text(read.table)}{at})"
+    else:
+        at = "" if read.version is None else f" AT (VERSION => {read.version})"
+        table = f'{_duckdb_catalog(read.catalog)}."{NAMESPACE}"."{read.table}"{at}'
     chosen = "count(*)" if read.count else "*"
-    statement = f"SELECT {chosen} FROM iceberg_scan({_text(read.table)}{at}){_sql(read.where)}"
-    return _duckdb().execute(statement).to_arrow_table()
+    return _duckdb().execute(f"SELECT {chosen} FROM {table}{_sql(read.where)}").to_arrow_table()
+
+
+@cache
+def _duckdb_catalog(catalog: Catalog) -> str:
+    connection = _duckdb()
+    name = f"catalog{next(_NUMBERS)}"
+    if (bucket := catalog.bucket) is not None:
+        connection.execute(
+            f"CREATE OR REPLACE SECRET bucket (TYPE s3, KEY_ID '{bucket.access_key}', SECRET '{bucket.secret_key}', "
+            f"ENDPOINT '{bucket.endpoint.removeprefix('http://')}', REGION '{bucket.region}', "
+            "URL_STYLE 'path', USE_SSL false)"
+        )
+    connection.execute(
+        f"ATTACH 'lake' AS {name} (TYPE iceberg, ENDPOINT '{catalog.uri}', TOKEN '{catalog.token}', "
+        "ACCESS_DELEGATION_MODE 'none')"
+    )
+    return name
 
 
 @cache
@@ -114,7 +181,10 @@ def spark(read: Read) -> Any:
     reader = _spark().read.format("iceberg")
     if (version := read.tag or read.version) is not None:
         reader = reader.option("versionAsOf", version)
-    frame = reader.load(read.table)
+    if read.catalog is None:
+        frame = reader.load(read.table)
+    else:
+        frame = reader.table(f"{_spark_catalog(read.catalog)}.{NAMESPACE}.`{read.table}`")
     if read.where is not None:
         column, operator, value = read.where
         found = functions.col(f"`{column}`")
@@ -154,6 +224,25 @@ def _spark() -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@cache
+def _spark_catalog(catalog: Catalog) -> str:
+    name = f"catalog{next(_NUMBERS)}"
+    properties = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "rest",
+        ".uri": catalog.uri,
+        ".token": catalog.token,
+        ".cache-enabled": "false",
+        ".header.X-Iceberg-Access-Delegation": "remote-signing",
+    }
+    if (bucket := catalog.bucket) is not None:
+        del properties[".header.X-Iceberg-Access-Delegation"]
+        properties |= {".s3.access-key-id": bucket.access_key, ".s3.secret-access-key": bucket.secret_key}
+    for key, value in properties.items():
+        _spark().conf.set(f"spark.sql.catalog.{name}{key}", value)
+    return name
 
 
 READERS: dict[str, Callable[[Read], Any]] = {

@@ -71,9 +71,10 @@ def test_filters_select_as_many_rows_as_kubothek(engine: Engine, samples: list[S
 
 
 def test_partition_value_of_type_double_is_exact(engine: Engine, tmp_path: Path) -> None:
-    dataset = kubothek.open(tmp_path).create_dataset("t", "fraction", {"fraction": "float64", "row": "int64"})
+    lake = kubothek.open(tmp_path)
+    dataset = lake.create_dataset("t", "fraction", {"fraction": "float64", "row": "int64"})
     dataset.append(pa.table({"fraction": [0.1], "row": [1]}))
-    (found,) = engine.read(sample(dataset).current)["fraction"].to_pylist()
+    (found,) = engine.read(sample(lake, dataset).current)["fraction"].to_pylist()
     assert found == (pytest.approx(0.1) if engine.name in DOUBLES_AS_FLOATS else 0.1)
     assert (found == 0.1) == (engine.name not in DOUBLES_AS_FLOATS)
 
