@@ -131,7 +131,7 @@ class _Export:
         is_newer = made is not None and made[1].version > last.version and not made[0].head.tombstone
         seen, newest = made if made and is_newer else _newest(self._log)
         head = seen.head if seen.marker else rebuild_head(self._journal, newest)
-        if known and (present := known.current_snapshot()) and (names := known.name_mapping()):
+        if known and (present := known.current_snapshot()) and (names := known.name_mapping()) is not None:
             self._schemas = Schemas(known.schemas, known.partition_specs, names)
             self._lists[present.manifest_list] = last.manifests
         schemas = self._schemas
