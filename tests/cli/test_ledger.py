@@ -16,6 +16,7 @@ import kubothek as lake_door
 from kubothek.api.dataset import Dataset
 from kubothek.api.kinds import parse
 from kubothek.odf import Multihash
+from kubothek.odf.spec import plain_yaml
 from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log.ownership import Claim, take_claim
 from tests.cli.conftest import Kubothek
@@ -49,6 +50,18 @@ headers: {name: planes, account: acme, labels: {env: prod}}
 spec:
   kind: Root
   metadata: [{kind: SetInfo, description: All planes}]
+"""
+MARKED = """
+$schema: Dataset
+headers:
+  name: planes
+  labels: {env: prod, opendatafabric.org/tier: "1", "https://example.org/schemas/v1/Kind": Root, num: 1, words: a b}
+  annotations: {repo: {url: "https://example.org", commits: [1, 2.5, null]}, owner: "https://example.org/me", big: %s}
+spec: {kind: Root, metadata: []}
+---
+$schema: Source
+headers: {name: pushed, labels: {a: b}, annotations: {n: 123456789012345678901234567890}}
+spec: {read: {kind: NdJson}}
 """
 POLLED = """
   ledger:
@@ -144,6 +157,32 @@ def test_resources_become_a_manifest_for_a_cluster(kubothek: Kubothek, project: 
     assert isinstance(dataset, Dataset)
     assert dataset.spec.ledger is not None
     assert [event["kind"] for event in dataset.spec.ledger.metadata] == ["SetInfo", "AddPushSource"]
+
+
+def test_labels_and_annotations_come_back_with_the_resources(kubothek: Kubothek, project: Path) -> None:
+    resources = MARKED % "x"
+    (project / "r.yaml").write_text(resources)
+    imported(kubothek, project / "r.yaml")
+    (project / "a.ndjson").write_text('{"id": 1}\n')
+    assert kubothek("ingest", "--store", "file:store", "planes", "a.ndjson", "--source-name", "pushed").code == 0
+    shown = kubothek("export", "--store", "file:store", "planes", "--resources")
+    found = {each["headers"]["name"]: each["headers"] for each in plain_yaml.load_all(shown.out)}
+    assert found == {each["headers"]["name"]: each["headers"] for each in plain_yaml.load_all(resources)}
+
+
+def test_labels_that_kubernetes_can_have_are_in_the_manifest(kubothek: Kubothek, project: Path) -> None:
+    (project / "r.yaml").write_text(MARKED % ("x" * (256 << 10)))
+    done = kubothek("import", "--manifest", project / "r.yaml")
+    manifest = yaml.safe_load(done.out)
+    assert manifest["metadata"] == {
+        "name": "planes",
+        "labels": {"env": "prod", "opendatafabric.org/tier": "1"},
+        "annotations": {"owner": "https://example.org/me"},
+    }
+    named = ["label 'https://example.org/schemas/v1/Kind'", "label 'num'", "label 'words'"]
+    named += ["annotation 'repo'", "annotation 'big'", "label 'a' of the Source pushed", "annotation 'n' of the Source"]
+    assert len(done.err.splitlines()) == len(named), done.err
+    assert all(f"not in the manifest: {each}" in done.err for each in named), done.err
 
 
 def test_ledger_import_of_invalid_snapshot_names_location(kubothek: Kubothek, snapshot: Path) -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from kubothek.errors import AccessDenied, DatasetNotFound, Diverged, InputError, InvalidCredentials, LakeError
-from kubothek.odf.dataset import Root, Table
+from kubothek.errors import (
+    AccessDenied,
+    DatasetNotFound,
+    Diverged,
+    InputError,
+    InvalidCredentials,
+    LakeError,
+    StoreUnavailable,
+    UnsupportedVersion,
+)
+from kubothek.odf.dataset import Root, Table, create
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.sync import Pulled, Pushed, Reach, Relation, pull_remote, push_remote
+from kubothek.odf.sync.smart.messages import Refused
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
 from tests.gateway.running import FORCER, READER, WRITER, Running, running
-from tests.odf.dataset.planes import LEDGER, UUID, made, opened, planes, push, sound, table
+from tests.odf.dataset.planes import LEDGER, OWNER, UUID, begun, made, opened, planes, push, sound, table
 
 pytestmark = pytest.mark.slow
 
@@ -171,9 +183,26 @@ def test_push_replaces_damaged_object_left_in_store(store: Store, other: Store) 
         assert table(other) == {1: "A", 2: "B"}
 
 
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_push_to_server_of_earlier_version_names_what_blocks_need(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch, hangs_up: bool
+) -> None:
+    def blocks_of(message: object) -> Any:
+        raise AssertionError if hangs_up else UnsupportedVersion("version 3")
+
+    monkeypatch.setattr("kubothek.gateway.smart.blocks_of", blocks_of)
+    advice = "The blocks need Open Data Fabric 0.37: if http.* has an earlier version, update it, or push a dataset"
+    with running(other) as gateway:
+        for version in (SpecVersion.V0_39, SpecVersion.V0_34):
+            uuid = f"planes-{version.name}"
+            create(store, DatasetLog(store, uuid), begun(), OWNER, version=version)
+            with pytest.raises(StoreUnavailable if hangs_up else Refused) as refused:
+                push_remote(Root(store, DatasetLog(store, uuid)), gateway.smart("fresh"), reach=WITH)
+            assert bool(re.search(advice, str(refused.value))) == (version is SpecVersion.V0_39), str(refused.value)
+
+
 def test_push_of_chain_that_violates_rules_is_refused(store: Store, other: Store) -> None:
     from kubothek.odf import Layout, read_chain
-    from kubothek.odf.sync.smart.messages import Refused
     from kubothek.odf.sync.smart.pushing import push_smart
     from kubothek.odf.sync.web import Web
     from tests.odf.sync.chains import forged

@@ -153,6 +153,7 @@ JOURNEYS: Final = {
         odf.sync.pull:_Step.bring
         odf.sync.pull:_Step._brought
         odf.sync.pull:_Step._require_sound
+        odf.sync.pull:_Step._bring
         odf.sync.compare:compare
         odf.sync.transfer:bring_objects
         odf.sync.transfer:Staging.receive

@@ -42,6 +42,7 @@ from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.rules import problems
 from kubothek.odf.validation.state import ChainState
+from tests.odf.later import manifest
 from tests.odf.values import SOAK, events, examples
 from tests.odf.vectors import GOLDEN, SPEC_039, VECTORS, json_schemas, referred
 
@@ -213,17 +214,6 @@ def test_random_event_survives_block_round_trip(event: MetadataEvent, dialect: D
 # --- other dialects, later versions, and bytes that are no block -----------------------------------------------------
 
 
-def _manifest(kind: int, version: int, content: bytes | None) -> bytes:
-    builder: Any = flatbuffers.Builder()
-    inner = builder.CreateByteVector(content) if content is not None else 0
-    builder.StartObject(3)
-    builder.PrependInt64Slot(0, kind, 0)
-    builder.PrependInt32Slot(1, version, 0)
-    builder.PrependUOffsetTRelativeSlot(2, inner, 0)
-    builder.Finish(builder.EndObject())
-    return bytes(builder.Output())
-
-
 def _inner(tag: int, extra: bool = False) -> bytes:
     """A MetadataBlock with an event of some tag, perhaps with a field that no version has yet."""
     builder: Any = flatbuffers.Builder()
@@ -244,14 +234,14 @@ def _inner(tag: int, extra: bool = False) -> bytes:
 
 @pytest.mark.requirement("EV-01")
 def test_block_fields_of_newer_version_are_kept_and_never_rewritten() -> None:
-    data = _manifest(Codec.METADATA_BLOCK, 3, _inner(14))
+    data = manifest(Codec.METADATA_BLOCK, 3, _inner(14))
     block = Block.decode(data)
     assert block.content.event == Unknown(14)
     assert block.data == data
     assert not block.canonical
     with pytest.raises(InputError, match="later version"):
         Block.encode(block.content)
-    extended = Block.decode(_manifest(Codec.METADATA_BLOCK, 2, _inner(8, extra=True)))
+    extended = Block.decode(manifest(Codec.METADATA_BLOCK, 2, _inner(8, extra=True)))
     assert extended.content.event == SetInfo()
     assert not extended.canonical
 
@@ -297,7 +287,7 @@ def _source(merge: int, order: int, later: bool) -> bytes:
     ],
 )
 def test_unknown_parts_of_block_are_listed(merge: int, order: int, later: bool, unknown: tuple[str, ...]) -> None:
-    block = Block.decode(_manifest(Codec.METADATA_BLOCK, 3, _source(merge, order, later)))
+    block = Block.decode(manifest(Codec.METADATA_BLOCK, 3, _source(merge, order, later)))
     event = block.content.event
     assert isinstance(event, SetPollingSource)
     assert block.unknown == unknown
@@ -339,12 +329,12 @@ def test_unknown_dataset_kind_is_unsupported_version() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (_manifest(Codec.METADATA_BLOCK, 1, _inner(8)), "version 1 is obsolete"),
-        (_manifest(Codec.DATASET_SNAPSHOT, 2, _inner(8)), "kind 0x400001"),
-        (_manifest(Codec.METADATA_BLOCK, 2, None), "without content"),
-        (_manifest(Codec.METADATA_BLOCK, 2, b""), "leads to 0, out of 0 bytes"),
-        (_manifest(Codec.METADATA_BLOCK, 2, _inner(0)), "MetadataBlock.event is missing"),
-        (_manifest(Codec.METADATA_BLOCK, 2, _inner(3)), "MetadataBlock.event.datasetId is missing"),
+        (manifest(Codec.METADATA_BLOCK, 1, _inner(8)), "version 1 is obsolete"),
+        (manifest(Codec.DATASET_SNAPSHOT, 2, _inner(8)), "kind 0x400001"),
+        (manifest(Codec.METADATA_BLOCK, 2, None), "without content"),
+        (manifest(Codec.METADATA_BLOCK, 2, b""), "leads to 0, out of 0 bytes"),
+        (manifest(Codec.METADATA_BLOCK, 2, _inner(0)), "MetadataBlock.event is missing"),
+        (manifest(Codec.METADATA_BLOCK, 2, _inner(3)), "MetadataBlock.event.datasetId is missing"),
         (b"", "out of 0 bytes"),
     ],
 )
@@ -356,7 +346,7 @@ def test_block_with_other_manifest_is_refused(data: bytes, message: str) -> None
 @pytest.mark.requirement("MF-05")
 def test_block_with_newer_manifest_raises_unsupported_version() -> None:
     with pytest.raises(UnsupportedVersion, match="manifest version 4, 2 and 3 are read"):
-        Block.decode(_manifest(Codec.METADATA_BLOCK, 4, _inner(8)))
+        Block.decode(manifest(Codec.METADATA_BLOCK, 4, _inner(8)))
 
 
 @pytest.mark.requirement("GR-10")

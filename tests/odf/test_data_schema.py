@@ -24,8 +24,10 @@ from kubothek.odf.spec.data_schema import (
     DataTypeDuration,
     DataTypeInt8,
     DataTypeList,
+    DataTypeMap,
     DataTypeOption,
     DataTypeString,
+    DataTypeStruct,
     DataTypeTimestamp,
     ExtraAttributes,
     TimeUnit,
@@ -212,6 +214,25 @@ def test_chain_with_an_odf_schema_goes_on_with_its_attributes() -> None:
     assert event.raw_arrow_schema is None
     assert event.schema == DataSchema(fields=(*fields, from_arrow(MORE).fields[-1]), extra=extra)
     assert made.chain.note.spec == "0.37"
+
+
+def test_attributes_of_nested_fields_stay_when_a_column_is_added() -> None:
+    def field(name: str, kind: DataType, **more: Any) -> DataField:
+        extra = {"a.b/number": 1.50, "kamu.dev/archetype": name, **more}
+        return DataField(name=name, type=kind, extra=ExtraAttributes(entries=json.dumps(extra)))
+
+    def option(kind: DataType) -> DataType:
+        return DataTypeOption(inner=kind)
+
+    wide = {BUFFER: {"kind": "Contiguous", "offsetBitWidth": 64}}
+    deepest = DataTypeStruct(fields=(field("z", option(DataTypeInt8())), field("wide", DataTypeString(), **wide)))
+    listed = DataTypeList(item_type=option(DataTypeStruct(fields=(field("y", option(deepest)),))))
+    pairs = DataTypeMap(key_type=DataTypeString(), value_type=option(deepest), keys_sorted=False)
+    whole = DataTypeStruct(fields=(field("in", deepest), field("listed", option(listed)), field("pairs", pairs)))
+    first = from_arrow(SCHEMA)
+    schema = DataSchema(fields=(*first.fields, field("whole", option(whole))))
+    more = to_arrow(schema).append(pa.field("more", pa.string()))
+    assert from_arrow(more, schema) == DataSchema(fields=(*schema.fields, from_arrow(more).fields[-1]))
 
 
 def test_chain_that_is_written_as_039_is_upgraded_with_its_next_schema() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from kubothek.errors import EventInvalid, FormatInvalid, InputError
+from kubothek.errors import EventInvalid, FormatInvalid, InputError, UnsupportedVersion
 from kubothek.odf.spec import plain_yaml
 from kubothek.odf.spec.blocks import Block, Dialect
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot, MetadataBlock, MetadataEvent, Seed, SetTransform
@@ -102,7 +102,7 @@ def test_snapshot_survives_manifest_round_trip() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("version: 1", "version: 2", "DatasetSnapshot of manifest version 2: 1 can be read"),
+        ("version: 1", "version: 0", "DatasetSnapshot of manifest version 0: 1 can be read"),
         ("version: 1", "version: true", "manifest version True"),
         ("kind: DatasetSnapshot", "kind: Snapshot", "one of DatasetSnapshot, MetadataBlock, MetadataEvent"),
         ("kind: DatasetSnapshot", "kind: DATASETSNAPSHOT", "one of"),
@@ -140,6 +140,16 @@ def test_manifest_that_violates_schema_is_refused_with_reason(old: str, new: str
         return
     with pytest.raises(FormatInvalid, match=message):
         read_snapshot(text)
+
+
+@pytest.mark.requirement("MF-05")
+@pytest.mark.parametrize(("kind", "version", "read"), [("DatasetSnapshot", 2, "1"), ("MetadataBlock", 4, "2 and 3")])
+def test_manifest_of_newer_version_is_unsupported_not_invalid(kind: str, version: int, read: str) -> None:
+    message = (
+        f"{kind} of manifest version {version}: {read} can be read; it was written by a newer version of Open Data"
+    )
+    with pytest.raises(UnsupportedVersion, match=message):
+        read_manifest(f"kind: {kind}\nversion: {version}\ncontent: {{}}\n")
 
 
 @pytest.mark.requirement("MF-04")

@@ -7,7 +7,7 @@ import pytest
 from kubothek.errors import FormatInvalid, LakeError, UnsupportedVersion
 from kubothek.odf.spec.events import AddPushSource, SetLicense, SetPollingSource, SetTransform
 from kubothek.odf.spec.manifests import read_snapshot, write_snapshot
-from kubothek.odf.spec.resources import read_definition, write_resources
+from kubothek.odf.spec.resources import read_definition, read_headers, write_resources
 from kubothek.odf.spec.sources import (
     FetchStepContainer,
     FetchStepEthereumLogs,
@@ -44,6 +44,7 @@ def joined(*paths: str) -> str:
     return "\n---\n".join((EXAMPLES / path).read_text() for path in paths)
 
 
+@pytest.mark.requirement("RS-01")
 def test_example_of_polling_source_is_one_definition() -> None:
     found = read_definition(joined("source-polling-url/source.yaml", "source-polling-url/dataset.yaml"))
     source = found.metadata[-1]
@@ -125,6 +126,21 @@ def test_snapshot_with_variables_comes_back_from_resources() -> None:
 def test_wrong_resource_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(FormatInvalid, match=message):
         read_definition(text)
+
+
+@pytest.mark.requirement("RS-02")
+def test_name_and_labels_of_a_polling_source_come_back() -> None:
+    source = SOURCE.replace("name: s", "name: s, labels: {a: [1, {b: 2.5}]}")
+    text = f"{DATASET}---{source}  ingress: {{kind: FilesGlob, path: /x}}\n"
+    headers = read_headers(text)
+    assert headers == {"Source": {"name": "s", "labels": {"a": [1, {"b": 2.5}]}}}
+    assert read_headers(write_resources(read_definition(text), headers)) == headers
+
+
+@pytest.mark.parametrize("labels", ["[a]", "{a: 1e400}"])
+def test_labels_that_are_no_json_object_are_refused(labels: str) -> None:
+    with pytest.raises(FormatInvalid, match=r"Dataset\.headers\.labels"):
+        read_headers(DATASET.replace("name: d", f"name: d, labels: {labels}"))
 
 
 def test_two_polling_sources_are_refused() -> None:

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.odf import Level, Verdict
+    from kubothek.odf import Level, Problem, Verdict
     from kubothek.verify import Finding
 
 _LEVELS = ("chain", "physical", "full")
-_SHOWN = 10
-"""Most notes that are printed."""
 
 
 @click.command()
@@ -114,7 +112,7 @@ def _dataset(
         )
         keep_damage(store, dataset, verdict)
     if verdict.chain is not None:
-        _report_refused(verdict.chain)
+        _report_notes(verdict.chain)
     return str(verdict), verdict.first
 
 
@@ -149,24 +147,25 @@ def _odf(
         verdict = verify_chain(
             store, Layout(), head, scope=Scope(level=level, first_block=first_block), progress=report
         )
-    _report_refused(verdict)
+    _report_notes(verdict)
     if verdict.first is not None:
         found = Finding.of(verdict.first)
         return str(found), found
     what = [count(verdict.blocks, "block")]
     what += [count(verdict.slices, "slice"), count(verdict.bytes, "byte")] if level else []
-    return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}", None
+    return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}{verdict.unjudged}", None
 
 
-def _report_refused(verdict: Verdict) -> None:
-    """Print what the specification allows, but no writer should have written."""
+def _report_notes(verdict: Verdict) -> None:
+    """Print the first of each kind of finding that leaves a chain sound, and how many more there are."""
     from kubothek.odf import Severity
 
-    refused = [each for each in verdict.problems if each.severity is Severity.REFUSED]
-    for each in refused[:_SHOWN]:
-        click.echo(f"note: {each}", err=True)
-    if len(refused) > _SHOWN:
-        click.echo(f"note: {len(refused) - _SHOWN} more of this kind", err=True)
+    notes: dict[str, list[Problem]] = {}
+    for each in verdict.problems:
+        if each.severity is not Severity.ERROR:
+            notes.setdefault(each.code, []).append(each)
+    for first, *more in notes.values():
+        click.echo(f"note: {first}{f' (and {len(more)} more)' if more else ''}", err=True)
 
 
 @contextmanager

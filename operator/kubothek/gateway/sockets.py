@@ -48,8 +48,11 @@ class Conversation:
         """Run the session to its end; send errors to the client. ``side``: Pull or Push."""
         await self._socket.prepare(self._request)
         try:
-            if self._request.headers.get(VERSION_HEADER, VERSION) != VERSION:
-                raise FormatInvalid("Incompatible version.")
+            if (version := self._request.headers.get(VERSION_HEADER, VERSION)) != VERSION:
+                raise FormatInvalid(
+                    f"Incompatible version. {VERSION_HEADER} is {version[:20]!r}, and this server has {VERSION}: use a "
+                    f"client of version {VERSION}, or the simple protocol for a pull"
+                )
             await talk()
         except LakeError as error:
             self._request[NOTE]["error"] = error.reason

@@ -22,7 +22,7 @@ from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, table_of
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.odf.named import missing_text
+from kubothek.odf.named import KEPT, came_text, missing_text
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 from kubothek.words import count
@@ -74,7 +74,7 @@ def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Tol
         blocks=done.blocks,
         objects=brought.fetched_objects,
         bytes=brought.fetched_bytes,
-        missing=tuple(map(str, brought.missing)),
+        missing=tuple(map(str, brought.missing[:KEPT])),
     )
 
 
@@ -89,14 +89,14 @@ def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Tol
         blocks=done.blocks,
         objects=done.objects,
         bytes=done.bytes,
-        missing=tuple(map(str, done.missing)),
+        missing=tuple(map(str, done.missing[:KEPT])),
     )
 
 
 def described(job: SyncJob, done: SyncOutcome) -> str:
     """Return a message about the result of a sync."""
     if not done.blocks:
-        return f"nothing new: both end with {done.head}"
+        return f"nothing new: both end with {done.head}{came_text(done.objects)}{missing_text(done.missing)}"
     verb = "pulled" if job.direction == "Pull" else "pushed"
     moved = f"{count(done.blocks, 'block')} and {count(done.objects, 'object')} {verb}, up to {done.head}"
     moved += missing_text(done.missing)

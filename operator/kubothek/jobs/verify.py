@@ -95,7 +95,8 @@ def recursive_message(found: Sequence[tuple[str, DatasetVerdict]]) -> str:
         if not verdict.sound:
             return f"{name}: {verdict}"
     names = ", ".join(name for name, _ in found)
-    return f"{names}: sound, {sum(verdict.bytes for _, verdict in found):,} bytes"
+    unjudged = next((each for _, verdict in found if verdict.chain and (each := verdict.chain.unjudged)), "")
+    return f"{names}: sound, {sum(verdict.bytes for _, verdict in found):,} bytes{unjudged}"
 
 
 def _spread(job: VerifyJob, store: Store, log: DatasetLog, reporter: Reporter, stack: ExitStack) -> Spread | None:

@@ -15,7 +15,7 @@ from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.words import count
 
 KEPT: Final = 100
-"""The most missing objects that a result of a transfer names."""
+"""The most missing objects that the result of a job names."""
 
 
 class Kind(StrEnum):
@@ -61,6 +61,15 @@ def named_by(blocks: Iterable[Stored]) -> list[Named]:
                 raise ChainCorrupt(f"block {stored.hash} names {kind.value} by {each.physical_hash.codec.name}")
             found.setdefault((kind, each.physical_hash), Named(kind, each.physical_hash, each.size))
     return [*found.values()]
+
+
+def came_text(objects: int) -> str:
+    """Return a part of a message about a transfer without new blocks: linked objects that the source lacked before."""
+    return (
+        f"; {count(objects, 'linked object')} fetched that {'was' if objects == 1 else 'were'} missing"
+        if objects
+        else ""
+    )
 
 
 def missing_text(missing: Sequence[Multihash | str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from kubothek.odf.spec.multihash import Multihash
 
@@ -19,6 +20,12 @@ class Severity(IntEnum):
     NOTE = 0
     REFUSED = 1
     ERROR = 2
+
+
+_UNJUDGED: Final = frozenset(
+    {"UnknownEvent", "UnknownParts", "UnknownSchema", "LinkedObjectMissing", "LinkedObjectUnchecked", "DataKey"}
+)
+"""Codes of notes on what is not checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,11 @@ class Problem:
     object: str | None = None
     column: str | None = None
     row: int | None = None
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether it is a note that something could not be judged."""
+        return self.severity is Severity.NOTE and self.code in _UNJUDGED
 
     def __str__(self) -> str:
         places = (

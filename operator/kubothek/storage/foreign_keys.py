@@ -28,6 +28,8 @@ _REFUSED: Final = r"(?:^|/)(?:\.|%2[eE]){0,2}(?:/|$)|[\x00-\x1f\x7f\\]"
 _REFUSED_IN_ONE: Final = re.compile(_REFUSED.replace("$", r"\Z"))
 _SURELY_SHORT: Final = 256
 """Characters: never more bytes than a key may have."""
+_FEW: Final = 16
+"""Keys that are checked one by one sooner (4 µs each) than they are converted (70 µs and more)."""
 
 
 def foreign_key(key: object, *prefixes: str) -> str:
@@ -50,7 +52,7 @@ def foreign_key(key: object, *prefixes: str) -> str:
 
 def check_foreign_keys(keys: Collection[object], *prefixes: str) -> None:
     """Raise InvalidKey, naming the first one, unless :func:`foreign_key` accepts each of these keys."""
-    if keys and not _are_surely_fine(keys, prefixes):
+    if len(keys) <= _FEW or not _are_surely_fine(keys, prefixes):
         for key in keys:
             foreign_key(key, *prefixes)
 

@@ -32,29 +32,28 @@ def checked(value: T) -> T:
 
 
 def _check(where: str, values: Collection[Any], wanted: Any) -> None:
-    origin = get_origin(wanted)
-    if wanted is Any or not values:
+    if not values or wanted is Any:
         return
+    origin, arguments = _parts(wanted)
     if origin in _UNIONS:
-        _check_union(where, values, get_args(wanted))
+        _check_union(where, values, arguments)
     elif origin is not None:
         _require(where, values, (origin,))
-        _check_items(where, values, origin, get_args(wanted))
+        _check_items(where, values, origin, arguments)
     elif isinstance(wanted, type):
         _require(where, values, (wanted,))
         if wanted is int and not -_INT64 <= min(values) <= max(values) < _INT64:
             raise TypeError(f"{where}: an integer of more than 64 bits")
-        if is_dataclass(wanted):
-            for name, hint, plain in _fields(wanted):
-                column = list(map(attrgetter(name), values))
-                if not plain.issuperset(map(type, column)):
-                    _check(f"{where}.{name}", column, hint)
+        for name, hint, plain in _fields(wanted):
+            column = list(map(attrgetter(name), values))
+            if not plain.issuperset(map(type, column)):
+                _check(f"{where}.{name}", column, hint)
 
 
 def _check_union(where: str, values: Collection[Any], options: tuple[Any, ...]) -> None:
     left = values
     for option in options:
-        kind = get_origin(option) or option
+        kind = _parts(option)[0] or option
         if isinstance(kind, type):
             mine = [each for each in left if _is(type(each), kind)]
             if option is not int or float not in options:  # with float, an integer may have any size, such as uint64
@@ -78,7 +77,7 @@ def _check_items(where: str, values: Collection[Any], origin: type, arguments: t
 
 def _require(where: str, values: Collection[Any], kinds: tuple[type, ...]) -> None:
     for kind in set(map(type, values)):
-        if not any(_is(kind, each) for each in kinds):
+        if kind not in kinds and not any(_is(kind, each) for each in kinds):
             raise TypeError(f"{where}: a value of type {kind.__name__}")
 
 
@@ -87,8 +86,16 @@ def _is(kind: type, wanted: type) -> bool:
 
 
 @cache
-def _fields(kind: Any) -> tuple[tuple[str, Any, frozenset[Any]], ...]:
-    """Return name and annotation of each field, and the types that need no further check."""
+def _parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return origin and arguments of an annotation; ``None`` and ``()`` for a class."""
+    return get_origin(wanted), get_args(wanted)
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[str, Any, frozenset[Any]], ...]:
+    """Return name and annotation of each field of a dataclass, and the types that need no further check."""
+    if not is_dataclass(kind):
+        return ()
     return tuple((name, hint, _PLAIN.intersection(_options(hint))) for name, hint in get_type_hints(kind).items())
 
 

@@ -14,13 +14,24 @@ from kubothek.errors import UnsupportedVersion
 from kubothek.odf import Multihash, verify
 from kubothek.odf.dataset import Root, again, create
 from kubothek.odf.dataset.extension import require_known
-from kubothek.odf.problems import Problem
-from kubothek.odf.spec.data_schema import DataField, DataSchema, DataTypeInt8, DataTypeString, ExtraAttributes
+from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.spec.data_schema import (
+    DataField,
+    DataSchema,
+    DataTypeInt8,
+    DataTypeList,
+    DataTypeOption,
+    DataTypeString,
+    DataTypeStruct,
+    ExtraAttributes,
+)
 from kubothek.odf.spec.events import AddData, AddPushSource, SetDataSchema
 from kubothek.odf.spec.logical_types import from_arrow
+from kubothek.odf.spec.multihash import Codec
 from kubothek.odf.spec.object_links import SUMMARY, TYPE, link_columns, links_objects, summary_fault
 from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepNdJson
 from kubothek.odf.spec.versions import SpecVersion
+from kubothek.odf.validation.rules_definition import data_schema
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog, StoreSettings, write_settings
 from tests.gc.aging import GRACE, AgingStore
@@ -61,6 +72,17 @@ def test_object_link_column_is_stored_as_text(event: SetDataSchema, expected: li
     assert found(chain(ROOT), event) == expected
     assert link_columns(event.schema) == (("scan",) if "ObjectLink" in str(event) else ())
     assert links_objects(event) == ("ObjectLink" in str(event))
+
+
+@pytest.mark.requirement("OL-01")
+def test_link_within_values_is_noted_and_keeps_objects() -> None:
+    inner = DataField(name="file", type=DataTypeString(), extra=attribute(TYPE, LINK))
+    kind = DataTypeOption(inner=DataTypeList(item_type=DataTypeStruct(fields=(inner,))))
+    event = linking({"kind": "Later"}, kind)
+    assert link_columns(event.schema) == ()
+    assert links_objects(event)
+    notes = [each for each in data_schema(chain(ROOT), event) if each.rule == "OL-01"]
+    assert [(each.code, each.column) for each in notes] == [("LinkedObjectUnchecked", "scan")]
 
 
 @pytest.mark.requirement("OL-04")
@@ -127,15 +149,29 @@ def test_verification_checks_linked_objects(store: Store) -> None:
 
 
 @pytest.mark.requirement("OL-03")
+def test_links_whose_objects_cannot_be_judged_are_noted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    other_hash = Multihash(Codec.ARROW0_SHA3_256, SCAN.digest)
+    links(store, [str(SCAN), str(other_hash)])
+    for link in (SCAN, other_hash):
+        store.put(LAYOUT.data(link), b"a large scan")
+    assert problems(store) == [("LinkedObjectMissing", None, None)]
+    monkeypatch.setattr("kubothek.odf.validation.link_checks._MOST", 1)
+    (note, *_) = [each for each in verify(store, LAYOUT).problems if each.code == "LinkedObjectUnchecked"]
+    assert (note.severity, note.number) == (Severity.NOTE, 4)
+
+
+@pytest.mark.requirement("OL-03")
 @pytest.mark.parametrize("extended", [LINK, {"kind": "Did"}], ids=["link", "text"])
 def test_collection_keeps_linked_objects(extended: Any) -> None:
     store = AgingStore()
     write_settings(store, StoreSettings(grace=GRACE))
     links(store, [str(SCAN)], log_of(store), extended)
     store.put(LAYOUT.data(SCAN), b"a large scan")
+    store.put(LAYOUT.missing_links, b"")
     store.pass_by(3 * GRACE)
     swept(store)
     assert (LAYOUT.data(SCAN) in store.objects) == (extended is LINK)
+    assert LAYOUT.missing_links in store.objects
 
 
 def test_block_with_unknown_parts_is_not_written_again() -> None:

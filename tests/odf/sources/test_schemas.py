@@ -5,8 +5,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kubothek.errors import FormatInvalid
+from kubothek.errors import EventInvalid, FormatInvalid
+from kubothek.odf.dataset import create
 from kubothek.odf.sources.readers import parse_ddl
+from kubothek.odf.spec.data_schema import DataField, DataSchema, DataTypeDecimal
+from kubothek.odf.spec.events import AddPushSource, SetPollingSource
+from kubothek.odf.spec.sources import FetchStepUrl, MergeStrategyAppend, ReadStepNdJson
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
+from tests.odf.dataset.planes import OWNER, UUID, begun
 
 
 @pytest.mark.requirement("SL-19")
@@ -80,3 +87,30 @@ def test_schema_ddl_supports_not_null_and_quoted_names() -> None:
 def test_invalid_schema_ddl_is_refused(columns: list[str], problem: str) -> None:
     with pytest.raises(FormatInvalid, match=problem):
         parse_ddl(columns)
+
+
+UNREADABLE: list[tuple[ReadStepNdJson, str]] = [
+    (ReadStepNdJson(ddl_schema=("a INT", "b STRUCT<x INT>")), r"schema 'b STRUCT<x INT>': '<' is not allowed here"),
+    (ReadStepNdJson(ddl_schema=()), "the schema has no columns"),
+    (ReadStepNdJson(schema=DataSchema(fields=())), "read.schema must name columns, each once, not none"),
+    (
+        ReadStepNdJson(schema=DataSchema(fields=(DataField(name="a", type=DataTypeDecimal(precision=0, scale=0)),))),
+        "column 'a': a Decimal of 0 digits",
+    ),
+]
+
+
+@pytest.mark.requirement("SL-20")
+@pytest.mark.parametrize(("read", "problem"), UNREADABLE)
+def test_source_with_unreadable_columns_never_enters_chain(store: Store, read: ReadStepNdJson, problem: str) -> None:
+    source = AddPushSource(source_name="typed", read=read, merge=MergeStrategyAppend())
+    with pytest.raises(EventInvalid, match=f"AddPushSource 'typed': NdJson: {problem}"):
+        create(store, DatasetLog(store, UUID), begun(source), OWNER)
+    root = create(store, DatasetLog(store, UUID), begun(), OWNER)
+    length = root.state.length
+    with pytest.raises(EventInvalid, match=problem):
+        root.append_events([source])
+    polled = SetPollingSource(fetch=FetchStepUrl(url="https://x"), read=read, merge=MergeStrategyAppend())
+    with pytest.raises(EventInvalid, match=f"SetPollingSource: NdJson: {problem}"):
+        root.append_events([polled])
+    assert root.state.length == length

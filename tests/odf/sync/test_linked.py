@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from kubothek.cli.exchange.pull_ledger import _description
 from kubothek.errors import ChainCorrupt
-from kubothek.odf import Multihash
-from kubothek.odf.dataset import Root, Table, again
+from kubothek.odf import Layout, Multihash, verify
+from kubothek.odf.dataset import Root, Table, again, export, import_chain
 from kubothek.odf.sync import (
     Pulled,
     Reach,
@@ -75,8 +77,37 @@ def test_linked_objects_of_new_blocks_alone_are_pulled(store: Store, other: Stor
     other.put(LAYOUT.data(more), b"one more")
     root.push(again(pa.table({"id": pa.array([9], pa.int32()), "scan": [str(more)]})))
     done = pulled(store, theirs)
-    assert (done.blocks, done.brought.objects, done.brought.missing) == (1, 2, ())
+    assert (done.blocks, done.brought.objects, done.brought.missing) == (1, 2, (GONE,)), "GONE is looked for again"
     assert store.get(LAYOUT.data(more)) == b"one more"
+
+
+def test_missing_linked_objects_come_with_a_later_pull(store: Store, other: Store) -> None:
+    root = scanned(other)
+    other.delete(KEYS[:2])
+    with running(other) as gateway:
+        theirs = gateway.smart()
+        first = pull_remote(store, DatasetLog(store, UUID), theirs, reach=WITH, table=Table())
+        assert set(first.brought.missing) == {*SCANS[:2], GONE}
+        (note,) = [each for each in verify(store, LAYOUT).problems if each.code == "LinkedObjectMissing"]
+        assert note.number is not None
+        assert "3 linked objects of this slice cannot be judged" in note.message
+        other.put(KEYS[0], BODIES[0])
+        again_ = pull_remote(store, DatasetLog(store, UUID), theirs, reach=WITH, table=Table())
+        assert (again_.relation, again_.blocks) == (Relation.EQUAL, 0)
+        assert (again_.brought.fetched_objects, set(again_.brought.missing)) == (1, {SCANS[1], GONE})
+        assert store.get(KEYS[0]) == BODIES[0]
+        assert re.fullmatch(
+            r"up to date, version 1; 1 linked object fetched that was missing; the source lacks 2 linked objects, .*",
+            _description(again_),
+        )
+    other.put(KEYS[1], BODIES[1])
+    other.put(LAYOUT.data(GONE), b"a scan that nobody has")
+    root.push(again(pa.table({"id": pa.array([9], pa.int32()), "scan": [str(SCANS[0])]})))
+    last = pulled(store, StoreRepository(other, LAYOUT))
+    assert (last.blocks, last.brought.missing) == (1, ())
+    complete(store)
+    assert not any(each.code == "LinkedObjectMissing" for each in verify(store, LAYOUT).problems)
+    assert pulled(store, StoreRepository(other, LAYOUT)).brought.objects == 0
 
 
 def test_linked_objects_that_are_there_are_not_fetched_again(store: Store, other: Store) -> None:
@@ -109,6 +140,44 @@ def test_linked_objects_are_pushed_and_pulled_back(
         assert (done.relation, done.objects, done.missing) == (Relation.AHEAD, 5, (GONE,))
         assert pull_remote(back, DatasetLog(back, UUID), url, reach=WITH).brought.missing == (GONE,)
     complete(back)
+
+
+def test_linked_objects_are_exported_and_imported(store: Store, other: Store, tmp_path: Path) -> None:
+    root = scanned(store)
+    done = export(root, other, "there/")
+    assert (done.objects, done.missing) == (5, (GONE,))
+    there = Layout("there/")
+    assert [other.get(there.data(scan)) for scan in SCANS] == BODIES
+    store.put(LAYOUT.data(GONE), b"a scan that nobody has")
+    repeated = export(root, other, "there/")
+    assert (repeated.blocks, repeated.objects, repeated.missing) == (0, 1, ())
+    assert other.get(there.data(GONE)) == b"a scan that nobody has"
+    one_more = Multihash.sha3(b"one more")
+    store.put(LAYOUT.data(one_more), b"one more")
+    more = pa.table({"id": pa.array([9], pa.int32()), "scan": [str(one_more)]})
+    root.push(again(more.append_column("more", pa.array([1]))))
+    assert (export(root, other, "there/").objects, other.get(there.data(one_more))) == (2, b"one more")
+
+    (tmp_path / "back").mkdir()
+    back = open_store(StoreConfig((tmp_path / "back").as_uri()))
+    other.delete([there.data(SCANS[0])])
+    import_chain(back, DatasetLog(back, UUID), other, "there/", table=Table())
+    assert {each.code for each in verify(back, LAYOUT).problems} == {"LinkForm", "LinkedObjectMissing"}
+    assert pulled(back, StoreRepository(store, LAYOUT)).brought.fetched_objects == 1
+    complete(back)
+
+
+def test_export_and_import_of_wrong_linked_objects_are_refused(store: Store, other: Store) -> None:
+    root = scanned(store)
+    export(root, other, "there/")
+    other.put(Layout("there/").data(SCANS[2]), b"another scan")
+    with pytest.raises(ChainCorrupt, match=f"{SCANS[2]}: its bytes are not those that the link names"):
+        import_chain(other, DatasetLog(other, UUID), other, "there/")
+    assert DatasetLog(other, UUID).settled() is None
+    store.put(KEYS[1], b"another scan")
+    with pytest.raises(ChainCorrupt, match=f"{SCANS[1]}: its bytes are not those that the link names"):
+        export(root, other, "elsewhere/")
+    assert not [*other.list("elsewhere/blocks/")]
 
 
 def test_push_after_a_new_column_finds_older_links(store: Store, tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from kubothek.odf.spec.blocks import Dialect
 from kubothek.odf.spec.events import AddPushSource, DisablePushSource, SetDataSchema
 from kubothek.odf.spec.sources import MergeStrategyUpsertStream, ReadStepNdJson
 from kubothek.odf.spec.versions import SpecVersion
-from kubothek.odf.sync import StoreRepository, pull
+from kubothek.odf.sync import Reach, StoreRepository, pull, pull_remote, push_remote
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
+from tests.gateway.running import WRITER, running
 from tests.odf.dataset.planes import LAYOUT, UUID, made, opened, planes, push, sound, table
 from tests.odf.derived.world import derived, settle, transform
 
@@ -68,6 +69,19 @@ def test_chain_of_mixed_versions_is_exchanged_continued_and_equal(store: Store, 
     assert opened(store).state.head == Root(other, DatasetLog(other, UUID)).state.head
     assert table(store) == table(other) == {2: "B3", 3: "C2", 4: "D"}
     sound(store)
+
+
+def test_chain_of_mixed_versions_is_pushed_and_pulled_back(store: Store, other: Store) -> None:
+    mixed(store)
+    with running(other) as gateway:
+        push_remote(opened(store), gateway.smart("fresh"), reach=Reach(token=WRITER))
+        copy = Root(other, DatasetLog(other, "fresh"))
+        assert [each.data for each in copy.blocks()] == [each.data for each in opened(store).blocks()]
+        copy.push(planes({3: "C2"}, seats=seats(9), op=pa.array([0], pa.int32())), "upserts")
+        pull_remote(store, DatasetLog(store, UUID), gateway.smart("fresh"), reach=Reach(token=WRITER), table=Table())
+    sound(store)
+    assert verify(other, Layout(keys.chain("fresh"))).head == opened(store).state.head
+    assert table(store) == {1: "A", 2: "B3", 3: "C2"}
 
 
 def test_chain_of_mixed_versions_is_derived_from(store: Store) -> None:

@@ -64,8 +64,13 @@ def _row(block: Block, names: Mapping[str, str]) -> tuple[str, ...]:
         records,
         str(mark or ""),
         str(block.hash),
-        ", ".join(_remarks(event, names)),
+        ", ".join((*_remarks(event, names), *_unknown(block))),
     )
+
+
+def _unknown(block: Block) -> Iterator[str]:
+    if block.unknown:
+        yield f"of a later version: {', '.join(block.unknown)}"
 
 
 def _remarks(event: MetadataEvent, names: Mapping[str, str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kubothek.odf.dataset import Root
     from kubothek.odf.derived import Derivative
     from kubothek.odf.spec.events import DatasetSnapshot
+    from kubothek.odf.spec.resources import Headers
     from kubothek.storage import StoreConfig
 
 
@@ -41,12 +43,12 @@ def import_(
     """
     path = Path(what)
     if path.is_file():
-        snapshot = _snapshot(path)
+        snapshot, headers = _definition(path)
         uuid = name or short_name(snapshot.name)
         if manifest:
-            click.echo(_manifest(snapshot, uuid, choice.store_name or "lake", partition_on), nl=False)
+            click.echo(_manifest(snapshot, headers, uuid, choice.store_name or "lake", partition_on), nl=False)
             return
-        _create(choice, snapshot, uuid, no_table=no_table, partition_on=partition_on)
+        _create(choice, snapshot, headers, uuid, no_table=no_table, partition_on=partition_on)
         return
     if manifest:
         raise click.UsageError(f"--manifest requires the file of a DatasetSnapshot or Dataset; {what!r} is not one")
@@ -68,7 +70,9 @@ def export(choice: StoreChoice, dataset: str, target: str | None, resources: boo
     """
     from kubothek.odf.dataset import Ledger
     from kubothek.odf.dataset import export as export_chain
-    from kubothek.odf.spec.resources import write_resources
+    from kubothek.odf.named import missing_text
+    from kubothek.odf.spec.blocks import Block
+    from kubothek.odf.spec.resources import KEPT, write_resources
     from kubothek.storage import open_store
     from kubothek.storage.urls import create_directory
     from kubothek.table.log import DatasetLog
@@ -78,18 +82,28 @@ def export(choice: StoreChoice, dataset: str, target: str | None, resources: boo
     with choice.opened() as store:
         root = Ledger(store, DatasetLog(store, dataset), by=BY)
         if target is None:
-            click.echo(write_resources(root.chain.definition.snapshot(dataset)), nl=False)
+            headers = json.loads(root.snapshot.head.metadata.get(KEPT, "{}"))
+            definition = root.chain.definition
+            click.echo(write_resources(definition.snapshot(dataset), headers), nl=False)
+            for name, data in definition.blocks.items():
+                for part in Block.decode(data).unknown:
+                    click.echo(f"of a later version of Open Data Fabric, not written: {name}: {part}", err=True)
             return
         elsewhere = _elsewhere(target, choice)
         create_directory(elsewhere)
         done = export_chain(root, open_store(elsewhere))
-    click.echo(
-        f"{dataset}: {count(done.blocks, 'block')} and {count(done.objects, 'data file')} written, up to {done.head}"
-    )
+    written = f"{count(done.blocks, 'block')} and {count(done.objects, 'data file')} written, up to {done.head}"
+    click.echo(f"{dataset}: {written}{missing_text(done.missing)}")
 
 
 def _create(
-    choice: StoreChoice, snapshot: DatasetSnapshot, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]
+    choice: StoreChoice,
+    snapshot: DatasetSnapshot,
+    headers: Headers,
+    uuid: str,
+    *,
+    no_table: bool,
+    partition_on: tuple[str, ...],
 ) -> None:
     from kubothek.jobs.chains import owner_key
     from kubothek.local.credentials import make_identity
@@ -99,6 +113,7 @@ def _create(
     from kubothek.odf.derived import create as create_derivative
     from kubothek.odf.derived import inputs_of
     from kubothek.odf.spec.events import DatasetKind
+    from kubothek.odf.spec.resources import KEPT
     from kubothek.storage import open_store
     from kubothek.storage.urls import create_directory
 
@@ -109,12 +124,13 @@ def _create(
         make_identity(identity)
         log, key = writable_log(store, uuid), owner_key(str(identity))
         table = None if no_table else table_of(partition_on)
+        metadata = {KEPT: json.dumps(headers)} if headers else {}
         root: Root | Derivative
         if snapshot.kind is DatasetKind.DERIVATIVE:
             inputs = inputs_of(store, _short_names(snapshot))
-            root = create_derivative(store, log, snapshot, key, inputs, table=table, by=BY)
+            root = create_derivative(store, log, snapshot, key, inputs, table=table, metadata=metadata, by=BY)
         else:
-            root = create(store, log, snapshot, key, table=table, by=BY)
+            root = create(store, log, snapshot, key, table=table, metadata=metadata, by=BY)
     assert root.state.seed is not None, "a chain begins with one"
     click.echo(f"{uuid}: created with {count(root.state.length, 'block')}, as {root.state.seed.dataset_id}")
     click.echo(f"its private key is in {identity}: keep a copy", err=True)
@@ -122,13 +138,17 @@ def _create(
 
 def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]) -> None:
     from kubothek.odf.dataset import import_chain
+    from kubothek.odf.named import missing_text
+    from kubothek.odf.validation.linked import listed_missing
     from kubothek.storage import open_store
 
     with choice.opened(create=True) as store:
         source = open_store(_elsewhere(what, choice))
         table = None if no_table else table_of(partition_on)
         root = import_chain(store, writable_log(store, uuid), source, table=table, by=BY)
-    click.echo(f"{uuid}: {count(root.state.length, 'block')}, {count(root.state.next_offset, 'record')}, verified")
+        missing = [link for links in listed_missing(store, root.layout) for link in links]
+    made = f"{count(root.state.length, 'block')}, {count(root.state.next_offset, 'record')}, verified"
+    click.echo(f"{uuid}: {made}{missing_text(missing)}")
 
 
 def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
@@ -146,12 +166,13 @@ def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
     return StoreConfig(elsewhere(text), choice.endpoint, choice.region)
 
 
-def _snapshot(path: Path) -> DatasetSnapshot:
+def _definition(path: Path) -> tuple[DatasetSnapshot, Headers]:
     from kubothek.errors import FormatInvalid, UnsupportedVersion
-    from kubothek.odf.spec.resources import read_definition
+    from kubothek.odf.spec.resources import read_definition, read_headers
 
     try:
-        return read_definition(path.read_text())
+        text = path.read_text()
+        return read_definition(text), read_headers(text)
     except UnicodeDecodeError:
         raise FormatInvalid(f"{path} is not UTF-8 text") from None
     except (FormatInvalid, UnsupportedVersion) as error:
@@ -181,10 +202,11 @@ def _named_input(given: Mapping[str, str]) -> dict[str, str]:
     return {"datasetRef": short_name(reference), "alias": given.get("alias", reference)}
 
 
-def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tuple[str, ...]) -> str:
-    """Return the manifest of a Dataset with the same events."""
+def _manifest(snapshot: DatasetSnapshot, headers: Headers, uuid: str, store: str, partition_on: tuple[str, ...]) -> str:
+    """Return the manifest of a Dataset with the same events; labels and annotations that it cannot have are named."""
     from kubothek.api.kinds import InvalidResource, parse
     from kubothek.api.meta import API_VERSION
+    from kubothek.cli.ledger.labels import marks_in_cluster
     from kubothek.odf.spec import plain_yaml
     from kubothek.odf.spec.events import DatasetSnapshot
     from kubothek.odf.spec.fields import Table
@@ -199,7 +221,10 @@ def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tu
         **({"table": {"partitionOn": list(partition_on)}} if partition_on else {}),
         "ledger": {"kind": content["kind"], "metadata": content["metadata"]},
     }
-    manifest = {"apiVersion": API_VERSION, "kind": "Dataset", "metadata": {"name": uuid}, "spec": spec}
+    marks, left = marks_in_cluster(headers)
+    for each in left:
+        click.echo(each, err=True)
+    manifest = {"apiVersion": API_VERSION, "kind": "Dataset", "metadata": {"name": uuid, **marks}, "spec": spec}
     try:
         parse(manifest, local=True)
     except InvalidResource as error:

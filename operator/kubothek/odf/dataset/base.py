@@ -21,6 +21,7 @@ from kubothek.odf.dataset.ingesting import Ground, Made, events_made, history_of
 from kubothek.odf.dataset.parts import parts_back
 from kubothek.odf.dataset.slicing import SLICE_BYTES
 from kubothek.odf.merge.scratch import MEMORY
+from kubothek.odf.sources.readers.declared import require_declared
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import (
     AddData,
@@ -172,7 +173,8 @@ class Ledger:
     ) -> Ingested:
         """Append events to the chain, all in one commit, without those that are in force already.
 
-        Raises EventInvalid for an event that may not follow, or that only the dataset itself writes.
+        Raises EventInvalid for an event that may not follow, that only the dataset itself writes, or for a source whose
+        declared columns cannot be read.
         """
         for event in events:
             if isinstance(event, _OWN):
@@ -183,6 +185,7 @@ class Ledger:
             extension = Extension(ground.chain, ground.now)
             for event in given:
                 if not _is_in_force(extension.chain, event):
+                    require_declared(event)
                     extension.add(event)
             return events_made(ground, extension) if extension.blocks else None
 

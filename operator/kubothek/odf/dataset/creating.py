@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 from uuid import uuid4
 
 from kubothek.errors import CubeInvalid, DatasetExists, EventInvalid, FormatInvalid, IdReused
@@ -18,6 +20,7 @@ from kubothek.odf.dataset.handle import Root
 from kubothek.odf.dataset.moving import ref_healed
 from kubothek.odf.dataset.slicing import SLICE_BYTES, Types
 from kubothek.odf.dataset.table import Table
+from kubothek.odf.sources.readers.declared import require_declared
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot
 from kubothek.odf.spec.identity import OwnerKey
@@ -46,6 +49,7 @@ def create(
     table: Table | None = _USUAL,
     types: Types = Types.KAMU,
     version: SpecVersion = NEWEST,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
     commit_id: str | None = None,
     by: str = "",
     slice_bytes: int = SLICE_BYTES,
@@ -55,18 +59,26 @@ def create(
     ``owner``      its public half becomes the dataset's identity; keep it
     ``version``    of the specification in which the chain is written
     ``table``      None: no table, only the chain
+    ``metadata``   user metadata of the dataset
     ``commit_id``  identifies this creation permanently: repeated calls with it create one dataset
 
-    Raises DatasetExists; EventInvalid for an event that no root dataset begins with.
+    Raises DatasetExists; EventInvalid for an event that no root dataset begins with, or for a source whose declared
+    columns cannot be read.
     """
     if snapshot.kind is not DatasetKind.ROOT:
         raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset is not created by its events alone")
+
+    for event in snapshot.metadata:
+        require_declared(event)
 
     def first(now: Timestamp) -> list[Block]:
         return first_blocks(snapshot, owner.dataset_id, now, lambda reference: None, version)
 
     digest = digest_of(snapshot, table, types)
-    begin_chain(store, log, first, table=table, types=types, version=version, commit_id=commit_id, digest=digest, by=by)
+    change = Change(operation=Operation.CREATE, metadata=metadata, by=by)
+    begin_chain(
+        store, log, first, change, table=table, types=types, version=version, commit_id=commit_id, digest=digest
+    )
     return Root(store, log, by=by, slice_bytes=slice_bytes)
 
 
@@ -74,15 +86,18 @@ def begin_chain(
     store: Store,
     log: DatasetLog,
     first: Callable[[Timestamp], list[Block]],
+    change: Change,
     *,
     table: Table | None,
     types: Types,
     version: SpecVersion,
     commit_id: str | None,
     digest: str,
-    by: str,
 ) -> None:
-    """Commit the first blocks of a chain, and an empty table. Raises DatasetExists, and what ``first`` raises."""
+    """Commit ``change`` with the first blocks of a chain, and an empty table.
+
+    Raises DatasetExists, and what ``first`` raises.
+    """
     started = begin_new_dataset(log, commit_id, digest)
     if isinstance(started, Transaction):
         state = ChainState(version=None if version is SpecVersion.V0_34 else version)  # as in heads of former versions
@@ -91,9 +106,9 @@ def begin_chain(
             extension.take(block)
         extension.write(store, log.uuid)
         fields = {} if table is None else table.fields()
-        started.commit(Change(operation=Operation.CREATE, ledger=extension.change, by=by, **fields))
+        started.commit(replace(change, ledger=extension.change, **fields))
     else:
-        ref_healed(store, log, by)
+        ref_healed(store, log, change.by)
 
 
 def begin_new_dataset(log: DatasetLog, commit_id: str | None, digest: str) -> Transaction | AlreadyApplied:

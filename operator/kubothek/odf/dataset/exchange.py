@@ -7,11 +7,12 @@ Readers of a directory that is being written see the old chain or the new one: d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from kubothek.errors import ChainCorrupt, Diverged, ObjectNotFound
-from kubothek.odf.chain import BrokenChain, Stored, read_chain, read_head
+from kubothek.odf.chain import ADVICE, BrokenChain, Stored, read_chain, read_head
 from kubothek.odf.dataset.base import Ledger
 from kubothek.odf.dataset.creating import begin_new_dataset
 from kubothek.odf.dataset.definition import Chain
@@ -22,9 +23,12 @@ from kubothek.odf.dataset.table import Table
 from kubothek.odf.named import Named, named_by
 from kubothek.odf.problems import Severity
 from kubothek.odf.spec.layout import Layout, head_bytes, parse_head
-from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.spec.object_links import link_columns
+from kubothek.odf.validation.linked import MOST_MISSING, Linking, linking, links_in, list_missing
 from kubothek.odf.validation.verification import audit, verify
 from kubothek.storage import Store
+from kubothek.storage.hashed import hashed
 from kubothek.table.log import Change, DatasetLog, Operation, Transaction
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.ledgers import LedgerChange
@@ -35,20 +39,23 @@ _IN_MEMORY: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: new blocks, and new objects that they name."""
+    """What was written: new blocks, and the objects that they name and link to; ``missing``: links without one."""
 
     head: Multihash
     blocks: int
     objects: int
+    missing: tuple[Multihash, ...] = ()
 
 
 def export(root: Ledger, target: Store, prefix: str = "", *, force: bool = False) -> Exported:
-    """Write the present chain below a prefix of another store; existing objects of it are left as they are.
+    """Write the present chain below a prefix of another store, and all that it names and links to.
+
+    Existing objects of it are left as they are.
 
     ``prefix``  empty, or ends with ``/``
     ``force``   also if another chain is there, or a longer one, which is given up
 
-    Raises Diverged, ChainCorrupt if an object is gone.
+    Raises Diverged, ChainCorrupt if an object that blocks name is gone, or a linked one has other bytes than its link.
     """
     root.refresh()
     head, layout = root.state.head, Layout(prefix)
@@ -67,10 +74,11 @@ def export(root: Ledger, target: Store, prefix: str = "", *, force: bool = False
         blocks = read_chain(root.store, root.layout, head)
     named = named_by(blocks)
     parallel(lambda each: _copy(root.store, root.layout, target, layout, each), named)
+    linked, missing = _copy_linked(root.store, root.layout, target, layout, _linking(root, head))
     parallel(lambda block: target.put(layout.block(block.hash), block.data), blocks)
     if blocks:
         target.put(layout.head, head_bytes(head))
-    return Exported(head, len(blocks), len(named))
+    return Exported(head, len(blocks), len(named) + linked, tuple(missing))
 
 
 def import_chain(
@@ -85,6 +93,8 @@ def import_chain(
     slice_bytes: int = SLICE_BYTES,
 ) -> Ledger:
     """Create a dataset from a chain below a prefix of another store: the same blocks, and a table made from them.
+
+    Linked objects (RFC-017) that are not there are no error: verification notes them, and a later pull looks for them.
 
     ``table``  None: no table
 
@@ -107,6 +117,9 @@ def import_chain(
         for each in named[:1]:
             note_written(each.key(ours))
         parallel(lambda each: _copy(source, theirs, store, ours, each), named)
+        _, missing = _copy_linked(source, theirs, store, ours, linking(blocks, None))
+        if missing:
+            list_missing(store, ours, missing)
         parallel(lambda block: store.put(ours.block(block.hash), block.data), blocks)
         if (problem := verify(store, ours, head).first) is not None:
             where = f"below {theirs.root or 'the root'!r} in {source.url}"
@@ -203,3 +216,46 @@ def _copy(source: Store, theirs: Layout, target: Store, ours: Layout, named: Nam
             target.upload(named.key(ours), stream)
     except ObjectNotFound as error:
         raise ChainCorrupt(f"the chain names {key}, which does not exist") from error
+
+
+def _linking(root: Ledger, head: Multihash) -> list[Linking]:
+    """Return the slices of the whole chain that have links: an earlier export may have lacked their objects."""
+    ours = root.state.data_schema
+    if ours is None or not link_columns(ours.schema):
+        return []
+    return linking(read_chain(root.store, root.layout, head), None)
+
+
+def _copy_linked(
+    source: Store, theirs: Layout, target: Store, ours: Layout, slices: Sequence[Linking]
+) -> tuple[int, list[Multihash]]:
+    """Copy the objects that slices link to and that the target lacks; return their number, and the links without an
+    object, the first 131,072.
+
+    Raises ChainCorrupt for an object with other bytes than its link names.
+    """
+
+    def copy(link: Multihash) -> bool | None:
+        """Return whether there is an object to copy; None if the target has it."""
+        if link.codec != Codec.SHA3_256:
+            return False  # objects are named by SHA3-256 (HS-01)
+        key = theirs.data(link)
+        with suppress(ObjectNotFound):
+            target.stat(ours.data(link))
+            return None
+        try:
+            with hashed(source, key) as found:
+                if found.digest != link.digest:
+                    raise ChainCorrupt(f"{key}: its bytes are not those that the link names; {ADVICE}")
+                target.upload(ours.data(link), found.file)
+        except ObjectNotFound:
+            return False
+        return True
+
+    copied, missing = 0, list[Multihash]()
+    for links in links_in(source, theirs, slices):
+        for link, done in zip(links, parallel(copy, links), strict=True):
+            copied += bool(done)
+            if done is False and len(missing) < MOST_MISSING:
+                missing.append(link)
+    return copied, missing

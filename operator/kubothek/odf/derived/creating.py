@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from kubothek.errors import EventInvalid
 from kubothek.odf.dataset.creating import begin_chain, digest_of
@@ -20,7 +22,7 @@ from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.odf.validation.snapshots import first_blocks
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.storage import Store
-from kubothek.table.log import DatasetLog
+from kubothek.table.log import Change, DatasetLog, Operation
 
 _USUAL: Final = Table()
 
@@ -35,6 +37,7 @@ def create(
     table: Table | None = _USUAL,
     types: Types = Types.KAMU,
     version: SpecVersion = NEWEST,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
     commit_id: str | None = None,
     by: str = "",
     foreign: bool = False,
@@ -64,5 +67,8 @@ def create(
         return first_blocks(replace(snapshot, metadata=tuple(events)), owner.dataset_id, now, DatasetId.parse, version)
 
     digest = digest_of(snapshot, table, types)
-    begin_chain(store, log, first, table=table, types=types, version=version, commit_id=commit_id, digest=digest, by=by)
+    change = Change(operation=Operation.CREATE, metadata=metadata, by=by)
+    begin_chain(
+        store, log, first, change, table=table, types=types, version=version, commit_id=commit_id, digest=digest
+    )
     return Derivative(store, log, by=by)

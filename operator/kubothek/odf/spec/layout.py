@@ -46,6 +46,11 @@ class Layout:
         """The directory of checkpoints."""
         return f"{self.root}checkpoints/"
 
+    @property
+    def missing_links(self) -> str:
+        """The key of the list of linked objects that the chain's source lacked; not part of any protocol."""
+        return f"{self.root}info/missing-links"
+
     def data(self, physical: Multihash) -> str:
         """Return the key of a slice."""
         return f"{self.slices}{physical}"

@@ -254,22 +254,41 @@ def from_arrow(schema: pa.Schema, before: DataSchema | None = None) -> DataSchem
 
 def _odf_field(field: Any, before: DataField | None = None) -> DataField:
     kind, encoding = _odf_type(field.type)
-    kept = {} if before is None else {k: v for k, v in attributes_of(before.extra).items() if k not in _ENCODINGS}
-    if before is not None and isinstance(kind, DataTypeStruct):
-        kind = _annotated(kind, before.type)
-    extra = {**kept, **encoding}
-    return DataField(
+    made = DataField(
         name=field.name,
         type=DataTypeOption(inner=kind) if field.nullable else kind,
-        extra=ExtraAttributes(entries=_json(extra)) if extra else None,
+        extra=ExtraAttributes(entries=_json(encoding)) if encoding else None,
+    )
+    return made if before is None else _annotated_field(made, before)
+
+
+def _annotated_field(field: DataField, before: DataField) -> DataField:
+    """Return the field with the attributes that it had before, and all fields within it with theirs."""
+    there = attributes_of(before.extra)
+    extra = {key: value for key, value in there.items() if key not in _ENCODINGS} | dict(attributes_of(field.extra))
+    return DataField(
+        name=field.name,
+        type=_annotated(field.type, before.type),
+        extra=before.extra if extra == there else ExtraAttributes(entries=_json(extra)) if extra else None,
     )
 
 
-def _annotated(kind: DataTypeStruct, before: DataType) -> DataTypeStruct:
-    """Return the struct with the attributes that the fields of the same names had."""
-    inner = before.inner if isinstance(before, DataTypeOption) else before
-    known = {field.name: field.extra for field in inner.fields} if isinstance(inner, DataTypeStruct) else {}
-    return replace(kind, fields=tuple(replace(each, extra=each.extra or known.get(each.name)) for each in kind.fields))
+def _annotated(kind: DataType, before: DataType) -> DataType:
+    match kind, before:
+        case DataTypeOption(), _:
+            return DataTypeOption(inner=_annotated(kind.inner, before))
+        case _, DataTypeOption():
+            return _annotated(kind, before.inner)
+        case DataTypeList(), DataTypeList():
+            return replace(kind, item_type=_annotated(kind.item_type, before.item_type))
+        case DataTypeMap(), DataTypeMap():
+            key, value = _annotated(kind.key_type, before.key_type), _annotated(kind.value_type, before.value_type)
+            return replace(kind, key_type=key, value_type=value)
+        case DataTypeStruct(), DataTypeStruct():
+            known = {field.name: field for field in before.fields}
+            fields = (_annotated_field(each, known[each.name]) if each.name in known else each for each in kind.fields)
+            return DataTypeStruct(fields=tuple(fields))
+    return kind
 
 
 _ENCODINGS: Final = frozenset({BUFFER, DATE, DECIMAL})

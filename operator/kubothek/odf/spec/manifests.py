@@ -56,7 +56,7 @@ class Manifest:
 
 
 def read_manifest(text: str) -> Manifest:
-    """Parse the one manifest of a YAML text. Raises FormatInvalid, which names the place."""
+    """Parse the one manifest of a YAML text. Raises FormatInvalid, which names the place, and UnsupportedVersion."""
     document = plain_yaml.load(text)
     if isinstance(document, dict) and ("$schema" in document or {"headers", "spec"} <= set(document)):
         raise UnsupportedVersion(f"manifest: {NEWER} (a resource with headers and spec); {REMEDY}")
@@ -66,9 +66,10 @@ def read_manifest(text: str) -> Manifest:
     if (kind := _pascal(document["kind"], _VERSIONS)) is None:
         raise FormatInvalid(f"a manifest of kind {_shown(document['kind'])}: one of {', '.join(_VERSIONS)} is read")
     if isinstance(version, bool) or version not in _VERSIONS[kind]:
-        raise FormatInvalid(
-            f"{kind} of manifest version {version!r}: {' and '.join(map(str, _VERSIONS[kind]))} can be read"
-        )
+        read = f"{kind} of manifest version {version!r}: {' and '.join(map(str, _VERSIONS[kind]))} can be read"
+        if type(version) is int and version > max(_VERSIONS[kind]):
+            raise UnsupportedVersion(f"{read}; it was {NEWER}; {REMEDY}")
+        raise FormatInvalid(read)
     if kind == "MetadataEvent":
         return Manifest(kind, version, read_value(_EVENTS, content, kind))
     record: Record = read_value(Table(DatasetSnapshot if kind == "DatasetSnapshot" else MetadataBlock), content, kind)

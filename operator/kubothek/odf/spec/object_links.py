@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kubothek.errors import FormatInvalid
-from kubothek.odf.spec.data_schema import DataField, DataSchema, DataTypeOption, DataTypeString
+from kubothek.odf.spec.data_schema import (
+    DataField,
+    DataSchema,
+    DataType,
+    DataTypeList,
+    DataTypeMap,
+    DataTypeOption,
+    DataTypeString,
+    DataTypeStruct,
+)
 from kubothek.odf.spec.events import AddData, MetadataEvent, SetDataSchema
 from kubothek.odf.spec.logical_types import attributes_of
 
@@ -27,11 +36,35 @@ def link_columns(schema: DataSchema | None) -> tuple[str, ...]:
     return tuple(field.name for field in fields if _kind(_extended(field)) == LINK)
 
 
+def nested_links(schema: DataSchema | None) -> tuple[str, ...]:
+    """Return the names of the columns that have links within their values. RFC-017 marks columns only.
+
+    Raises FormatInvalid for attributes that are not JSON.
+    """
+    columns = () if schema is None else schema.fields
+    return tuple(
+        column.name for column in columns if any(_kind(_extended(field)) == LINK for field in _within(column.type))
+    )
+
+
+def _within(kind: DataType) -> Iterator[DataField]:
+    match kind:
+        case DataTypeOption():
+            yield from _within(kind.inner)
+        case DataTypeList():
+            yield from _within(kind.item_type)
+        case DataTypeMap():
+            yield from (*_within(kind.key_type), *_within(kind.value_type))
+        case DataTypeStruct():
+            for field in kind.fields:
+                yield from (field, *_within(field.type))
+
+
 def links_objects(event: MetadataEvent) -> bool:
     """Return whether an event shows that a chain has objects that only its records name."""
     try:
         if isinstance(event, SetDataSchema):
-            return bool(link_columns(event.schema))
+            return bool(link_columns(event.schema) or nested_links(event.schema))
         return isinstance(event, AddData) and SUMMARY in attributes_of(event.extra)
     except FormatInvalid:
         return True  # unknown, and objects that are deleted do not come back

@@ -1,15 +1,18 @@
 """Resources of specification 0.39 (RFC-018): a Dataset and its Sources as a DatasetSnapshot, and back.
 
 The specification relates a Source to a Dataset by a Flow. Here the relation is the text: the Sources of a YAML text are
-those of its one Dataset. As strict as the other manifests. Labels, annotations, ids, ``volume`` and ``buffer`` are read
-and not kept: a store is chosen by its user, and pushed data is committed at once.
+those of its one Dataset. As strict as the other manifests. A chain has no place for labels, annotations and the name of
+a polling Source: they are :data:`Headers`. Ids, ``volume`` and ``buffer`` are read and not kept: a store is chosen by
+its user, and pushed data is committed at once.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.spec import plain_yaml
@@ -23,7 +26,10 @@ DATASET: Final = "https://opendatafabric.org/schemas/dataset/v1alpha1/Dataset"
 SOURCE: Final = "https://opendatafabric.org/schemas/source/v1alpha1/Source"
 _BASE: Final = "https://opendatafabric.org/schemas/"
 _READ: Final = {DATASET: "Dataset", SOURCE: "Source", "Dataset": "Dataset", "Source": "Source"}
-_HEADERS: Final = ("name", "account", "id", "labels", "annotations")
+KEPT: Final = "opendatafabric.org/headers"
+"""The user metadata of a dataset that has its :data:`Headers`, as JSON text."""
+_MARKS: Final = ("labels", "annotations")
+_HEADERS: Final = ("name", "account", "id", *_MARKS)
 _DATASET: Final = ("kind", "metadata", "did", "volume")
 _SOURCE: Final = ("config", "ingress", "prepare", "read", "preprocess", "merge", "vocab")
 _REST: Final = "RestEndpoint"
@@ -33,6 +39,8 @@ _CONFIG: Final = re.compile(r"\$\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _ENV: Final = re.compile(r"\$\{\{\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 Plain = dict[str, Any]
+Headers: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Labels and annotations by resource: ``Dataset``, ``Source`` (the polling one, with its name), ``Source NAME``."""
 
 
 def read_definition(text: str) -> DatasetSnapshot:
@@ -44,22 +52,48 @@ def read_definition(text: str) -> DatasetSnapshot:
     Raises FormatInvalid, which names the place, and UnsupportedVersion for resources of other types and versions.
     """
     documents = plain_yaml.load_all(text)
-    if not any(isinstance(document, dict) and "$schema" in document for document in documents):
+    if not _are_resources(documents):
         return read_snapshot(text)
-    datasets, sources = list[Plain](), list[Plain]()
-    for document in documents:
-        kind, content = _resource(document)
-        (datasets if kind == "Dataset" else sources).append(content)
-    if len(datasets) != 1:
-        raise FormatInvalid(f"the text has {len(datasets)} Dataset resources: put one and its Sources into a file")
-    snapshot = _dataset(datasets[0])
+    dataset, sources = _split(documents)
+    snapshot = _dataset(dataset)
     events = [_source(each) for each in sources]
     if len([event for event in events if isinstance(event, SetPollingSource)]) > 1:
         raise FormatInvalid("a Dataset has one polling Source at most: remove the others, or make them RestEndpoints")
     return DatasetSnapshot(name=snapshot.name, kind=snapshot.kind, metadata=(*snapshot.metadata, *events))
 
 
-def write_resources(snapshot: DatasetSnapshot) -> str:
+def read_headers(text: str) -> Headers:
+    """Return the headers of a text that :func:`read_definition` reads; none of a DatasetSnapshot.
+
+    Raises FormatInvalid for labels or annotations that are no mapping, or have a number that JSON cannot hold.
+    """
+    documents = plain_yaml.load_all(text)
+    if not _are_resources(documents):
+        return {}
+    dataset, sources = _split(documents)
+    found: dict[str, Plain] = {"Dataset": _marks(dataset["headers"], "Dataset")}
+    for source in sources:
+        name, marks = source["headers"]["name"], _marks(source["headers"], "Source")
+        if isinstance(_source(source), SetPollingSource):
+            found["Source"] = {"name": name, **marks}
+        else:
+            found[f"Source {name}"] = marks
+    return {resource: kept for resource, kept in found.items() if kept}
+
+
+def _marks(headers: Plain, kind: str) -> Plain:
+    marks = {part: headers[part] for part in _MARKS if headers.get(part)}
+    for part, value in marks.items():
+        if not isinstance(value, dict):
+            raise FormatInvalid(f"{kind}.headers.{part} must be a mapping of names to values")
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError as error:
+            raise FormatInvalid(f"{kind}.headers.{part} is not JSON: {error}") from None
+    return marks
+
+
+def write_resources(snapshot: DatasetSnapshot, headers: Headers = MappingProxyType({})) -> str:
     """Return the YAML of the Dataset resource, and of one Source resource for each source, in the form of 0.39.
 
     ``${{ env.NAME }}`` of a source becomes a value of the SecretSet that has the name of the dataset.
@@ -72,19 +106,17 @@ def write_resources(snapshot: DatasetSnapshot) -> str:
         "kind": snapshot.kind.value,
         "metadata": [plain_value(union_of(MetadataEvent), each, SpecVersion.V0_39) for each in others],
     }
-    resources: list[Plain] = [{"$schema": DATASET, "headers": {"name": str(alias.dataset), **account}, "spec": spec}]
+    named = {"name": str(alias.dataset), **account}
+    resources: list[Plain] = [{"$schema": DATASET, "headers": {**named, **headers.get("Dataset", {})}, "spec": spec}]
     for event in sources:
         content = plain_value(Table(type(event)), event, SpecVersion.V0_39)
-        name = content.pop("sourceName", str(alias.dataset))
         if isinstance(event, SetPollingSource):
-            resources.append(_written(name, account, _polled(content, str(alias.dataset))))
+            kept, content = headers.get("Source", {}), _polled(content, str(alias.dataset))
         else:
-            resources.append(_written(name, account, {"ingress": {"kind": _REST}, **content}))
+            name = content.pop("sourceName")
+            kept, content = {"name": name, **headers.get(f"Source {name}", {})}, {"ingress": {"kind": _REST}, **content}
+        resources.append({"$schema": SOURCE, "headers": {**named, **kept}, "spec": content})
     return "---\n".join(map(plain_yaml.dump, resources))
-
-
-def _written(name: str, account: Plain, spec: Plain) -> Plain:
-    return {"$schema": SOURCE, "headers": {"name": name, **account}, "spec": spec}
 
 
 def _polled(content: Plain, dataset: str) -> Plain:
@@ -93,6 +125,21 @@ def _polled(content: Plain, dataset: str) -> Plain:
     kind = {fetched: ingress for ingress, fetched in _RENAMED.items()}.get(fetch["kind"], fetch["kind"])
     config = {"config": {name: f"SecretSet:{dataset}#{name}" for name in names}} if names else {}
     return {**config, "ingress": {**fetch, "kind": kind}, **content}
+
+
+def _are_resources(documents: list[Any]) -> bool:
+    return any(isinstance(document, dict) and "$schema" in document for document in documents)
+
+
+def _split(documents: list[Any]) -> tuple[Plain, list[Plain]]:
+    """Return the one Dataset, and its Sources."""
+    datasets, sources = list[Plain](), list[Plain]()
+    for document in documents:
+        kind, content = _resource(document)
+        (datasets if kind == "Dataset" else sources).append(content)
+    if len(datasets) != 1:
+        raise FormatInvalid(f"the text has {len(datasets)} Dataset resources: put one and its Sources into a file")
+    return datasets[0], sources
 
 
 def _resource(document: object) -> tuple[str, Plain]:

@@ -6,9 +6,10 @@ interrupted; the next pull finds what was stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from kubothek.errors import ChainCorrupt, Diverged
@@ -18,6 +19,7 @@ from kubothek.odf.named import named_by
 from kubothek.odf.spec.events import DatasetKind
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.object_links import link_columns
 from kubothek.odf.sync.compare import Difference, Relation, compare
 from kubothek.odf.sync.gathering import Gathering
 from kubothek.odf.sync.repository import Reach, Repository
@@ -26,7 +28,7 @@ from kubothek.odf.sync.stores import StoreRepository
 from kubothek.odf.sync.transfer import Brought, Progress, Told, bring_objects
 from kubothek.odf.sync.urls import parse
 from kubothek.odf.sync.web import Web
-from kubothek.odf.validation.linked import linking, links_in
+from kubothek.odf.validation.linked import linking, links_in, list_missing, listed_missing
 from kubothek.odf.validation.state import ChainState
 from kubothek.odf.validation.verification import audit, verify_new
 from kubothek.storage import Store
@@ -47,7 +49,7 @@ class Pulled:
     ``head``      the last block after it
     ``version``   of the dataset after it
     ``created``   whether the dataset did not exist before
-    ``blocks``    number of new blocks; ``brought``, the objects that they name
+    ``blocks``    number of new blocks; ``brought``, the objects that they name, and linked ones that were missing
     """
 
     relation: Relation
@@ -209,24 +211,41 @@ class _Step:
                 f"{_REFUSED[difference.relation]}. With force, the blocks that exist only here are discarded"
             )
         blocks = difference.blocks
+        lacked = [*listed_missing(self.store, layout)] if _links(state) else []
         if not blocks:
+            if lacked:
+                self._bring(layout, blocks, lacked, (), note_written)
             return difference
         before = _state_below(self.store, layout, state, blocks[0])
         self._require_sound(layout, before, blocks, rows=False)  # before any large download
+        links = links_in(self.store, layout, linking(blocks, before.data_schema))
+        self._bring(layout, blocks, lacked, links, note_written)
+        if self._rows if self._rows is not None else table:
+            self._require_sound(layout, before, blocks, rows=True)
+        return difference
+
+    def _bring(
+        self,
+        layout: Layout,
+        blocks: Sequence[Stored],
+        lacked: Sequence[list[Multihash]],
+        links: Iterable[list[Multihash]],
+        note_written: Callable[[str], None],
+    ) -> None:
+        """Fetch what blocks name and link to, and what an earlier pull lacked; list what is missing still."""
         self.brought = bring_objects(
             self.theirs,
             named_by(blocks),
             self.store,
             layout,
-            links_in(self.store, layout, linking(blocks, before.data_schema)),
+            chain(lacked, links),
             at_once=self._at_once,
             blocks=len(blocks),
             told=self._told,
             note_written=note_written,
         )
-        if self._rows if self._rows is not None else table:
-            self._require_sound(layout, before, blocks, rows=True)
-        return difference
+        if lacked or self.brought.missing:
+            list_missing(self.store, layout, self.brought.missing)
 
     def _require_sound(self, layout: Layout, before: ChainState, blocks: Sequence[Stored], *, rows: bool) -> None:
         if (problem := verify_new(self.store, layout, before, blocks, rows=rows)) is not None:
@@ -242,6 +261,11 @@ def _state_below(store: Store, layout: Layout, state: ChainState, first: Stored)
     if before == state.head and not derived:  # a head does not record how far inputs were consumed
         return state
     return audit(read_chain(store, layout, before), notes=False).state
+
+
+def _links(state: ChainState) -> bool:
+    """Return whether columns of a chain link to objects."""
+    return state.data_schema is not None and bool(link_columns(state.data_schema.schema))
 
 
 # Blocks are written concurrently with the walk.

@@ -17,12 +17,13 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from kubothek.errors import LakeError, ObjectNotFound
-from kubothek.odf.named import KEPT, Kind, Named
+from kubothek.odf.named import Kind, Named
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.sync.gathering import Gathering
 from kubothek.odf.sync.repository import PIECE, Repository
 from kubothek.odf.sync.verified import Arriving, Verified
+from kubothek.odf.validation.linked import MOST_MISSING
 from kubothek.storage import Staged, Store
 from kubothek.storage.sha3_multibuffer import Lanes, Stream
 
@@ -59,7 +60,7 @@ Told = Callable[[Progress], None]
 class Brought:
     """Result of a transfer: all objects and their bytes, and those of them that were fetched.
 
-    ``missing``  linked objects that the repository lacks, the first 100
+    ``missing``  linked objects that the repository lacks, at most 131,072
     """
 
     objects: int
@@ -88,7 +89,7 @@ class _Meter:
 
     def miss(self, link: Multihash) -> None:
         with self._lock:
-            if len(self.missing) < KEPT:
+            if len(self.missing) < MOST_MISSING:
                 self.missing.append(link)
 
     def came(self, size: int) -> None:

@@ -17,6 +17,7 @@ from kubothek.odf.spec.multihash import Codec, Multihash
 from kubothek.odf.validation.linked import texts_of
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed_each
+from kubothek.words import count
 
 _MOST: Final = 1 << 20
 """The most different links of a slice whose objects are checked."""
@@ -30,6 +31,7 @@ class LinkChecks:
         self._columns = columns
         self._rows = start
         self._found: dict[str, Problem] = {}
+        self._all = True
 
     def update(self, rows: pa.RecordBatch) -> None:
         """Read the links of the next rows."""
@@ -43,13 +45,18 @@ class LinkChecks:
                     problem = Problem("LinkForm", "OL-02", f"no link: {error}", Severity.REFUSED, column=name, row=row)
                     self._found.setdefault(name, problem)
                     continue
-                if len(self.links) < _MOST:
+                if len(self.links) < _MOST or link in self.links:
                     self.links.add(link)
+                else:
+                    self._all = False
         self._rows += rows.num_rows
 
     def finish(self) -> Iterator[Problem]:
-        """Return the problems; no rows may follow."""
-        return iter(self._found.values())
+        """Yield the problems; no rows may follow."""
+        yield from self._found.values()
+        if not self._all:
+            message = f"the objects of the first {_MOST:,} links are checked, those of all further ones are not"
+            yield Problem("LinkedObjectUnchecked", "OL-03", message, Severity.NOTE)
 
 
 def check_linked(store: Store, layout: Layout, links: Sequence[Multihash]) -> Iterator[Problem]:
@@ -61,10 +68,15 @@ def check_linked(store: Store, layout: Layout, links: Sequence[Multihash]) -> It
     keys = [layout.data(link) for link in links]
     with closing(hashed_each(store, keys)) as objects:
         for link, key, found in zip(links, keys, objects, strict=True):
-            if isinstance(found, ObjectNotFound):
+            if (
+                isinstance(found, ObjectNotFound) or link.codec != Codec.SHA3_256
+            ):  # objects are named by SHA3-256 (HS-01)
                 missing.append(link)
-            elif link.codec == Codec.SHA3_256 and found.digest != link.digest:
+            elif found.digest != link.digest:
                 yield Problem("LinkedObject", "OL-03", f"{key}: its bytes are not those that the link names; {ADVICE}")
     if missing:
-        message = f"{len(missing)} linked objects are not in this store, such as {layout.data(missing[0])}"
+        message = (
+            f"{count(len(missing), 'linked object')} of this slice cannot be judged: they are not in this store, "
+            f"such as {layout.data(missing[0])}. Pull from a source that has them"
+        )
         yield Problem("LinkedObjectMissing", "OL-03", message, Severity.NOTE)

@@ -6,13 +6,15 @@ Blocks say how many links there are, not which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.errors import ChainCorrupt, FormatInvalid, InputError
+from kubothek.errors import ChainCorrupt, FormatInvalid, InputError, ObjectNotFound
 from kubothek.odf.chain import ADVICE, Stored
 from kubothek.odf.spec.events import AddData, ExecuteTransform, SetDataSchema
 from kubothek.odf.spec.layout import Layout
@@ -27,6 +29,8 @@ _TOGETHER: Final = 1000
 """Links that are transferred together."""
 _SEEN: Final = 1 << 17
 """Links that are remembered, so that one which recurs comes once."""
+MOST_MISSING: Final = 1 << 17
+"""The most missing objects of a chain that are listed, to be looked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,31 @@ def links_in(store: Store, layout: Layout, slices: Sequence[Linking]) -> Iterato
                     waiting = []
     if waiting:
         yield waiting
+
+
+# Objects that the source of a chain lacked.
+
+
+def listed_missing(store: Store, layout: Layout) -> Iterator[list[Multihash]]:
+    """Yield the linked objects that no source of the chain had, up to 1,000 at a time."""
+    try:
+        texts = iter(store.get(layout.missing_links).decode("ascii", "replace").split())
+    except ObjectNotFound:
+        return
+    while portion := [*islice(texts, _TOGETHER)]:
+        links = list[Multihash]()
+        for text in portion:
+            with suppress(FormatInvalid):
+                links.append(Multihash.parse(text))
+        yield links
+
+
+def list_missing(store: Store, layout: Layout, links: Sequence[Multihash]) -> None:
+    """Replace the list of missing objects, at most :data:`MOST_MISSING`; without any there is no list."""
+    if links:
+        store.put(layout.missing_links, "".join(f"{link}\n" for link in dict.fromkeys(links)).encode())
+    else:
+        store.delete([layout.missing_links])
 
 
 def _texts(file: Any, linking: Linking) -> Iterator[str]:

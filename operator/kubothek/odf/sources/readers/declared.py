@@ -6,8 +6,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from kubothek.errors import FormatInvalid
+from kubothek.errors import EventInvalid, FormatInvalid
 from kubothek.odf.sources.readers.ddl import parse_ddl
+from kubothek.odf.spec.events import AddPushSource, MetadataEvent, SetPollingSource
 from kubothek.odf.spec.logical_types import to_arrow
 from kubothek.odf.spec.sources import (
     ReadStepCsv,
@@ -18,6 +19,7 @@ from kubothek.odf.spec.sources import (
     ReadStepNdJson,
     ReadStepParquet,
 )
+from kubothek.odf.spec.unknown import Unknown
 
 KnownReadStep: TypeAlias = (
     ReadStepCsv
@@ -28,6 +30,17 @@ KnownReadStep: TypeAlias = (
     | ReadStepNdJson
     | ReadStepNdGeoJson
 )
+
+
+def require_declared(event: MetadataEvent) -> None:
+    """Raise EventInvalid for a source whose declared columns cannot be read: a chain would have it for ever."""
+    if not isinstance(event, SetPollingSource | AddPushSource) or isinstance(event.read, Unknown):
+        return
+    name = f" {event.source_name!r}" if isinstance(event, AddPushSource) else ""
+    try:
+        declared_schema(event.read)
+    except FormatInvalid as error:
+        raise EventInvalid(f"{event.kind}{name}: {event.read.kind}: {error}") from None
 
 
 def declared_schema(step: KnownReadStep) -> pa.Schema | None:

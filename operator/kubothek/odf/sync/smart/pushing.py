@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
 from threading import Lock
@@ -14,6 +14,8 @@ from kubothek.odf.chain import ADVICE, Stored
 from kubothek.odf.named import KEPT, Kind, Named, named_by
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.spec.needed_version import needed_by_block
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.sync.smart.batch import batch_of
 from kubothek.odf.sync.smart.client import Conversation
 from kubothek.odf.sync.smart.messages import Dialect, Message, Refused, Transfer, named_of, reference, render
@@ -61,7 +63,8 @@ def push_smart(
             if error.code == "InvalidHead":
                 raise Diverged(f"{web.url} was moved meanwhile; push again: {error}") from error
             raise
-        talk.ask(render({"new_blocks": batch_of(blocks, _D)}, _D))
+        with _explained(web.url, blocks):
+            talk.ask(render({"new_blocks": batch_of(blocks, _D)}, _D))
         for bulk, more in _bulks(chain(named, sender.linked(linked))):
             request = {"object_files": [reference(each) for each in bulk], "is_truncated": more}
             answer = talk.ask(render(request, _D), "object_transfer_strategies")
@@ -77,6 +80,24 @@ def push_smart(
     if WebRepository(web).head() != blocks[-1].hash:
         raise StoreUnavailable(f"{web.url} has not taken the push; push again")
     return sender.sent()
+
+
+@contextmanager
+def _explained(url: str, blocks: Sequence[Stored]) -> Iterator[None]:
+    """Say what blocks need, if the server ends a push on their arrival: one of an earlier version does not say why."""
+    try:
+        yield
+    except (Refused, StoreUnavailable) as error:
+        needed = max(needed_by_block(each.decode()) for each in blocks)
+        if needed is SpecVersion.V0_34:
+            raise
+        said = (
+            f"{error}. The blocks need Open Data Fabric {needed}: if {url} has an earlier version, update it, or push "
+        )
+        said += "a dataset that was created with that specVersion"
+        if isinstance(error, Refused):
+            raise Refused(error.code, {"error_message": said.removeprefix(f"{error.code}: ")}) from error
+        raise StoreUnavailable(said) from error
 
 
 def _bulks(objects: Iterator[Named]) -> Iterator[tuple[list[Named], bool]]:
