@@ -44,7 +44,7 @@ def test_datasets_of_cube_are_read_at_the_versions_of_its_head(engine: Engine, t
     for member in before.members.values():
         exported = lake.dataset(member.uuid).export_iceberg()
         found = engine.read(Read(exported.table_location, exported.metadata_location, member.snapshot.version))
-        assert sorted(found["x"].to_pylist()) == ([1, 2] if member.is_seed else [1]), member.name
+        assert sorted(found["x"].to_pandas()) == ([1, 2] if member.is_seed else [1]), member.name
 
 
 def cells(cell: int, payload: str) -> pa.Table:
