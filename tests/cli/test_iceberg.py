@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable
 
 import kubothek as library
+from kubothek.storage import StoreConfig, open_store
 from tests.cli.conftest import Kubothek
+from tests.gateway.running import running
 
 
 @pytest.fixture
@@ -39,6 +44,18 @@ def test_iceberg_exports_and_shows_how_engines_read(kubothek: Kubothek, store: P
     ]
     scan = answer.out.splitlines()[3].split(maxsplit=1)[1]
     assert eval(scan, {"StaticTable": StaticTable}).to_arrow().num_rows == 2
+
+
+def test_iceberg_shows_how_engines_read_through_catalogue(kubothek: Kubothek, store: Path) -> None:
+    with running(open_store(StoreConfig(store.as_uri())), public=("letters",)) as gateway:
+        url = f"{gateway.root}/iceberg"
+        lines = kubothek("iceberg", "letters", "--rest", url).out.splitlines()[8:]
+        assert [line[:10].strip() for line in lines] == ["pyiceberg", "polars", "DuckDB", "Trino", "", "Spark", ""]
+        scan = lines[0].split(maxsplit=1)[1]
+        no_token: Any = {"type": "noop"}
+        names = {"load_catalog": partial(load_catalog, auth=no_token), "TOKEN": ""}
+        assert eval(scan, names).to_arrow().num_rows == 2
+    assert kubothek("iceberg", "letters").out.count("kubothek.default") == 0
 
 
 def test_iceberg_as_json_names_the_metadata(kubothek: Kubothek, store: Path) -> None:

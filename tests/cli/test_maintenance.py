@@ -102,3 +102,13 @@ def test_health_shows_file_statistics(kubothek: Kubothek, store: Path) -> None:
     kubothek("compact", "letters")
     found = json.loads(kubothek("health", "letters", "--json").out)
     assert (found["files"], found["historyFiles"], found["versions"], found["smallFileShare"]) == (2, 6, 5, 1.0)
+
+
+def test_health_shows_lag_of_the_export_and_heal_ends_it(kubothek: Kubothek, store: Path) -> None:
+    kubothek("iceberg", "letters", "--after-commits", "Omit")
+    hint = store / ".kubothek/letters/iceberg/metadata/version-hint.text"
+    hint.write_text("4")
+    assert "Iceberg metadata: version 4, 1 version behind" in kubothek("health", "letters").out.splitlines()
+    assert kubothek("heal", "letters").out == "letters: repaired: the Iceberg export\n"
+    found = json.loads(kubothek("health", "letters", "--json").out)
+    assert (found["icebergVersion"], found["icebergLag"]) == (5, 0)

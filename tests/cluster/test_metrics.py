@@ -156,6 +156,7 @@ def dataset(number: int, sources: int = 0) -> dict[str, Any]:
         "lastCommitTime": "2026-11-22T11:00:00Z",
         "inspectedTime": "2026-11-22T11:30:00Z",
         "health": health,
+        "iceberg": {"version": 1, "lag": 1},
         "sources": [{"name": f"s{i}", "lag": lag, "currentUntil": "2026-11-22T11:30:00Z"} for i in range(sources)],
         **({"corrupt": "two files of version 2"} if number % 10 == 0 else {}),
     }
@@ -193,6 +194,7 @@ def test_metric_series_per_dataset_are_complete_up_to_limit() -> None:
     assert seen("kubothek_objects_withheld", kind="Dataset") == 0
     assert seen("kubothek_source_lag_files", dataset="d1", source="s0") == 7
     assert seen("kubothek_dataset_last_commit_timestamp_seconds", name="d1") == NOW.timestamp() - 3600
+    assert seen("kubothek_dataset_iceberg_lag_versions", name="d1") == 1
     assert seen("kubothek_dataset_corrupt", name="d0") == 1
     assert seen("kubothek_dataset_corrupt", name="d1") == 0
 

@@ -13,12 +13,14 @@ from kubothek.api.jobs import (
     DatasetState,
     HealJob,
     HealthState,
+    IcebergState,
     IndexJob,
     IndexState,
     IntakeOutcome,
     StoreState,
     TagJob,
 )
+from kubothek.api.observed import IcebergStatus
 from kubothek.controller.context import FailureClass
 from kubothek.controller.scheduling.maintenance_priority import LONGEST_WAIT
 from tests.controller.fake import (
@@ -366,6 +368,46 @@ def test_healing_stays_pending_after_commit(context: Fake) -> None:
     context.edit(*KEY, maintenance={"healing": "Auto"})
     context.settle(*KEY)
     assert upkeep(context) == ["flights-heal-1"]
+
+
+# --- export ----------------------------------------------------------------------------------------------------------
+
+
+def test_failed_export_stalls_until_a_later_one_succeeds(context: Fake) -> None:
+    problem = "SchemaMismatch: Iceberg has no equal of the type of column 'big' (uint64)"
+    with_dataset(context, seen(3, iceberg=IcebergState(version=2, lag=1, problem=problem)))
+    assert context.condition(*KEY) == ("False", "ExportStalled")
+    assert context.message(*KEY) == (
+        f"the Iceberg metadata is 1 version behind: {problem}; set export.iceberg.unsupportedColumns to Omit. "
+        "Commits continue"
+    )
+    assert context.dataset.writable
+    assert [event.reason for event in context.events if event.type == "Warning"] == ["ExportStalled"]
+    commits(
+        context, "january", seen(4, iceberg=IcebergState(version=4, metadata_location="s3://lake/v4.metadata.json"))
+    )
+    assert context.condition(*KEY) == ("True", "Succeeded")
+    exported = context.dataset.status.iceberg
+    assert exported is not None
+    assert (exported.version, exported.lag, exported.problem) == (4, 0, None)
+    assert exported.metadata_location == "s3://lake/v4.metadata.json"
+
+
+def test_lagging_export_is_healed(context: Fake) -> None:
+    lagging = IcebergState(version=2, lag=1)
+    with_dataset(context, seen(3, iceberg=lagging, ailments=("the Iceberg export",)))
+    assert upkeep(context) == ["flights-heal-1"]
+    assert context.condition(*KEY) == ("True", "Succeeded")
+    context.job_ends("flights-heal-1", dataset=seen(3, iceberg=IcebergState(version=3)))
+    context.settle(*KEY)
+    assert context.dataset.status.iceberg == IcebergStatus(version=3)
+
+
+def test_lagging_export_without_healing_is_stalled(context: Fake) -> None:
+    lagging = IcebergState(version=2, lag=1)
+    with_dataset(context, seen(3, iceberg=lagging), maintenance={"healing": "Off"})
+    assert context.condition(*KEY) == ("False", "ExportStalled")
+    assert "maintenance.healing is Off" in context.message(*KEY)
 
 
 # --- order -----------------------------------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ def test_pull_whose_pod_dies_resumes(exchange: Exchange) -> None:
     takers.prepare(endpoint=exchange.way.endpoint)
     givers.kubectl.wait_for("Ready", *(f"kcm/{name}" for name in FIRST))
 
+    exported = "the Iceberg export of what a gateway serves"
+    eventually(lambda: givers.kubectl.get("kds", "planes")["status"].get("iceberg", {}).get("lag") == 0, exported)
+
     held = exchange.way.inject(Hold(), method="PUT", path=".kubothek/copy/odf/data/")
     takers.kubectl.apply(
         *exchange.repositories(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +24,12 @@ from kubothek.catalog import Lake
 from kubothek.dataset import Dataset
 from kubothek.gateway.access import Tokens
 from kubothek.gateway.catalogue import Place
+from kubothek.gateway.iceberg import tables
 from kubothek.gateway.iceberg.oauth import remaining
 from kubothek.gateway.limits import Limits
+from kubothek.sandbox.limited import Ask
 from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log.model import keys
 from tests.gateway.running import READER, WRITER, Running, running
 from tests.gateway.test_catalogue import Shelf
 from tests.gateway.test_objects import Answered, ask
@@ -162,6 +167,11 @@ def test_load_honours_etag_and_snapshots(planes: Dataset, gateway: Running) -> N
     assert error(load(gateway, f"{PLANES}?snapshots=some")) == (400, "BadRequestException")
 
 
+def test_dataset_named_iceberg_keeps_its_paths(gateway: Running) -> None:
+    for path in ("/iceberg/refs/head", "/iceberg/tail", "/iceberg/data/f1620"):
+        assert orjson.loads(load(gateway, path).body)["reason"] == "Forbidden"
+
+
 def test_tables_are_listed_in_pages(store: Store, planes: Dataset) -> None:
     names = [f"t{number}" for number in range(5)]
     for name in names:
@@ -241,19 +251,20 @@ def test_answers_have_the_fields_of_specification(planes: Dataset, gateway: Runn
 
 
 def test_secret_is_exchanged_for_token(planes: Dataset, gateway: Running) -> None:
-    found = RestCatalog("gateway", uri=f"{gateway.root}/iceberg", credential=f"anyone:{READER}")
+    server = {"uri": f"{gateway.root}/iceberg", "oauth2-server-uri": f"{gateway.root}{V1}/oauth/tokens"}
+    found = RestCatalog("gateway", credential=f"anyone:{READER}", **server)
     assert months(found) == [1]
     basic: Any = {
         "type": "oauth2",
         "oauth2": {
             "client_id": "anyone",
             "client_secret": READER,
-            "token_url": f"{gateway.root}{V1}/oauth/tokens",
+            "token_url": server["oauth2-server-uri"],
         },
     }
-    assert months(RestCatalog("gateway", uri=f"{gateway.root}/iceberg", auth=basic)) == [1]
+    assert months(RestCatalog("gateway", auth=basic, **server)) == [1]
     with pytest.raises(OAuthError, match="invalid_client"):
-        RestCatalog("gateway", uri=f"{gateway.root}/iceberg", credential="anyone:false-false-false")
+        RestCatalog("gateway", credential="anyone:false-false-false", **server)
     exchanged = tokens(gateway, f"grant_type={quote(TOKEN_EXCHANGE)}&subject_token={READER}")
     assert orjson.loads(exchanged.body)["access_token"] == READER
     assert exchanged.headers["Cache-Control"] == "no-store"
@@ -285,6 +296,32 @@ def test_expiry_of_web_token_is_that_of_its_claim() -> None:
     assert remaining(token(b'{"exp": 1}')) == 0
     for other in ("opaque", "a.b.c", token(b'{"exp": "x"}'), token(b"[]"), token(b'{"exp": 1e400}'), "x.é.y"):
         assert remaining(other) == 3600
+
+
+def test_load_repairs_export_whose_files_are_lost(store: Store, planes: Dataset, gateway: Running) -> None:
+    found = catalogue(gateway)
+    assert months(found) == [1]
+    store.delete([info.key for info in store.list(keys.iceberg("planes"))])
+    assert months(found) == [1]
+    assert months(found) == [1]
+
+
+def killed(ask: Ask, *arguments: object) -> Iterator[bytes]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield b""
+
+
+def test_export_that_was_stopped_is_tried_again_later(
+    planes: Dataset, gateway: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "_exported", killed)
+        first = load(gateway)
+    assert error(first) == (404, "NoSuchTableException")
+    assert b"needs more than 3GB of memory" in first.body
+    assert error(load(gateway)) == (404, "NoSuchTableException")
+    monkeypatch.setattr(tables, "_RECENT_SECONDS", 0.0)
+    assert load(gateway).status == 200
 
 
 def test_table_of_unsupported_columns_follows_choice(store: Store) -> None:

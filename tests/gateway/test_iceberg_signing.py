@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from http import HTTPMethod
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -16,16 +18,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import urllib3
+from aiohttp import web
 from botocore import UNSIGNED
 from botocore.config import Config
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.exceptions import NoSuchTableError, SignError
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.fsspec import S3V4RestSigner
 
 from kubothek.catalog import Lake
 from kubothek.dataset import Dataset
+from kubothek.errors import FormatInvalid
 from kubothek.gateway.iceberg.signing import SignRequest, is_table_file, sign
-from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.storage import Presigned, Store, StoreConfig, open_store
 from kubothek.table.iceberg.objects import _Stored
 from kubothek.table.log import DatasetLog
 from tests.faultproxy import FaultProxy, Status
@@ -232,3 +238,52 @@ def test_load_is_503_and_then_repaired_if_export_breaks_off(s3: S3Server, store:
         assert error(load(gateway)) == (503, "ServiceUnavailableException")
         assert broken.arrived.is_set()
         assert load(gateway).status == 200
+
+
+class Signing:
+    """A bucket whose signatures are the keys that it signed."""
+
+    def __init__(self, endpoint: str | None) -> None:
+        self.config = StoreConfig("s3://bucket/lake", endpoint=endpoint)
+        self.url = self.config.url
+
+    def presigned(self, method: HTTPMethod, key: str, seconds: int, headers: Mapping[str, str]) -> Presigned:
+        return Presigned(key, headers)
+
+
+def signed_key(uri: str, endpoint: str | None) -> str:
+    store: Any = Signing(endpoint)
+    return sign(store, "planes", SignRequest("GET", uri, {}), 60).url
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "root"),
+    [
+        (None, "https://bucket.s3.eu-west-1.amazonaws.com"),
+        (None, "https://s3.eu-west-1.amazonaws.com/bucket"),
+        ("http://bucket.example:9000", "http://bucket.example:9000/bucket"),
+        ("http://s3.example:9000", "http://bucket.s3.example:9000"),
+    ],
+)
+def test_bucket_may_be_in_host_or_in_path(endpoint: str | None, root: str) -> None:
+    assert signed_key(f"{root}/lake/planes/table/a%2520b/x.parquet", endpoint) == "planes/table/a%20b/x.parquet"
+
+
+SEGMENTS = (
+    "bucket lake planes planes2 .. . %2e%2e %2E. table x.parquet .kubothek iceberg commits indices %2F..%2F ?x # \\"
+)
+
+
+@settings(max_examples=1000)
+@given(
+    host=st.sampled_from(["http://s3", "http://bucket.s3", "http://[", "http:/", "", "//bucket.s3@x"]),
+    path=st.lists(st.one_of(st.sampled_from(SEGMENTS.split()), st.just(""), st.text(max_size=3)), max_size=9),
+)
+def test_no_uri_signs_another_object(host: str, path: list[str]) -> None:
+    try:
+        key = signed_key("/".join([host, "bucket", "lake", *path]), "http://s3")
+    except (FormatInvalid, web.HTTPForbidden):
+        return
+    assert posixpath.normpath(key) == key
+    assert key.startswith((".kubothek/planes/iceberg/", "planes/"))
+    assert not key.startswith("planes/indices/")

@@ -18,9 +18,11 @@ from kubothek.gateway import ingest
 from kubothek.gateway.limits import Limits
 from kubothek.odf.dataset import create
 from kubothek.odf.spec.sources import SqlQueryStep, TransformSql
+from kubothek.sandbox import limited
 from kubothek.sandbox.limited import Ask
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.gateway.running import WRITER, Running, running
 from tests.gateway.test_objects import Answered, ask
 from tests.odf.dataset.planes import LEDGER, OWNER, UUID, begun, push, source, table
@@ -63,6 +65,17 @@ def test_ingest_with_greedy_preprocess_is_stopped(
     assert not [*tmp_path.glob("kubothek-*")]
     again = [orjson.loads(post(gateway, 2, "A").body)["repeated"] for _ in range(2)]
     assert (again, table(store)) == ([False, True], {2: "A0"})
+
+
+def test_ingest_exports_what_it_commits(store: Store) -> None:
+    log = DatasetLog(store, UUID)
+    create(store, log, begun(source(LEDGER)), OWNER)
+    log.set_iceberg("Omit")
+    with running(store) as gateway:
+        found = post(gateway, 1, "A")
+    assert found.status == 200, found.body
+    assert int(store.get(f"{keys.iceberg_metadata(UUID)}version-hint.text")) == orjson.loads(found.body)["version"]
+    assert "kubothek.table.iceberg.export" in limited._PRELOADED, "by the process from which workers are forked"
 
 
 def killed_before(ask: Ask, *arguments: Any) -> Iterator[bytes]:

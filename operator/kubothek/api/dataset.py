@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from kubothek.api.ledger import Ledger, LedgerState
 from kubothek.api.maintenance import Maintenance
 from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time
-from kubothek.api.observed import Health, IndexStatus
+from kubothek.api.observed import Health, IcebergStatus, IndexStatus
 from kubothek.api.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.api.skipping import SkippingAchieved, SkippingStatus
 from kubothek.api.sources import Intake, SourceState, StandingSource
@@ -27,6 +27,7 @@ SOURCE_TROUBLES = (
     "IndexStalled",
     "SkippingStalled",
     "CompactionStalled",
+    "ExportStalled",
     "InvalidSchedule",
     "LedgerStalled",
     "AwaitingChain",
@@ -249,6 +250,8 @@ class TableState(Lenient):
     """The state of its files."""
     ledger: LedgerState | None = None
     """Its chain, if it has one."""
+    iceberg: IcebergStatus | None = None
+    """Its Iceberg metadata, if commits export it."""
 
 
 class OneShot(Attempts):

@@ -59,6 +59,19 @@ class Health(Lenient):
     """Their size."""
 
 
+class IcebergStatus(Lenient):
+    """The export of Iceberg metadata."""
+
+    version: int = 0
+    """The exported version, which is also the id of the snapshot; 0 before the first export."""
+    lag: int = 0
+    """By how many versions it is behind the table."""
+    metadata_location: str | None = None
+    """The location of the table metadata, for readers."""
+    problem: str | None = None
+    """Why the last export failed, as `Reason: text`."""
+
+
 class LedgerSource(Lenient):
     """The read position of a source of the chain."""
 

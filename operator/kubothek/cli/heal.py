@@ -26,11 +26,12 @@ def heal(
 ) -> None:
     """Rebuild what is missing or outdated and can be derived from the data of a dataset.
 
-    This is: the schema and its copy for other libraries, markers of commits, checkpoints of the history, indices and
-    skipping metadata. Lost data files cannot be rebuilt: they are listed with the versions that need them and the
-    newest complete version, and the exit code is 1. Safe to run beside readers and writers. With --restore-view, the
-    table of a ledger is rebuilt from its chain, and changes by other programs are dropped. With --keep-own, refs/head
-    of a ledger no longer names the blocks of another program; these stay in the store until garbage collection.
+    This is: the schema and its copy for other libraries, markers of commits, checkpoints of the history, indices,
+    skipping metadata, and the Iceberg metadata that commits export. Lost data files cannot be rebuilt: they are listed
+    with the versions that need them and the newest complete version, and the exit code is 1. Safe to run beside
+    readers and writers. With --restore-view, the table of a ledger is rebuilt from its chain, and changes by other
+    programs are dropped. With --keep-own, refs/head of a ledger no longer names the blocks of another program; these
+    stay in the store until garbage collection.
     """
     from kubothek.table.log import DatasetLog
     from kubothek.table.maintenance import heal as heal_dataset

@@ -16,6 +16,7 @@ from kubothek.words import count
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.gc import Collection
+    from kubothek.table.iceberg.state import IcebergState
     from kubothek.table.maintenance import Health
 
 
@@ -33,6 +34,7 @@ def health(choice: StoreChoice, dataset: str, output: str) -> None:
     from kubothek.catalog import Lake
     from kubothek.errors import DatasetNotFound
     from kubothek.gc import Retention, collect
+    from kubothek.table.iceberg.state import iceberg_state
     from kubothek.table.log import DatasetLog
 
     with choice.opened() as store:
@@ -46,7 +48,14 @@ def health(choice: StoreChoice, dataset: str, output: str) -> None:
             show(output, {"dataset": dataset, "version": 0, **_counts(loose)}, lines)
             return
         loose = collect(store, DatasetLog(store, dataset), [Retention()])
-    show(output, _object(dataset, found, loose), _lines(dataset, found, loose))
+        log = DatasetLog(store, dataset)
+        exported = iceberg_state(store, log, log.snapshot())
+    show(output, _object(dataset, found, loose, exported), _lines(dataset, found, loose, exported))
+
+
+def iceberg_line(version: int, lag: int, problem: str | None) -> str:
+    """Return the line about the export of Iceberg metadata."""
+    return f"Iceberg metadata: version {version}, {count(lag, 'version')} behind{f': {problem}' if problem else ''}"
 
 
 def _counts(loose: Collection) -> dict[str, object]:
@@ -72,7 +81,7 @@ def _unreferenced(loose: Collection) -> str:
     )
 
 
-def _object(dataset: str, found: Health, loose: Collection) -> dict[str, object]:
+def _object(dataset: str, found: Health, loose: Collection, exported: IcebergState | None) -> dict[str, object]:
     return {
         "dataset": dataset,
         "version": found.version,
@@ -91,11 +100,12 @@ def _object(dataset: str, found: Health, loose: Collection) -> dict[str, object]
         "garbageFiles": found.garbage.files,
         "garbageBytes": found.garbage.bytes,
         **_counts(loose),
+        **({} if exported is None else {"icebergVersion": exported.version, "icebergLag": exported.lag}),
         "lastCommit": found.time,
     }
 
 
-def _lines(dataset: str, found: Health, loose: Collection) -> Iterator[str]:
+def _lines(dataset: str, found: Health, loose: Collection, exported: IcebergState | None) -> Iterator[str]:
     from kubothek.api.values import render_bytes
     from kubothek.cli.columns import columns, shown_time
 
@@ -110,6 +120,8 @@ def _lines(dataset: str, found: Health, loose: Collection) -> Iterator[str]:
     yield f"held by history only: {count(found.history.files, 'file')} ({render_bytes(found.history.bytes)})"
     yield f"garbage, estimated: {count(found.garbage.files, 'file')} ({render_bytes(found.garbage.bytes)})"
     yield _unreferenced(loose)
+    if exported is not None:
+        yield iceberg_line(exported.version, exported.lag, exported.problem)
     rows = [
         (f"< {render_bytes(step.below)}" if step.below else "larger", f"{step.files:,}", render_bytes(step.bytes))
         for step in found.histogram

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     "table with one.",
 )
 @click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
+@click.option(
+    "--rest", metavar="URL", help="Also show how engines read it through this catalogue, of `kubothek serve`."
+)
 @output_option()
 def iceberg(
     choice: StoreChoice,
@@ -36,6 +39,7 @@ def iceberg(
     omit_unsupported: bool,
     after_commits: IcebergExports | None,
     rebuild: bool,
+    rest: str | None,
     output: str,
 ) -> None:
     """Write Iceberg metadata of a dataset beside its data files, and show how other engines read it.
@@ -58,7 +62,9 @@ def iceberg(
             found[name] = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
         endpoint = store.config.endpoint
     objects = [{"dataset": name, **_object(each, members.get(name))} for name, each in found.items()]
-    lines = (line for name, each in found.items() for line in _lines(name, each, endpoint, members.get(name)))
+    lines = [line for name, each in found.items() for line in _lines(name, each, endpoint, members.get(name))]
+    if rest is not None:
+        lines += (line for name in found for line in _rest_lines(name, rest))
     show(output, {"cube": dataset, "datasets": objects} if members else objects[0], lines)
 
 
@@ -111,3 +117,16 @@ def _lines(dataset: str, exported: IcebergExport, endpoint: str | None, version:
     quoted = table.replace("'", "''")
     yield f"DuckDB     SELECT * FROM iceberg_scan('{quoted}'{duckdb})"  # noqa: S608 - shown, not run
     yield f"Spark      spark.read.format('iceberg'){spark}.load({table!r})"
+
+
+def _rest_lines(dataset: str, url: str) -> Iterator[str]:
+    table, spark = f'kubothek.default."{dataset}"', "spark.sql.catalog.kubothek"
+    load = f"load_catalog('kubothek', uri={url!r}, token=TOKEN).load_table(('default', {dataset!r}))"
+    yield ""
+    yield f"pyiceberg  {load}.scan()"
+    yield f"polars     pl.scan_iceberg({load})"
+    yield f"DuckDB     ATTACH '' AS kubothek (TYPE iceberg, ENDPOINT '{url}', TOKEN '…'); FROM {table}"
+    yield f"Trino      connector.name=iceberg iceberg.catalog.type=rest iceberg.rest-catalog.uri={url}"
+    yield "           iceberg.rest-catalog.security=OAUTH2 iceberg.rest-catalog.oauth2.token=…"
+    yield f"Spark      --conf {spark}=org.apache.iceberg.spark.SparkCatalog --conf {spark}.type=rest"
+    yield f"           --conf {spark}.uri={url} --conf {spark}.token=…"

@@ -51,6 +51,7 @@ def table_state(state: DatasetState) -> TableState:
             "tags": [{"name": name, "version": version} for name, version in sorted(state.tags.items())],
             "health": state.health.model_dump() if state.health is not None else None,
             "ledger": _chain(state.ledger) if state.ledger is not None else None,
+            "iceberg": state.iceberg.model_dump() if state.iceberg is not None else None,
         }
     )
 

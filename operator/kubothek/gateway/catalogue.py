@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from kubothek.catalog import Lake
 from kubothek.errors import DatasetNotFound, InputError
@@ -12,6 +12,7 @@ from kubothek.odf.spec.layout import Layout
 from kubothek.storage import Store
 from kubothek.table.log import Claim
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import IcebergExports
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Place:
     store: Store
     uuid: str
     claim: Claim | None = None
-    iceberg: Literal["Off", "Omit", "Refuse"] = "Omit"
+    iceberg: IcebergExports = "Omit"
 
     @property
     def layout(self) -> Layout:

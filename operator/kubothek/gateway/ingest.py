@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import IO, Any, Final
 
@@ -46,6 +47,8 @@ _LONGEST_KEY: Final = 255
 _BY: Final = "gateway"
 
 limited.preload(__name__)
+if find_spec("pyiceberg") is not None:
+    limited.preload("kubothek.table.iceberg.export")  # for commits of datasets that export
 
 
 class Ingests:

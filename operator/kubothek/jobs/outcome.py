@@ -116,6 +116,9 @@ def _leaner(result: JobResult) -> JobResult | None:
         leaner = state.model_copy(update={"ailments": state.ailments[:-1]})
     elif state.corrupt is not None and len(state.corrupt) > _LEAST_TEXT:
         leaner = state.model_copy(update={"corrupt": shortened(state.corrupt, _LEAST_TEXT)})
+    elif state.iceberg is not None and len(state.iceberg.problem or "") > _LEAST_TEXT:
+        problem = shortened(state.iceberg.problem or "", _LEAST_TEXT)
+        leaner = state.model_copy(update={"iceberg": state.iceberg.model_copy(update={"problem": problem})})
     elif state.skipping is not None:
         leaner = state.model_copy(update={"skipping": None})
     elif state.ledger is not None and state.ledger.sources:

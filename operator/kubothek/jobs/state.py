@@ -12,6 +12,7 @@ from kubothek.errors import DatasetNotFound, LakeError
 from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
 from kubothek.storage import Store
+from kubothek.table.iceberg.state import iceberg_state
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.log.update_skipping import undescribed
@@ -44,11 +45,14 @@ def state_of(
         state = state.model_copy(update={"ledger": ledger_state(store, log)})
     try:
         order = translate.clustering(dataset.clustering)
-        found = health(store, log, log.snapshot(), clustering=order, estimates=estimates, keeps=keeps)
+        snapshot = log.snapshot()
+        found = health(store, log, snapshot, clustering=order, estimates=estimates, keeps=keeps)
+        exported = translate.iceberg_state(iceberg_state(store, log, snapshot))
     except LakeError as error:
         _logger.warning("the health of %s was not worked out: %s", state.uuid, error)
         return state
-    return state.model_copy(update={"health": translate.health_state(found), "skipping": _skipping(store, log)})
+    update = {"health": translate.health_state(found), "skipping": _skipping(store, log), "iceberg": exported}
+    return state.model_copy(update=update)
 
 
 def _skipping(store: Store, log: DatasetLog) -> SkippingState | None:

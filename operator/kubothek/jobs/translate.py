@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from kubothek.ingest import Compression, CsvOptions, Format, Source, UrlPolicy
 from kubothek.storage import Store, StoreConfig
 from kubothek.table import log
 from kubothek.table.clustering import Clustering
+from kubothek.table.iceberg.state import IcebergState
 from kubothek.table.indexes import Dialect, IndexKind
 from kubothek.table.layout import Layout
 from kubothek.table.log import DatasetLog, Head
@@ -207,6 +208,11 @@ def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
 def _columns(columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Return the columns; None if their names take too much room in a result."""
     return columns if columns is not None and sum(map(len, columns)) <= _NAMES_LIMIT else None
+
+
+def iceberg_state(state: IcebergState | None) -> jobs.IcebergState | None:
+    """Return the state of the export; None if commits do not export."""
+    return None if state is None else jobs.IcebergState(**asdict(state))
 
 
 def health_state(health: Health) -> jobs.HealthState:

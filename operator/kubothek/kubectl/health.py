@@ -38,6 +38,7 @@ def health(dataset: Named, cluster: Cluster) -> int:
 def _lines(dataset: Dataset) -> Iterator[str]:
     from kubothek.api.values import render_bytes
     from kubothek.cli.columns import shown_time
+    from kubothek.cli.health import iceberg_line
 
     status = dataset.status
     if status.version is None:
@@ -54,6 +55,8 @@ def _lines(dataset: Dataset) -> Iterator[str]:
         yield f"held by history only: {count(found.history_files, 'file')} ({render_bytes(found.history_bytes)})"
         yield f"versions kept: {found.versions:,}"
         yield f"garbage, estimated: {count(found.garbage_files, 'file')} ({render_bytes(found.garbage_bytes)})"
+    if (exported := status.iceberg) is not None:
+        yield iceberg_line(exported.version, exported.lag, exported.problem)
     for ailment in status.ailments:
         yield f"missing: {ailment}"
     if status.corrupt is not None:

@@ -58,6 +58,10 @@ class HealthState(observed.Health, Plain):
     sizes: tuple[Bin, ...] = ()
 
 
+class IcebergState(observed.IcebergStatus, Plain):
+    """The export of Iceberg metadata."""
+
+
 class LedgerSource(observed.LedgerSource, Plain):
     """The read position of a source of a chain."""
 
@@ -108,6 +112,8 @@ class DatasetState(Plain):
     corrupt: str | None = None
     """Which data files are lost, of which versions, and which version is complete."""
     ledger: LedgerState | None = None
+    iceberg: IcebergState | None = None
+    """None: its commits do not export."""
 
     @property
     def digest(self) -> str:

@@ -76,7 +76,7 @@ def serve(
 
         def listening(found: int) -> None:
             url = f"http{'s' if tls else ''}://{host}:{found}"
-            click.echo(f"{store.url} is served at {url}; Iceberg REST catalogue: {url}/iceberg", err=True)
+            click.echo(f"{store.url} is served at {url}\nIceberg REST catalogue: {url}/iceberg", err=True)
 
         asyncio.run(serve_app(app, limits, host.strip("[]"), port, tls, listening))
 

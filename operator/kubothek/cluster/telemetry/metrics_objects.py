@@ -117,6 +117,9 @@ class DatasetGauges:
         self._gauges = {name: _family(f"kubothek_dataset_{name}", text, "name") for name, text in texts.items()}
         self._gauges["ailments"] = _family("kubothek_dataset_ailments", "What is missing or lags.", "name")
         self._gauges["corrupt"] = _family("kubothek_dataset_corrupt", "1 if data is lost.", "name")
+        self._gauges["iceberg_lag"] = _family(
+            "kubothek_dataset_iceberg_lag_versions", "By how many versions its Iceberg metadata is behind.", "name"
+        )
         self._times = {
             name: _family(f"kubothek_dataset_{name}_timestamp_seconds", text, "name")
             for name, (_, text) in _TIMES.items()
@@ -138,6 +141,8 @@ class DatasetGauges:
         self._gauges["ailments"].add_metric(name, len(status.get("ailments") or ()))
         for key, (field, _) in _TIMES.items():
             _add_time(self._times[key], name, status.get(field))
+        if (exported := status.get("iceberg")) is not None:
+            self._gauges["iceberg_lag"].add_metric(name, exported.get("lag") or 0)
         if status.get("version") is not None:
             health = status.get("health") or {}
             for key in _SIZES:

@@ -47,6 +47,7 @@ from kubothek.controller.tasks.task_runs import (
     run_task,
     task_run_of,
 )
+from kubothek.words import count
 
 
 def keep_up(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskResult:
@@ -101,12 +102,24 @@ def _ahead(inputs: TaskInputs, status: DatasetStatus) -> str | None:
 
 
 def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
-    """Return the problem of the schedule, or that of the first task that was given up."""
+    """Return the problem of the schedule, that of the first task that was given up, or that of the export."""
     schedule = _schedule(dataset)
     mistake = fault(schedule) if schedule is not None else None
     if mistake is not None:
         return stalled("InvalidSchedule", f"maintenance.compaction.schedule: {mistake}; Commits continue")
-    return next((blocker for task_type in TASK_TYPES if (blocker := blocker_of(task_type, status)) is not None), None)
+    given_up = (blocker for task_type in TASK_TYPES if (blocker := blocker_of(task_type, status)) is not None)
+    return next(given_up, None) or _export_stalled(dataset, status)
+
+
+def _export_stalled(dataset: Dataset, status: DatasetStatus) -> State | None:
+    """Return the state of an export that failed, or that lags and is not healed by a job."""
+    found, heals = status.iceberg, dataset.spec.maintenance.healing != "Off"
+    if found is None or not found.lag or (found.problem is None and heals):
+        return None
+    problem = found.problem or "maintenance.healing is Off; set it to Auto, or run kubothek heal"
+    remedy = "; set export.iceberg.unsupportedColumns to Omit" if problem.startswith("SchemaMismatch:") else ""
+    behind = f"the Iceberg metadata is {count(found.lag, 'version')} behind"
+    return stalled("ExportStalled", f"{behind}: {problem}{remedy}. Commits continue")
 
 
 # --- healing ---------------------------------------------------------------------------------------------------------

@@ -6,17 +6,17 @@ A gateway has one namespace. Its tables are the datasets that the client may pul
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
-from kubothek.errors import DatasetNotFound
+from kubothek.errors import DatasetNotFound, StoreUnavailable
 from kubothek.gateway.access import Verb
 from kubothek.gateway.catalogue import Place
-from kubothek.gateway.gate import CLIENT, NOTE, Gate, unauthorised
-from kubothek.gateway.iceberg.errors import ROOT, not_found, refuse
+from kubothek.gateway.gate import CLIENT, NOTE, STARTED, Gate, unauthorised
+from kubothek.gateway.iceberg.errors import V1, not_found, refuse
 from kubothek.gateway.iceberg.signing import (
     DELEGATION,
     REMOTE_SIGNING,
@@ -26,14 +26,14 @@ from kubothek.gateway.iceberg.signing import (
     sign_endpoint,
     table_config,
 )
-from kubothek.gateway.iceberg.tables import TableMetadata, Tables
+from kubothek.gateway.iceberg.tables import Tables
 
-_V1: Final = f"{ROOT}/v1"
 _NAMESPACE: Final = "/namespaces/{namespace}"
 _TABLE: Final = f"{_NAMESPACE}/tables/{{dataset}}"
 _SEPARATOR: Final = "\x1f"
 """Between the levels of a namespace."""
 _PAGE: Final = 1000
+_PIECE: Final = 256 << 10
 _JSON: Final = "application/json"
 _ALL, _REFS = "all", "refs"
 _NOT_ACCEPTABLE: Final = ("/namespaces", "/properties", "/rename", "/register-view", "/plan", "/tasks")
@@ -54,20 +54,20 @@ class IcebergCatalogue:
         self._presigned = presigned
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes; the last one answers all other requests below the catalogue's root."""
+        """Return the routes; the last one answers what no other one does."""
         return [
-            web.get(f"{_V1}/config", self.config),
-            web.get(f"{_V1}/namespaces", self.namespaces, allow_head=False),
-            web.get(f"{_V1}{_NAMESPACE}", self.namespace, allow_head=False),
-            web.head(f"{_V1}{_NAMESPACE}", self.has_namespace),
-            web.get(f"{_V1}{_NAMESPACE}/tables", self.tables, allow_head=False),
-            web.get(f"{_V1}{_TABLE}", self.table, allow_head=False),
-            web.head(f"{_V1}{_TABLE}", self.has_table),
-            web.post(f"{_V1}{_TABLE}/metrics", self.metrics),
-            web.post(f"{_V1}{_TABLE}/sign", self.sign),
-            web.get(f"{_V1}{_NAMESPACE}/views", self.views, allow_head=False),
-            web.get(f"{_V1}{_NAMESPACE}/views/{{view}}", self.view),
-            web.route("*", f"{ROOT}/{{path:.*}}", self.other),
+            web.get(f"{V1}/config", self.config),
+            web.get(f"{V1}/namespaces", self.namespaces, allow_head=False),
+            web.get(f"{V1}{_NAMESPACE}", self.namespace, allow_head=False),
+            web.head(f"{V1}{_NAMESPACE}", self.has_namespace),
+            web.get(f"{V1}{_NAMESPACE}/tables", self.tables, allow_head=False),
+            web.get(f"{V1}{_TABLE}", self.table, allow_head=False),
+            web.head(f"{V1}{_TABLE}", self.has_table),
+            web.post(f"{V1}{_TABLE}/metrics", self.metrics),
+            web.post(f"{V1}{_TABLE}/sign", self.sign),
+            web.get(f"{V1}{_NAMESPACE}/views", self.views, allow_head=False),
+            web.get(f"{V1}{_NAMESPACE}/views/{{view}}", self.view),
+            web.route("*", f"{V1}/{{path:.*}}", self.other),
         ]
 
     async def config(self, request: web.Request) -> web.StreamResponse:
@@ -89,12 +89,16 @@ class IcebergCatalogue:
     # --- namespaces ---
 
     async def namespaces(self, request: web.Request) -> web.StreamResponse:
-        """List the namespace, or what is below it: nothing."""
-        self._gate.principal(request)
-        parent = request.query.get("parent", "")
-        if parent:
+        """List the namespace to a client that may load one of its tables; it contains no namespaces."""
+        principal = self._gate.principal(request)
+        found: list[list[str]] = []
+        if parent := request.query.get("parent", ""):
             self._require(parent)
-        return _json({"namespaces": [] if parent else [[self._namespace]], "next-page-token": None})
+        elif await anext(self._visible(request, ""), None) is not None:
+            found = [[self._namespace]]
+        elif principal is None:
+            raise unauthorised()
+        return _json({"namespaces": found, "next-page-token": None})
 
     async def namespace(self, request: web.Request) -> web.StreamResponse:
         """Return the namespace, which has no properties."""
@@ -147,8 +151,8 @@ class IcebergCatalogue:
                 continue
             try:
                 place = catalogue.place(name)
-            except DatasetNotFound:
-                continue  # removed a moment ago
+            except (DatasetNotFound, StoreUnavailable):
+                continue  # removed a moment ago, or without an ObjectStore
             if await asyncio.to_thread(self._tables.is_loadable, place):
                 yield name
 
@@ -162,11 +166,30 @@ class IcebergCatalogue:
         headers = {"ETag": f'"{etag}"', "Cache-Control": "private, no-cache"}
         if any(each.value in (etag, "*") for each in request.if_none_match or ()):
             return web.Response(status=304, headers=headers)
-        metadata = loaded.data if snapshots == _ALL else await asyncio.to_thread(_of_refs, loaded.data)
+        metadata = loaded.data
+        if snapshots == _REFS:
+            async with self._gate.parsing:
+                metadata = await asyncio.to_thread(_of_refs, metadata)
         mechanisms = {each.strip() for each in request.headers.get(DELEGATION, "").split(",")}
         signer = sign_endpoint(self._namespace, name) if self._presigned and REMOTE_SIGNING in mechanisms else None
-        body = _load_result(loaded, metadata, table_config(place.store, signer))
-        return web.Response(body=body, content_type=_JSON, headers=headers)
+        head, tail = _around(loaded.location, table_config(place.store, signer))
+        return await self._send(request, headers, (head, metadata, tail))
+
+    async def _send(
+        self, request: web.Request, headers: Mapping[str, str], parts: Sequence[bytes]
+    ) -> web.StreamResponse:
+        """Send a body in pieces: a slow client is detected, and costs no copy of the metadata."""
+        response = web.StreamResponse(headers=headers)
+        response.content_type = _JSON
+        response.content_length = sum(map(len, parts))
+        request[STARTED] = True
+        await response.prepare(request)
+        for part in parts:
+            for start in range(0, len(part), _PIECE):
+                async with asyncio.timeout(self._gate.limits.seconds_for(_PIECE)):
+                    await response.write(memoryview(part)[start : start + _PIECE])
+        await response.write_eof()
+        return response
 
     async def has_table(self, request: web.Request) -> web.StreamResponse:
         """Answer 204 if there is this table."""
@@ -231,10 +254,9 @@ def _json(content: Any) -> web.Response:
     return web.Response(body=orjson.dumps(content), content_type=_JSON, headers={"Cache-Control": "no-store"})
 
 
-def _load_result(loaded: TableMetadata, metadata: bytes, config: dict[str, str]) -> bytes:
-    """Return a ``LoadTableResult``."""
-    location, settings = orjson.dumps(loaded.location), orjson.dumps(config)
-    return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (location, metadata, settings)
+def _around(location: str, config: Mapping[str, str]) -> tuple[bytes, bytes]:
+    """Return what is before and after the metadata in a ``LoadTableResult``."""
+    return b'{"metadata-location":%b,"metadata":' % orjson.dumps(location), b',"config":%b}' % orjson.dumps(config)
 
 
 def _of_refs(metadata: bytes) -> bytes:

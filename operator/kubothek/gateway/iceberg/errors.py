@@ -9,8 +9,11 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-ROOT: Final = "/iceberg"
-"""Path of the catalogue below the gateway's URL."""
+V1: Final = "/iceberg/v1"
+"""Path of all requests; clients get the part before the version as the catalogue's URI.
+
+A dataset may have the name ``iceberg``: none of its paths begins like this.
+"""
 _TYPES: Final = {
     400: "BadRequestException",
     401: "NotAuthorizedException",
@@ -45,8 +48,8 @@ def _body(status: int, message: str, kind: str | None) -> str:
 async def translate(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Give errors of the gateway that a request below :data:`ROOT` meets the form of the specification."""
-    if not request.path.startswith(f"{ROOT}/"):
+    """Give errors of the gateway that a request below :data:`V1` meets the form of the specification."""
+    if not request.path.startswith(f"{V1}/"):
         return await handler(request)
     try:
         answer = await handler(request)

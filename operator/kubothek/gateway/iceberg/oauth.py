@@ -17,7 +17,7 @@ from aiohttp import web
 
 from kubothek.gateway.bodies import refused
 from kubothek.gateway.gate import Gate
-from kubothek.gateway.iceberg.errors import ROOT
+from kubothek.gateway.iceberg.errors import V1
 
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a type
@@ -34,7 +34,7 @@ class OAuth2:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the route."""
-        return [web.post(f"{ROOT}/v1/oauth/tokens", self.token)]
+        return [web.post(f"{V1}/oauth/tokens", self.token)]
 
     async def token(self, request: web.Request) -> web.StreamResponse:
         """Return the client secret, or the token to be exchanged, as an access token if it is valid."""

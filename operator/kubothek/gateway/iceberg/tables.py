@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -21,6 +20,7 @@ from kubothek.errors import (
     InputError,
     LakeError,
     ObjectNotFound,
+    StoreUnavailable,
     VersionIncomplete,
 )
 from kubothek.gateway.catalogue import Place
@@ -32,13 +32,15 @@ from kubothek.sandboxed_sql import expect
 from kubothek.sql.query import memory_bytes
 from kubothek.storage import Store
 from kubothek.storage.immutable_cache import Kept
+from kubothek.table.iceberg.locations import Locations
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
 
 _KEPT_BYTES: Final = 64 << 20
 _REMEMBERED: Final = 10_000
-_DENIED_SECONDS: Final = 60.0
-"""For this time after a denied write, the gateway does not try to export to a store."""
+_HINT: Final = "version-hint.text"
+_RECENT_SECONDS: Final = 60.0
+"""For this time after a denied write, or after limits ended an export, the gateway does not try again."""
 
 
 _ABSENT: Final = (DatasetNotFound, DatasetDeleted)
@@ -51,11 +53,13 @@ class TableMetadata:
     """The Iceberg metadata of a dataset.
 
     ``location``  of the metadata, absolute
+    ``etag``      of its object in the store
     ``data``      ``metadata.json``
     ``digest``    hash of ``data``
     """
 
     location: str
+    etag: str
     data: bytes
     digest: str
 
@@ -69,6 +73,23 @@ class _Current:
     metadata: TableMetadata
 
 
+class _StoppedError(InputError):
+    """An export exceeded the limits of a worker, which it may not do once there is less load."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A failed export of a head, at a time."""
+
+    head: str
+    at: float
+    reason: LakeError
+
+    @property
+    def is_recent(self) -> bool:
+        return time.monotonic() - self.at < _RECENT_SECONDS
+
+
 class Tables:
     """The tables of a gateway. An export runs in a worker process, one at a time for each dataset."""
 
@@ -76,8 +97,8 @@ class Tables:
         self._limits = limits
         self._workers = workers
         self._current: Kept[Place, _Current] = Kept(_KEPT_BYTES)
-        self._failures: Kept[Place, tuple[str, LakeError]] = Kept(_REMEMBERED)
-        self._denials: WeakKeyDictionary[Store, tuple[float, LakeError]] = WeakKeyDictionary()
+        self._failures: Kept[Place, _Failure] = Kept(_REMEMBERED)
+        self._denials: WeakKeyDictionary[Store, _Failure] = WeakKeyDictionary()
         self._existing: Kept[Place, str] = Kept(_REMEMBERED)
         self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
@@ -92,8 +113,9 @@ class Tables:
                 f"{name!r} is not exported as an Iceberg table: set spec.export.iceberg.enabled of the Dataset to true"
             )
         asked = time.monotonic()
-        head = await asyncio.to_thread(_head, place)
-        if (known := self._known(place)) is not None and known.head == head:
+        known = self._known(place)
+        head, is_unchanged = await asyncio.to_thread(_observe, place, known)
+        if known is not None and is_unchanged:
             return known.metadata
         if (reason := self._obstacle(place, head)) is not None:
             return await asyncio.to_thread(self._last, name, place, head, reason)
@@ -106,33 +128,40 @@ class Tables:
                 async with self._workers.place(client):
                     metadata = await to_its_end(partial(self._export, name, place))
             except AccessDenied as error:
-                self._denials[place.store] = since, error
+                self._denials[place.store] = _Failure("", since, error)
                 return await asyncio.to_thread(self._last, name, place, head, error)
             except _IMPOSSIBLE as error:
-                self._failures.keep(place, (head, error), 1)
+                self._failures.keep(place, _Failure(head, since, error), 1)
                 return await asyncio.to_thread(self._last, name, place, head, error)
             self._current.keep(place, _Current(head, since, metadata), len(metadata.data))
             return metadata
 
     def is_loadable(self, place: Place) -> bool:
-        """Return whether :meth:`load` can succeed, as far as this gateway knows. Blocks on I/O."""
+        """Return whether :meth:`load` can succeed, as far as this gateway knows. Blocks on I/O.
+
+        Raises StoreUnavailable.
+        """
         try:
             reason = self._obstacle(place, _head(place))
             if place.iceberg == "Off" or isinstance(reason, _ABSENT):
                 return False
             if reason is not None:
-                place.store.stat(_hint(place.uuid))
+                place.store.stat(_key(place.uuid, _HINT))
+        except StoreUnavailable:
+            raise
         except LakeError:
             return False
         return True
 
     def _obstacle(self, place: Place, head: str) -> LakeError | None:
         """Return why an export of this head would fail, if an attempt has shown it."""
-        since, denial = self._denials.get(place.store, (0.0, None))
-        if denial is not None and time.monotonic() - since < _DENIED_SECONDS:
-            return denial
-        known = self._failures.recall(place)
-        return known[0][1] if known and known[0][0] == head else None
+        denial, known = self._denials.get(place.store), self._failures.recall(place)
+        if denial is not None and denial.is_recent:
+            return denial.reason
+        if known is None or known[0].head != head:
+            return None
+        failure = known[0]
+        return failure.reason if failure.is_recent or not isinstance(failure.reason, _StoppedError) else None
 
     def _last(self, name: str, place: Place, head: str, reason: LakeError) -> TableMetadata:
         """Return the last export. Raises DatasetNotFound if there is none, DatasetDeleted."""
@@ -142,15 +171,15 @@ class Tables:
             DatasetLog(place.store, place.uuid).tags()  # raises DatasetNotFound, DatasetDeleted
             self._existing.keep(place, head, 1)
         try:
-            version = int(place.store.get(_hint(place.uuid)))
-            data = place.store.get(f"{_directory(place.uuid)}v{version}.metadata.json")
-            table = orjson.loads(data)["location"]
-        except (ObjectNotFound, ValueError, KeyError):
+            version = int(place.store.get(_key(place.uuid, _HINT)))
+            key = _key(place.uuid, f"v{version}.metadata.json")
+            data, info = place.store.get_with_info(key)
+            return _metadata(Locations(place.store, place.uuid).of(key), info.etag, data)
+        except (ObjectNotFound, ValueError):
             raise DatasetNotFound(
                 f"{name!r} has no Iceberg metadata, and the gateway cannot write it: {reason}. Write it with "
                 f"`kubothek iceberg {name}`"
             ) from None
-        return _metadata(f"{table}/metadata/v{version}.metadata.json", data)
 
     def _known(self, place: Place) -> _Current | None:
         known = self._current.recall(place)
@@ -168,53 +197,59 @@ class Tables:
             seconds=limits.ingest_seconds,
             named=partial(_stopped, limits, name),
         )
-        location, _, data = b"".join(work).partition(b"\n")
-        return _metadata(location.decode(), data)
+        about, _, data = b"".join(work).partition(b"\n")
+        location, etag = orjson.loads(about)
+        return _metadata(location, etag, data)
 
 
-def load() -> None:
-    """Import pyiceberg once for all workers, if it is installed."""
-    with suppress(ModuleNotFoundError):
-        import kubothek.table.iceberg.export  # noqa: F401
-
-
-limited.preload(__name__, once=load.__name__)
+limited.preload(__name__)
 
 
 def _exported(ask: Ask, store: Store, uuid: str, omit: bool) -> Iterator[bytes]:
-    """Export a dataset, in a worker; yield the location of the metadata, a newline and the metadata."""
+    """Export a dataset, in a worker; yield location and ETag of the metadata, a newline and the metadata."""
     from kubothek.catalog import Lake
 
     location = Lake(store).dataset(uuid).export_iceberg(omit_unsupported=omit).metadata_location
-    yield location.encode() + b"\n"
-    yield store.get(_key(uuid, location))
+    data, info = store.get_with_info(_key(uuid, location.rpartition("/")[2]))
+    yield orjson.dumps([location, info.etag]) + b"\n"
+    yield data
 
 
 def _stopped(limits: Limits, name: str, cause: Cause) -> LakeError:
     limit = f"{limits.ingest_seconds:g} s" if cause is Cause.TIME else f"{limits.ingest_memory} of memory"
-    return InputError(
+    return _StoppedError(
         f"the Iceberg export of {name!r} needs more than {limit}; run `kubothek iceberg` where more is free"
     )
 
 
-def _head(place: Place) -> str:
+def _observe(place: Place, known: _Current | None) -> tuple[str, bool]:
+    """Return the ETag of the head, and whether head and metadata are those that are known.
+
+    The same version is exported again after damage. The metadata then names other files, and the former are deleted.
+    """
+    if known is None:
+        return _head(place), False
+    key = _key(place.uuid, known.metadata.location.rpartition("/")[2])
+    head, etag = place.store.together(lambda: _head(place), lambda: _etag(place.store, key))
+    return head, (head, etag) == (known.head, known.metadata.etag)
+
+
+def _etag(store: Store, key: str) -> str | None:
     try:
-        return place.store.stat(keys.head(place.uuid)).etag
+        return store.stat(key).etag
     except ObjectNotFound:
-        raise DatasetNotFound(f"there is no dataset {place.uuid!r} in {place.store.url}") from None
+        return None
 
 
-def _metadata(location: str, data: bytes) -> TableMetadata:
-    return TableMetadata(location, data, hashlib.sha256(data).hexdigest()[:32])
+def _head(place: Place) -> str:
+    if (etag := _etag(place.store, keys.head(place.uuid))) is None:
+        raise DatasetNotFound(f"there is no dataset {place.uuid!r} in {place.store.url}")
+    return etag
 
 
-def _directory(uuid: str) -> str:
-    return f"{keys.iceberg(uuid)}metadata/"
+def _metadata(location: str, etag: str, data: bytes) -> TableMetadata:
+    return TableMetadata(location, etag, data, hashlib.sha256(data).hexdigest()[:32])
 
 
-def _hint(uuid: str) -> str:
-    return f"{_directory(uuid)}version-hint.text"
-
-
-def _key(uuid: str, location: str) -> str:
-    return _directory(uuid) + location.rpartition("/")[2]
+def _key(uuid: str, name: str) -> str:
+    return keys.iceberg_metadata(uuid) + name

@@ -20,9 +20,10 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
 from kubothek.errors import Contended, InputError, PreconditionFailed, SchemaMismatch
 from kubothek.storage import Store
 from kubothek.table.iceberg.data_files import correct_doubles, data_file
+from kubothek.table.iceberg.locations import Locations
 from kubothek.table.iceberg.manifests import Manifests, Version
 from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, record_of, snapshot, table_metadata
-from kubothek.table.iceberg.objects import AvroBuffer, Locations, StoreFiles
+from kubothek.table.iceberg.objects import AvroBuffer, StoreFiles
 from kubothek.table.iceberg.published import DAMAGED, Publications, Published
 from kubothek.table.iceberg.result import IcebergExport
 from kubothek.table.iceberg.schemas import Schemas, rescaled, sort_order

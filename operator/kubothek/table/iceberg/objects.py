@@ -13,33 +13,13 @@ from pyiceberg.manifest import ManifestFile, read_manifest_list
 
 from kubothek.storage import Store
 from kubothek.storage.immutable_cache import Kept
-from kubothek.storage.urls import FileLocation, parse_url
-from kubothek.table.log.model import keys
+from kubothek.table.iceberg.locations import Locations
 
 _KEPT_BYTES: Final = 32 << 20
 _SYNC_BYTES: Final = 16
 """An Avro file ends with its sync marker, which is also between its blocks (Avro specification, "Object Container
 Files").
 """
-
-
-class Locations:
-    """The absolute locations of a store's objects, as Iceberg metadata names files."""
-
-    def __init__(self, store: Store, uuid: str) -> None:
-        place = parse_url(store.config.url)
-        # Readers take the path of a file:// location as it is: they decode no percent signs.
-        root = f"file://{place.root}/" if isinstance(place, FileLocation) else f"s3://{place.bucket}/{place.prefix}"
-        self._root = root
-        self.table = f"{root}{keys.iceberg(uuid)}".rstrip("/")
-
-    def of(self, key: str) -> str:
-        """Return the location of an object."""
-        return f"{self._root}{key}"
-
-    def key(self, location: str) -> str:
-        """Return the key of the object at a location of this store."""
-        return location.removeprefix(self._root)
 
 
 class StoreFiles(FileIO):

@@ -19,8 +19,9 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from kubothek.errors import ObjectNotFound, TooSlow
 from kubothek.storage.immutable_cache import Kept
+from kubothek.table.iceberg.locations import Locations
 from kubothek.table.iceberg.metadata import columns_of
-from kubothek.table.iceberg.objects import Locations, StoreFiles
+from kubothek.table.iceberg.objects import StoreFiles
 from kubothek.table.log.journal import Journal
 from kubothek.table.log.model import keys
 from kubothek.table.log.settings import read_settings

@@ -19,7 +19,9 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.head import Head
 
 _EXPORTER: Final = "kubothek.table.iceberg.export"
-_MISSING_EXTRA: Final = "pyiceberg is not installed; pip install 'kubothek[iceberg]', or use an image that has it"
+_MISSING_EXTRA: Final = (
+    "MissingExtra: pyiceberg is not installed; pip install 'kubothek[iceberg]', or use an image that has it"
+)
 _LONGEST: Final = 500
 _logger = logging.getLogger(__name__)
 

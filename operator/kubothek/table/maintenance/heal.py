@@ -1,8 +1,9 @@
 """Healing: rebuild what is derived from a table's data where it is missing or lags behind; report lost data.
 
-The schema object and its copy for other libraries, markers, checkpoints, secondary indices and skipping metadata are
-derived. Each is rebuilt from data, or from an object that a hash verifies, so a repair is right or does not happen.
-Data files are derived from nothing: see :mod:`~kubothek.table.maintenance.lost_files`.
+The schema object and its copy for other libraries, markers, checkpoints, secondary indices, skipping metadata and the
+Iceberg metadata that commits export are derived. Each is rebuilt from data, or from an object that a hash verifies, so
+a repair is right or does not happen. Data files are derived from nothing: see
+:mod:`~kubothek.table.maintenance.lost_files`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from typing import Final
 
 from kubothek.errors import DatasetNotFound, IndexStale, ObjectNotFound, PreconditionFailed, VersionIncomplete
 from kubothek.storage import Store
+from kubothek.table.iceberg.state import damaged_files, iceberg_state, is_complete
 from kubothek.table.indexes.integrity import check_object
 from kubothek.table.indexes.model import IndexKind, digest_in
 from kubothek.table.indexes.native import read_manifest
 from kubothek.table.indexes.object_cache import OpenedFile
 from kubothek.table.indexes.report import IndexHealth, report
 from kubothek.table.log import DatasetLog, Head, Record, Snapshot
+from kubothek.table.log.exports import export_commit
 from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.versions import absent
 from kubothek.table.log.journal import Journal, Observed
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import IcebergExports
 from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Distance
 from kubothek.table.log.records import chain
@@ -36,6 +40,7 @@ from kubothek.table.maintenance.lost_files import find_lost_files
 from kubothek.table.maintenance.sizes import intact_records
 from kubothek.words import count
 
+_EXPORT: Final = "the Iceberg export"
 _SAMPLE: Final = 4
 """Files of a native index that an inspection reads."""
 
@@ -55,9 +60,9 @@ class Healed:
 def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
     """Check all that a dataset names, and rebuild what can be rebuilt. Idempotent.
 
-    Lists the data files. Only indices and skipping metadata change by a commit. Raises DatasetNotFound;
-    VersionIncomplete if the schema is lost; and what settling a head raises: HeadMissing, OwnedByAnother,
-    NeedsConversion, Contended.
+    Lists the data files. Only indices, skipping metadata and the export's setting change by a commit. Raises
+    DatasetNotFound; VersionIncomplete if the schema is lost; and what settling a head raises: HeadMissing,
+    OwnedByAnother, NeedsConversion, Contended.
     """
     repaired: list[str] = []
     journal = log.journal
@@ -81,15 +86,17 @@ def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
     damage = find_lost_files(store, log, log.snapshot())
     if damage is not None:
         return Healed(tuple(repaired), str(damage))
-    return Healed((*repaired, *_heal_indices(store, log, seen.head, by), *_heal_skipping(store, log, by)))
+    repaired += _heal_indices(store, log, seen.head, by)
+    repaired += _heal_skipping(store, log, by)
+    return Healed((*repaired, *_heal_iceberg(store, log)))
 
 
 def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what :func:`heal` would rebuild, as far as a cheap check of the current version shows. Writes nothing.
 
     Costs two small requests for each index, one for each part of the skipping metadata, a random sample of native index
-    files, and a listing of the newest checkpoints. What settling a head repairs (markers, ``_common_metadata``) is left
-    out.
+    files, a listing of the newest checkpoints, and four requests and a listing for an Iceberg export. What settling a
+    head repairs (markers, ``_common_metadata``) is left out.
     """
     if not snapshot.exists:
         return ()
@@ -98,6 +105,9 @@ def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ..
         found.append(f"the skipping metadata of {count(lacking, 'file')}")
     if _lacks_checkpoint(log.journal):
         found.append("the last checkpoint")
+    exported = iceberg_state(store, log, snapshot)
+    if _differs(log, snapshot.head) or (exported is not None and (exported.lag or not is_complete(store, log))):
+        found.append(_EXPORT)
     return tuple(found)
 
 
@@ -233,6 +243,30 @@ def _heal_skipping(store: Store, log: DatasetLog, by: str) -> tuple[str, ...]:
     if done.version is None:
         resume_xskipper(store, log)
     return (f"the skipping metadata of {count(done.described, 'file')}",) if done.described else ()
+
+
+def _heal_iceberg(store: Store, log: DatasetLog) -> tuple[str, ...]:
+    """Set the export as the owner of the dataset wants it, and export again what lags or is damaged."""
+    snapshot = log.snapshot()
+    changes = _differs(log, snapshot.head)
+    if changes is not None:
+        log.set_iceberg(changes)
+        snapshot = log.snapshot()
+    exported = iceberg_state(store, log, snapshot)
+    if exported is None:
+        return (_EXPORT,) if changes else ()
+    damaged = damaged_files(store, log.uuid)
+    if not damaged and not exported.lag and is_complete(store, log):
+        return (_EXPORT,) if changes else ()
+    done = export_commit(store, log, snapshot.head, heals=True, rebuild=bool(damaged))
+    if done and damaged:  # what is still damaged is a leftover, which the rebuilt metadata does not name
+        store.delete(damaged_files(store, log.uuid))
+    return (_EXPORT,) if done else ()
+
+
+def _differs(log: DatasetLog, head: Head) -> IcebergExports | None:
+    """Return what the owner of the dataset sets the export to, if the head has another setting."""
+    return log.journal.iceberg if log.journal.iceberg != head.iceberg else None
 
 
 def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str]:

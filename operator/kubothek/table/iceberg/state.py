@@ -1,0 +1,89 @@
+"""The state of the exports that follow commits; importable without pyiceberg."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from kubothek.errors import ObjectNotFound
+from kubothek.storage import Store
+from kubothek.table.iceberg.locations import Locations
+from kubothek.table.log import DatasetLog, Snapshot
+from kubothek.table.log.exports import export_problem
+from kubothek.table.log.model import keys
+
+_NAMED_BY_CONTENT: Final = re.compile(r".*?([0-9a-f]{32})(-m)?\.avro")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergState:
+    """The export of a dataset whose commits export.
+
+    ``version``            the exported version of the dataset, which is also the id of the snapshot; 0 if there is none
+    ``lag``                by how many versions it is behind the dataset
+    ``metadata_location``  of the table metadata, absolute; None if there is none
+    ``problem``            why the last export failed; None if it did not, or a later one succeeded
+    """
+
+    version: int
+    lag: int
+    metadata_location: str | None = None
+    problem: str | None = None
+
+
+def iceberg_state(store: Store, log: DatasetLog, snapshot: Snapshot) -> IcebergState | None:
+    """Return the state of the export at the current version; None if commits do not export. Writes nothing.
+
+    Costs one small request, and one more if the export lags.
+    """
+    if snapshot.head.iceberg == "Off":
+        return None
+    newest, version = snapshot.version, _hint(store, log.uuid)
+    if version > newest:  # that of a commit since the head was read, or of no commit
+        seen = log.journal.observe()
+        newest = seen.version if seen else newest
+        version = version if version <= newest else 0
+    lag = newest - version
+    name = f"{keys.iceberg_metadata(log.uuid)}v{version}.metadata.json"
+    return IcebergState(
+        version=version,
+        lag=lag,
+        metadata_location=Locations(store, log.uuid).of(name) if version else None,
+        problem=export_problem(store, log.uuid, version) if lag else None,
+    )
+
+
+def is_complete(store: Store, log: DatasetLog) -> bool:
+    """Return whether all files of the last export exist that readers of its current version need; reads and lists.
+
+    True also without pyiceberg, which has to read them.
+    """
+    try:
+        from kubothek.table.iceberg.objects import StoreFiles
+        from kubothek.table.iceberg.published import Publications
+    except ModuleNotFoundError:
+        return True
+    locations = Locations(store, log.uuid)
+    return Publications(log.journal, locations, StoreFiles(store, locations)).read(verify=True).metadata is not None
+
+
+def damaged_files(store: Store, uuid: str) -> list[str]:
+    """Return the keys of manifests and manifest lists whose content is not that of their name; reads all of them."""
+    found = []
+    for info in store.list(keys.iceberg_metadata(uuid)):
+        named = _NAMED_BY_CONTENT.fullmatch(info.key)
+        try:
+            if named and sha256(store.get(info.key)).hexdigest()[:32] != named[1]:
+                found.append(info.key)
+        except ObjectNotFound:
+            continue
+    return found
+
+
+def _hint(store: Store, uuid: str) -> int:
+    try:
+        return int(store.get(f"{keys.iceberg_metadata(uuid)}version-hint.text"))
+    except (ObjectNotFound, ValueError):
+        return 0
