@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -16,11 +15,12 @@ import kubothek
 from kubothek import Dataset, Lake
 from kubothek.errors import FilterMatchesAll, RowLevelNeeded
 from tests.engines.reads import Filter, Read, literal
+from tests.sampling import SOAK
 from tests.table.iceberg.test_export import PAYLOAD, VALUES, rows
 
 COLUMNS = {**VALUES, "größe in %": VALUES["text"], "x=y": VALUES["number"]}
 """Types and values of partition columns."""
-HISTORIES = 100 if os.environ.get("KUBOTHEK_SOAK") else 5
+HISTORIES = 100 if SOAK else 5
 _STEPS = ("append", "evolve", "delete", "update", "replace", "overwrite", "compact", "rollback", "tag", "layout")
 
 
