@@ -31,6 +31,7 @@ from benchmarks import (
 )
 from benchmarks.chains import Pulls
 from benchmarks.collection import Peaks
+from benchmarks.exports import Requests
 from benchmarks.gateway import Load
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
@@ -111,7 +112,9 @@ def main() -> None:
                 print(table.render(), flush=True)
 
 
-def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks | Reads | Load | Pulls]:
+def _tables(
+    work: str, name: str, given: argparse.Namespace
+) -> Iterator[Table | Memory | Peaks | Reads | Load | Pulls | Requests]:
     if work == "chains":
         if name == "fs":  # a bucket costs a request for each block
             with place(name) as where:
@@ -158,7 +161,7 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
             yield from _at(work, where, partitions, given)
 
 
-def _at(work: str, where: Place, partitions: int, given: argparse.Namespace) -> Iterator[Table | Memory]:
+def _at(work: str, where: Place, partitions: int, given: argparse.Namespace) -> Iterator[Table | Memory | Requests]:
     if work == "tables":
         yield from tables.run(where, partitions, rounds=given.rounds, seconds=given.seconds)
     elif work == "indexed":

@@ -1,35 +1,141 @@
-"""What Iceberg metadata costs: an export after one commit, beside that commit, and an export of the whole table.
+"""What Iceberg metadata costs, beside the commit that it follows; and what it gives readers, beside pyiceberg's own.
 
 The table has one file a partition. Only some of these files exist (:data:`~benchmarks.systems.table.READABLE`), so an
-export of the whole table reads as many footers; one after a commit reads the footer of the new file.
+export of the whole table reads as many footers; one after a commit knows the footer of the new file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from pyiceberg.table import StaticTable
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
+from benchmarks.systems.iceberg import Iceberg
 from benchmarks.systems.ours import commit_partitions
-from benchmarks.systems.table import NAME, ROWS, rows
+from benchmarks.systems.table import NAME, PART, READABLE, ROWS, rows
+from kubothek.dataset.handle import CommitResult
+from kubothek.storage import Store
+from kubothek.table.iceberg.export import export
 
 _COMMITS = 20
 """On top of the first one, whose record names all files: history is read some commits ahead."""
 
 
-def run(place: Place, partitions: int, *, rounds: int, seconds: float) -> Iterator[Table]:
-    """The table of one size; afterwards the export must be of the newest version."""
-    root = place.root("iceberg")
-    commit_partitions(root.lake().store, NAME, partitions)
-    dataset = root.lake().dataset(NAME)
-    for _ in range(_COMMITS):
-        dataset.append(rows(0))
+@dataclass(frozen=True)
+class Requests:
+    """Requests that reached the S3 server."""
+
+    title: str
+    made: Sequence[tuple[str, list[str]]]
+
+    def render(self) -> str:
+        """As Markdown."""
+        lines = [f"### {self.title}", "", "| work | requests | of these reads |", "|---|---|---|"]
+        lines += [f"| {name} | {len(made)} | {sum(each != 'PUT' for each in made)} |" for name, made in self.made]
+        return "\n".join(lines) + "\n"
+
+
+class _Work:
+    """The dataset, and the commit that is exported next."""
+
+    def __init__(self, where: Place, partitions: int) -> None:
+        root = where.root("exports")
+        commit_partitions(root.lake().store, NAME, partitions)
+        self.dataset = root.lake().dataset(NAME)
+        self.store = root.lake().store
+        self._committed: CommitResult | None = None
+        self._removed = count(partitions - 1, -1)
+        for _ in range(_COMMITS):
+            self.append()
+
+    def append(self) -> None:
+        """Commit one file."""
+        self._committed = self.dataset.append(rows(0))
+
+    def append_one(self) -> None:
+        """Commit one file when all before it is exported."""
+        self.export_own()
+        self.append()
+
+    def remove_one(self) -> None:
+        """Commit the removal of one file when all before it is exported."""
+        self.export_own()
+        self._committed = self.dataset.delete(f"{PART} = {next(self._removed)}")
+
+    def export_own(self) -> None:
+        """Export what this process has committed."""
+        assert self._committed is not None, "prepared"
+        export(self.store, self.dataset._log(writing=True), committed=self._committed.record_key)
+
+
+def run(place: Place, partitions: int, *, rounds: int, seconds: float) -> Iterator[Table | Requests]:
+    """The tables of one size; afterwards the export must be of the newest version."""
+    work = _Work(place, partitions)
+    dataset = work.dataset
     cases = [
-        Case(f"commit of {ROWS:,} rows", lambda: dataset.append(rows(0))),
-        Case("export after a commit", dataset.export_iceberg, prepare=lambda: dataset.append(rows(0))),
-        Case("export of everything", lambda: dataset.export_iceberg(rebuild=True)),
+        Case(f"commit of {ROWS:,} rows", work.append),
+        Case("export after an own commit", work.export_own, prepare=work.append_one),
+        Case("export after an own removal", work.export_own, prepare=work.remove_one),
+        Case("export by another process", dataset.export_iceberg, prepare=work.append_one),
     ]
+    dataset.export_iceberg()
     title = f"Iceberg metadata at {partitions:,} partitions, {place.name}"
     yield compare(title, cases, rounds=rounds, seconds=seconds)
-    if (exported := dataset.export_iceberg()).version != dataset.version:
+    if place.log is not None:
+        yield Requests(f"Requests of the same, {place.name}", [*_counted(place.log, work.store, cases)])
+    everything = Case("export of everything", lambda: dataset.export_iceberg(rebuild=True))
+    yield compare(f"The whole of it, {place.name}", [everything], rounds=1, seconds=seconds)
+    exported = dataset.export_iceberg()
+    if exported.version != dataset.version:
         raise RuntimeError(f"exported version {exported.version} instead of {dataset.version}")
+    own = Iceberg(place.root("pyiceberg"))
+    own.build(partitions)
+    yield _readers(place, partitions, exported.metadata_location, own.metadata_location, rounds, seconds)
+
+
+def _readers(place: Place, partitions: int, ours: str, own: str, rounds: int, seconds: float) -> Table:
+    """Load and plan with pyiceberg, from both metadata. Raises RuntimeError if a plan is wrong."""
+    properties = {"s3.endpoint": place.endpoint} if place.endpoint else {}
+
+    def load(location: str) -> StaticTable:
+        return StaticTable.from_metadata(location, properties)
+
+    def plan(location: str, row_filter: str) -> int:
+        return len(list(load(location).scan(row_filter=row_filter).plan_files()))
+
+    one = f"{PART} = {READABLE - 1}"
+    if (found := (plan(ours, one), plan(own, one))) != (1, 1):
+        raise RuntimeError(f"planned {found} files instead of one")
+    names = {"its own": own, "ours": ours}
+    works: dict[str, Callable[[str], object]] = {
+        "load": load,
+        "plan one partition": partial(plan, row_filter=one),
+        "plan everything": partial(plan, row_filter="true"),
+    }
+    cases = [Case(f"{name}: {work}", partial(run, names[name])) for work, run in works.items() for name in names]
+    title = f"pyiceberg at {partitions:,} partitions, {place.name}"
+    return compare(title, cases, rounds=rounds, seconds=seconds)
+
+
+def _counted(log: Path, store: Store, cases: Sequence[Case]) -> Iterator[tuple[str, list[str]]]:
+    for case in cases:
+        case.prepare()
+        before = len(_requests(log, store))
+        case.run()
+        yield case.name, _requests(log, store)[before:-1]
+
+
+def _requests(log: Path, store: Store) -> list[str]:
+    """The methods of all requests, up to one that is made here."""
+    mark = f"mark-{time.monotonic_ns()}"
+    store.put(mark, b"")
+    while mark not in (text := log.read_text()):
+        time.sleep(0.01)
+    return [line.split("|")[5].strip() for line in text.splitlines() if "| vgw |" in line]

@@ -51,13 +51,17 @@ class Root:
 
 @dataclass(frozen=True)
 class Place:
-    """A place for the tables of one run."""
+    """A place for the tables of one run.
+
+    ``log``  of the S3 server, a line for each request
+    """
 
     name: str
     scratch: Path
     endpoint: str | None = None
     secret: Path | None = None
     disk: Path | None = None
+    log: Path | None = None
 
     def root(self, name: str) -> Root:
         """An empty part of it."""
@@ -77,7 +81,7 @@ def place(name: str) -> Iterator[Place]:
         with S3Server() as s3, _environment({**s3.environment, **_ENVIRONMENT}):
             s3.create_bucket(_BUCKET)
             secret = s3.write_secret(Path(directory) / "secret")
-            yield Place(name, Path(directory), s3.endpoint, secret, s3.data / _BUCKET)
+            yield Place(name, Path(directory), s3.endpoint, secret, s3.data / _BUCKET, s3.log)
 
 
 @contextmanager

@@ -48,6 +48,11 @@ class Iceberg(System):
                         store.put(name, data)
                     append.append_data_file(_data_file(f"{self._root.url}/{name}", part, len(data), spec.spec_id))
 
+    @property
+    def metadata_location(self) -> str:
+        """The location of the table metadata."""
+        return self._table().metadata_location
+
     def append(self) -> None:
         self._table().append(rows(0))
 

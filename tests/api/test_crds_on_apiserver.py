@@ -242,6 +242,7 @@ def test_status_fields_survive_pruning_by_api_server(server: ApiServer, namespac
                 | {"time": moment, "version": 3, "filesBefore": 9, "filesAfter": 1, "bytesSaved": 9}
             }
             | {"ailments": ["index x is missing"], "corrupt": "a.parquet is lost", "sources": [source]}
+            | {"iceberg": {"version": 2, "lag": 1, "metadataLocation": "s3://lake/v2.metadata.json", "problem": "P: x"}}
             | {"intake": attempts | {"source": "landing", "reading": "r"}}
             | {"defining": errand, "polling": errand | {"slot": moment, "time": moment, "records": 2**40, "commits": 2}}
             | {

@@ -29,6 +29,7 @@ from benchmarks import (
     transform,
     verify,
 )
+from benchmarks.exports import Requests
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import Place, place
 
@@ -87,8 +88,24 @@ def test_benchmark_lookups_find_row_and_commits_maintain_indices() -> None:
 @pytest.mark.slow
 def test_benchmark_exports_are_measured_beside_commits() -> None:
     with place("fs") as where:
-        (found,) = exports.run(where, PARTITIONS, rounds=1, seconds=5)
-    assert rows(found) == ["commit of 1,000 rows", "export after a commit", "export of everything"]
+        found = [table for table in exports.run(where, PARTITIONS, rounds=1, seconds=5) if isinstance(table, Table)]
+    commits, whole, readers = found
+    assert rows(commits) == [
+        "commit of 1,000 rows",
+        "export after an own commit",
+        "export after an own removal",
+        "export by another process",
+    ]
+    assert rows(whole) == ["export of everything"]
+    assert rows(readers) == [
+        f"{name}: {work}" for work in ("load", "plan one partition", "plan everything") for name in ("its own", "ours")
+    ]
+
+
+def test_benchmark_exports_count_requests_of_s3() -> None:
+    with place("s3") as where:
+        requests = next(found for found in exports.run(where, 10, rounds=1, seconds=5) if isinstance(found, Requests))
+    assert [len(made) for _, made in requests.made[:2]] == [7, 4]
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def when_others_are_done(test: T) -> T:
 
 
 def begin(pool: ThreadPoolExecutor, items: Sequence[pytest.Function], fixture: Callable[[str], Any]) -> None:
-    """Begin tests, file by file; ``fixture`` has those of the session by their names: they may take no others."""
+    """Begin tests, file by file; ``fixture`` has those of the package by their names: they may take no others."""
     for item in items:
         item.stash[BEGUN] = Future()
     others = [item.stash[BEGUN] for item in items if not _is_last(item)]

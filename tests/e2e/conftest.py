@@ -1,7 +1,8 @@
 """One cluster and one Helm install for the whole suite: `make demo-cluster` makes both, the tests share them.
 
 The tests run beside each other (:mod:`tests.e2e.beside`), and beside the end of the demo. They begin with the first of
-them, so their fixtures are those of the session, and none of these waits for long.
+them, so their fixtures are those of the package, and none of these waits for long. What they installed goes with the
+last of them, and leaves the processors to the tests that follow.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[place] = item
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def begun(request: pytest.FixtureRequest) -> Iterator[None]:
     """All tests here, under way."""
     ours = [item for item in request.session.items if item.path.parent == HERE and isinstance(item, pytest.Function)]
@@ -102,7 +103,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return beside.judge(pyfuncitem) or None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """`make demo-cluster` as a user runs it, but for the namespaces that the rest of the suite needs; its commits are
     made, and the rest goes on.
@@ -133,7 +134,7 @@ def _clear(cluster: Cluster, kubectl: Kubectl) -> None:
             client.delete_object(Bucket=cluster.s3_bucket, Key=found["Key"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def workspace(cluster: Cluster, demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Workspace]:
     """Makes the view of one namespace; its store is ``s3://lake/<prefix>``, by default the namespace's name."""
     credentials = tmp_path_factory.mktemp("credentials")
@@ -147,58 +148,58 @@ def workspace(cluster: Cluster, demo: Demo, tmp_path_factory: pytest.TempPathFac
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def flights(workspace: Callable[..., Workspace]) -> Workspace:
     """Where the demo puts the flights."""
     return workspace(FLIGHTS, prefix="warehouse")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def crashes(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("crashes")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def commits(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("commits")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bad_input(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("bad-input")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tables(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("tables")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cubes(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("cubes")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def skipping(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("skipping")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def deletion(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("deletion")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def soak(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("soak")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def warming(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("warming")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gateway(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Gateway]:
     """The gateway of ``GIVERS``, installed and perhaps not there yet."""
     with FaultProxy(cluster.s3_host_endpoint, host=cluster.node_ip) as proxy:
@@ -208,7 +209,7 @@ def gateway(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[G
         installed.uninstall()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def other_operator(cluster: Cluster, gateway: Gateway) -> Iterator[None]:
     """A second operator with a cluster id of its own, installed and perhaps not there yet. It may ask the gateway."""
     values = {
@@ -226,13 +227,13 @@ def other_operator(cluster: Cluster, gateway: Gateway) -> Iterator[None]:
     helm(cluster, OTHER, "uninstall", "kubothek-other")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def other_cluster(workspace: Callable[..., Workspace], other_operator: None) -> Workspace:
     """A namespace of the second operator, over the store of ``owner-a``."""
     return workspace(OTHER, prefix="owner-a")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chaos(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Stage]:
     """A namespace with two operators of its own, installed and perhaps not there yet."""
     seed = int(os.environ.get("KUBOTHEK_SEED", "1"))
@@ -243,12 +244,12 @@ def chaos(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Sta
         operator.uninstall()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def upgraded(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace(UPGRADED)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def former(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """The operator of an earlier commit, not installed."""
     operator = FormerOperator(cluster, "kubothek-upgraded", UPGRADED, tmp_path_factory.mktemp("former"))
@@ -256,7 +257,7 @@ def former(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     operator.uninstall()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def exchange(
     cluster: Cluster, workspace: Callable[..., Workspace], gateway: Gateway, other_operator: None
 ) -> Iterator[Exchange]:

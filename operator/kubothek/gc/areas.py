@@ -14,6 +14,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.skipping.names import is_own_key, is_pause, location, own_location
 
 _INDEX_SUFFIX = ".by-dataset-index.parquet"
+_ICEBERG = re.compile(r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro|[0-9a-f]{32}-m\.avro")
 _PART = re.compile(r"[0-9a-f]{32}-([0-9a-f]{32}|state)")
 
 
@@ -34,11 +35,13 @@ class Kind(StrEnum):
     PLANS = "plans"
     UPLOADS = "uploads"
     """Multipart uploads that a crash left unfinished: not objects yet, and of unknown size."""
+    ICEBERG = "iceberg"
+    """Iceberg metadata: what of it stays, tells :mod:`~.iceberg`."""
     NOTES = "notes"
     """Notes derived from the table, kept for later inspections."""
 
 
-OWN_TRACES: Final = frozenset({Kind.CHECKPOINTS, Kind.JOBS, Kind.PLANS, Kind.NOTES})
+OWN_TRACES: Final = frozenset({Kind.CHECKPOINTS, Kind.JOBS, Kind.PLANS, Kind.ICEBERG, Kind.NOTES})
 """Written without a reference on purpose, so a young one is not a trace of a failed writer."""
 
 
@@ -67,6 +70,7 @@ def areas(uuid: str, table: str) -> tuple[Area, ...]:
         *(Area(Kind.CHAIN, prefix, partial(_is_hash, prefix)) for prefix in chain_prefixes(uuid)),
         Area(Kind.JOBS, keys.jobs(uuid), _ends_with(".json")),
         Area(Kind.PARTS, keys.parts(uuid), _is_part),
+        Area(Kind.ICEBERG, keys.iceberg_metadata(uuid), _is_iceberg),
         Area(Kind.PLANS, keys.collections(uuid), _ends_with(".json", ".parquet")),
         *(Area(Kind.NOTES, note, partial(eq, note)) for note in notes(uuid)),
         Area(Kind.INDEX, keys.indices(uuid), _ends_with(_INDEX_SUFFIX)),
@@ -81,23 +85,27 @@ def chain_prefixes(uuid: str) -> tuple[str, ...]:
 
 def notes(uuid: str) -> tuple[str, ...]:
     """Return the keys of all notes, which stay as long as there is a table."""
-    return keys.inventory(uuid), keys.lost(uuid), keys.damage(uuid)
+    return keys.inventory(uuid), keys.lost(uuid), keys.damage(uuid), keys.iceberg_problem(uuid)
 
 
 class Turn(IntEnum):
     """The order of deletion: an object goes before the objects that it names, so a crash leaves no dangling names."""
 
     COMMITS = 0
-    """Records and checkpoints."""
+    """Records, checkpoints and Iceberg's table metadata."""
     LISTS = 1
-    """Manifests of native indices, pages of standing sources, blocks; also results and plans, which name nothing."""
+    """Manifests of native indices, manifest lists of Iceberg, pages of standing sources, blocks; also results and
+    plans, which name nothing.
+    """
     FILES = 2
 
 
 def turn(kind: Kind, key: str) -> Turn:
     """Return the turn of an object."""
-    if kind in (Kind.RECORDS, Kind.CHECKPOINTS):
+    if kind in (Kind.RECORDS, Kind.CHECKPOINTS) or key.endswith(".metadata.json"):
         return Turn.COMMITS
+    if kind is Kind.ICEBERG:
+        return Turn.FILES if key.endswith("-m.avro") else Turn.LISTS
     names_others = key.endswith(".json") or (kind is Kind.CHAIN and "/odf/blocks/" in key)
     return Turn.LISTS if names_others else Turn.FILES
 
@@ -110,6 +118,10 @@ def _is_entries(uuid: str, key: str) -> bool:
 def _is_hash(prefix: str, key: str) -> bool:
     name = key.removeprefix(prefix)
     return name.isascii() and name.isalnum()
+
+
+def _is_iceberg(key: str) -> bool:
+    return _ICEBERG.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def _is_part(key: str) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +41,7 @@ from kubothek.errors import (
 )
 from kubothek.gc import references
 from kubothek.gc.areas import Kind, Turn, areas
+from kubothek.gc.iceberg import mark_iceberg
 from kubothek.gc.leftovers import has_objects
 from kubothek.gc.listing import GarbageSearch, add, write_kept
 from kubothek.gc.mark import Kept, Moment, References, YoungFiles, mark_versions, mark_young_records
@@ -191,6 +192,7 @@ class _Run:
         self._areas = areas(log.uuid, self._seen.head.table)
         self._marked = References(store, self._areas, directory)
         self._kept = self._mark()
+        self._iceberg = self._mark_iceberg()
         self._found = self._find_garbage(directory / "kept.parquet")
         self._lost = self._find_loss()
 
@@ -253,6 +255,12 @@ class _Run:
                 raise _MovedError from error  # another collector was at work
             raise
 
+    def _mark_iceberg(self) -> datetime | None:
+        """Mark Iceberg metadata that stays; see :func:`~.iceberg.mark_iceberg`. Without versions, none of it stays."""
+        if not self._exists or (self._seen.head.tombstone and self._kept.versions == 1):
+            return self._moment.now
+        return mark_iceberg(self._store, self._log.uuid, self._moment, self._marked)
+
     def _find_garbage(self, path: Path) -> Found:
         """Find the garbage, and store the plan; ``path`` holds the referenced keys before their upload to the store."""
         uuid, table = self._log.uuid, self._seen.head.table
@@ -270,7 +278,7 @@ class _Run:
         with path.open("rb") as file:
             plans.upload(kept, file)
         scratch = None if self._scratch is None else self._scratch.config
-        search = GarbageSearch(uuid, table, self._moment, self._kept.oldest, kept, self._name, scratch)
+        search = GarbageSearch(uuid, table, self._moment, self._kept.oldest, kept, self._name, scratch, self._iceberg)
         return Found.joined([found, *self._spread(search, ranges, "look for garbage")])
 
     def _find_loss(self) -> Lost | None:

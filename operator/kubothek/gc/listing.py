@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final, cast
@@ -69,6 +70,7 @@ class GarbageSearch:
     ``oldest``  the oldest version that stays
     ``plan``    prefix of the keys of the plan's parts
     ``scratch`` the store of the plan and of ``kept``, if it is another one
+    ``iceberg`` what of Iceberg metadata was written before is garbage; None: nothing is
     """
 
     uuid: str
@@ -78,6 +80,7 @@ class GarbageSearch:
     kept: str
     plan: str
     scratch: StoreConfig | None = None
+    iceberg: datetime | None = None
 
     def __call__(self, store: Store, part: Range) -> Found:
         """Add the garbage of a range to the plan. Raises StoreError for a store that does not list in order of keys."""
@@ -111,6 +114,8 @@ class GarbageSearch:
         """Return whether an unreferenced object is garbage. A checkpoint is only written of a committed version: it is
         garbage once that version has expired, however young it is.
         """
+        if area.kind is Kind.ICEBERG and (self.iceberg is None or info.modified >= self.iceberg):
+            return False
         version = keys.checkpoint_version(info.key) if area.kind is Kind.CHECKPOINTS else None
         return not self.moment.is_young(info.modified) if version is None else version < self.oldest
 

@@ -222,8 +222,8 @@ class Sweep:
         return Swept(dict(deleted), moved=False)
 
     def _without_rewritten(self, store: Store, doomed: list[Doomed]) -> list[Doomed]:
-        """Remove objects of a chain that were written again: they are named by content, so the key is the same."""
-        named = [each for each in doomed if each.kind is Kind.CHAIN]
+        """Remove objects that were written again: they are named by content, so the key is the same."""
+        named = [each for each in doomed if each.kind in (Kind.CHAIN, Kind.ICEBERG)]
 
         def is_rewritten(each: Doomed) -> bool:
             try:

@@ -13,6 +13,7 @@ from pyiceberg.table import StaticTable
 import kubothek
 from kubothek import Dataset, Lake
 from kubothek.errors import InputError
+from kubothek.gc.areas import notes
 from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log import AlreadyApplied, DatasetLog
 from kubothek.table.log.model import keys
@@ -171,3 +172,12 @@ def test_commit_of_a_cube_exports_its_members(lake: Lake) -> None:
     before = hint(lake, "geo++seed")
     cube.append({"seed": rows(2, 2).append_column("part", pa.array([1, 1]))})
     assert hint(lake, "geo++seed") == before + 1
+
+
+def test_collection_keeps_why_the_export_failed(lake: Lake) -> None:
+    dataset = created(lake)
+    dataset.append(pa.table({"row": [1], "big": pa.array([2**63], pa.uint64())}), evolve=True)
+    collection = dataset.collect(keep_versions=1, enforce=True)
+    assert (collection.unknown.objects, collection.young.objects) == (0, 0)
+    assert list(lake.store.list(keys.iceberg_problem("t")))
+    assert keys.iceberg_problem("t") in notes("t"), "which go when there is no table any more"

@@ -10,7 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
 
 import kubothek
 from kubothek import Dataset, IcebergExport, Lake
@@ -18,8 +20,10 @@ from kubothek.errors import TooSlow
 from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg import objects, published
 from kubothek.table.iceberg.export import export
+from kubothek.table.log import DatasetLog
+from tests.faultstore import Crash, Fault, FaultStore
 from tests.s3server import S3Server
-from tests.table.iceberg.test_export import check, directory, files, rows
+from tests.table.iceberg.test_export import PAYLOAD, VALUES, check, directory, files, rows
 
 
 @pytest.fixture
@@ -123,3 +127,64 @@ def test_last_export_that_is_old_is_read_again(lake: Lake) -> None:
     (directory(exported) / "v2.metadata.json").unlink()
     table = check(dataset, export_after(dataset, dataset.append(rows(3, 3))))
     assert table.metadata.metadata_log == []
+
+
+def test_removal_reads_only_manifests_with_its_partitions(lake: Lake) -> None:
+    for column, (data_type, values) in VALUES.items():
+        dataset = lake.create_dataset(f"by-{column}", column, PAYLOAD.append(pa.field(column, data_type)))
+        for n, value in enumerate([*values, *values[::-1]]):
+            dataset.append(rows(n, 1, **{column: value}))
+        for n, value in enumerate(values):
+            dataset.export_iceberg()
+            dataset.replace(rows(100 + n, 1, **{column: value}))
+            counting = FaultStore(lake.store)
+            export(counting, DatasetLog(counting, dataset.name))
+            read = sum(call.name == "get" and call.key.endswith("-m.avro") for call in counting.calls)
+            assert read <= (2 if column != "fraction" else 2 * len(values) + n), (column, value)
+        check(dataset, dataset.export_iceberg())
+
+
+def test_removal_from_a_column_that_changes_its_type_is_exported(lake: Lake) -> None:
+    dataset = lake.create_dataset("t", "part", {"part": "int64", "row": "int64"})
+    for n in range(3):
+        dataset.append(pa.table({"part": [n], "row": [n]}))
+    dataset.export_iceberg()
+    dataset.overwrite(pa.table({"part": ["a"], "row": [1]}), allow_schema_change=True)
+    table = StaticTable.from_metadata(dataset.export_iceberg().table_location)
+    assert table.scan().to_arrow().to_pylist() == [{"part": "a", "row": 1}]
+
+
+@pytest.mark.parametrize("byte", [0, 1 / 3, 1 / 2, 2 / 3])
+def test_file_with_one_wrong_byte_is_made_anew_when_read(lake: Lake, byte: float) -> None:
+    dataset = lake.create_dataset("t")
+    dataset.append(rows(0, 3))
+    dataset.append(rows(3, 3))
+    exported = dataset.export_iceberg()
+    sound = files(exported)
+
+    def damage(ending: str) -> None:
+        for path in directory(exported).glob(ending):
+            data = bytearray(path.read_bytes())
+            data[int(byte * len(data))] ^= 0x55
+            path.write_bytes(data)
+
+    damage("snap-3-*")
+    assert files(dataset.export_iceberg()) == sound
+    damage("*-m.avro")
+    dataset.overwrite(rows(9, 1))
+    check(dataset, dataset.export_iceberg())
+
+
+@pytest.mark.parametrize("fault", [Fault(nth=nth, after=after) for nth in range(1, 6) for after in (False, True)])
+def test_crash_after_a_commit_is_completed_by_another_process(lake: Lake, fault: Fault) -> None:
+    store = FaultStore(lake.store)
+    dataset = Lake(store).dataset(lake.create_dataset("t").name)
+    exported = export_after(dataset, dataset.append(rows(0, 3)))
+    committed = dataset.append(rows(3, 3))
+    store.fault = fault
+    with pytest.raises(Crash):
+        export_after(dataset, committed)
+    assert StaticTable.from_metadata(exported.table_location).scan().to_arrow().num_rows in (3, 6)
+    with another_process():
+        other = lake.dataset("t")
+        check(other, other.export_iceberg())

@@ -5,18 +5,20 @@ Iceberg specification, "Manifests", ``data_file``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import BinaryType, DateType, PrimitiveType, StringType, TimestampType
+from pyiceberg.types import BinaryType, DateType, DoubleType, IcebergType, PrimitiveType, StringType, TimestampType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
@@ -40,7 +42,7 @@ def data_file(
 
     Raises PartitionInvalid for a path with a value that is not of its column's type.
     """
-    values = parse_path(partition_path(file.key), stored)
+    values = partition_values(file.key, stored, schema)
     counts: dict[int, int] = {}
     nulls: dict[int, int] = {}
     lower: dict[int, bytes] = {}
@@ -58,7 +60,7 @@ def data_file(
         content=DataFileContent.DATA,
         file_path=location,
         file_format=FileFormat.PARQUET,
-        partition=Record(*(_partition_value(values, field.name, schema) for field in spec.fields)),
+        partition=Record(*(values.get(field.name) for field in spec.fields)),
         record_count=file.rows,
         file_size_in_bytes=file.bytes,
         value_counts=counts,
@@ -82,9 +84,58 @@ def correct_doubles(file: DataFile, key: str, spec: PartitionSpec, doubles: Coll
             file.partition[position] = float(texts[field.name])
 
 
-def _partition_value(values: Mapping[str, Any], name: str, schema: Schema) -> Any:
-    """Return the value as manifests hold it, e.g. days since 1970; None where the path lacks the column."""
-    value, field_type = values.get(name), schema.find_type(name)
+def partition_values(key: str, stored: pa.Schema, schema: Schema) -> dict[str, Any]:
+    """Return the values in the path of a file as manifests hold them, e.g. days since 1970.
+
+    Raises PartitionInvalid for a value that is not of its column's type.
+    """
+    values = parse_path(partition_path(key), stored)
+    return {name: _stored_value(values[name], schema.find_type(name)) for name in values if name in schema.column_names}
+
+
+def partition_types(spec: PartitionSpec, schema: Schema) -> list[tuple[str, IcebergType | None]]:
+    """Return name and type of the columns of a spec; None for one that the schema lacks."""
+    types = {field.name: field.field_type for field in schema.fields}
+    return [(field.name, types.get(field.name)) for field in spec.fields]
+
+
+def may_list(
+    manifest: ManifestFile,
+    columns: Sequence[tuple[str, IcebergType | None]],
+    partitions: Sequence[Mapping[str, Any]],
+) -> bool:
+    """Return whether the summaries of a manifest admit one of these partitions, given their values by column.
+
+    The answer can be wrong where a column changed its type.
+    """
+    ranges = [
+        (name, _range(summary, field_type))
+        for (name, field_type), summary in zip(columns, manifest.partitions or (), strict=False)
+        if field_type is not None
+    ]
+    return any(all(admits(values.get(name)) for name, admits in ranges) for values in partitions)
+
+
+def _range(summary: PartitionFieldSummary, field_type: IcebergType) -> Callable[[Any], bool]:
+    """Return whether a summary admits a value."""
+    nulls = bool(summary.contains_null)
+    stored = [bound for bound in (summary.lower_bound, summary.upper_bound) if bound is not None]
+    low: Any = None
+    high: Any = None
+    if len(stored) == 2 and isinstance(field_type, PrimitiveType) and not isinstance(field_type, DoubleType):
+        # pyiceberg reads doubles as floats
+        with suppress(ValueError, struct.error):
+            low, high = (from_bytes(field_type, bound) for bound in stored)
+
+    def admits(value: Any) -> bool:
+        if value is None:
+            return nulls
+        return bool(stored) if low is None else type(value) is not type(low) or bool(low <= value <= high)
+
+    return admits
+
+
+def _stored_value(value: Any, field_type: IcebergType) -> Any:
     if value is None:
         return None
     if isinstance(field_type, DateType):

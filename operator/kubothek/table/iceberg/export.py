@@ -19,9 +19,9 @@ from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
 
 from kubothek.errors import Contended, InputError, PreconditionFailed, SchemaMismatch
 from kubothek.storage import Store
-from kubothek.table.iceberg.data_files import correct_doubles, data_file
+from kubothek.table.iceberg.data_files import correct_doubles, data_file, partition_values
 from kubothek.table.iceberg.locations import Locations
-from kubothek.table.iceberg.manifests import Manifests, Version
+from kubothek.table.iceberg.manifests import Manifests, Removed, Version
 from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, record_of, snapshot, table_metadata
 from kubothek.table.iceberg.objects import AvroBuffer, StoreFiles
 from kubothek.table.iceberg.published import DAMAGED, Publications, Published
@@ -199,21 +199,28 @@ class _Export:
         if before is not None or parent is None:
             columns = _columns_after(before.columns if before else Columns(None, ()), record)
             manifests = before.manifests if before else ()
-            removed = {self._locations.of(key) for _, key in delta.removed}
+            removed = self._removed(delta.removed, before)
         else:
             head = rebuild_head(self._journal, record)
             columns = Columns(head.schema_hash, head.partition_keys)
-            added, manifests, removed = measure(self._store, head.files().items()), (), set()
+            added, manifests, removed = measure(self._store, head.files().items()), (), {}
         stored = self._stored(columns.schema_hash)
         schema = self._schemas.schema(stored, omit_unsupported=self._omit)
         spec = self._schemas.spec(columns.partition_keys, schema)
-        version = Version(record.version, schema, {each.spec_id: each for each in self._schemas.specs})
+        former = before.schema if before else schema
+        version = Version(record.version, schema, former, {each.spec_id: each for each in self._schemas.specs})
         following = self._manifests.next(manifests, version, self._data_files(added, stored, schema, spec), removed)
         if before is not None:
             _require_scales(before.schema, schema, following, record.version)
         above = before.snapshot.snapshot_id if before else None
         location = self._manifests.write_list(following, record.version, above)
         return _State(following, columns, schema, snapshot(record, columns, schema, location, above))
+
+    def _removed(self, removed: Sequence[tuple[str, str]], before: _State | None) -> Removed:
+        if before is None:
+            return {self._locations.of(key): {} for _, key in removed}
+        stored = self._stored(before.columns.schema_hash)
+        return {self._locations.of(key): partition_values(key, stored, before.schema) for _, key in removed}
 
     def _state(self, exported: Snapshot | None) -> _State | None:
         """Return the state of a version of the last export."""

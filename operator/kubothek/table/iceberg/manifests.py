@@ -7,9 +7,9 @@ written again, where the file is DELETED and the others are EXISTING. Small mani
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.manifest import (
     DataFile,
@@ -22,12 +22,15 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from kubothek.storage.immutable_cache import Kept
+from kubothek.table.iceberg.data_files import may_list, partition_types
 from kubothek.table.iceberg.objects import AvroBuffer
 
 MOST_SMALL: Final = 32
 """Number of manifests that are not full, after which some are merged."""
-FULL: Final = 10_000
-"""Number of files in one manifest."""
+FULL: Final = 1_000
+"""Number of files in one manifest: a removal of one of them writes all of them again."""
+_KEPT_BYTES: Final = 16 << 20
 
 Name = Callable[[str], str]
 """Returns the location of a file, given its name."""
@@ -35,14 +38,20 @@ Write = Callable[[AvroBuffer], None]
 """Stores a file."""
 Read = Callable[[ManifestFile], Sequence[ManifestEntry]]
 """Reads the live entries of a manifest."""
+Removed = Mapping[str, Mapping[str, Any]]
+"""The values of partition columns of removed files, as manifests hold them, by location."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What the manifests of one version need: its number, its schema and the partition specs by id."""
+    """What the manifests of one version need: its number, its schema and the partition specs by id.
+
+    ``former``  the schema before it: partition columns of removed files can have other types
+    """
 
     number: int
     schema: Schema
+    former: Schema
     specs: Mapping[int, PartitionSpec]
 
 
@@ -57,9 +66,9 @@ class Manifests:
         self._unwritten: dict[str, AvroBuffer] = {}
 
     def next(
-        self, before: Sequence[ManifestFile], version: Version, added: Iterable[DataFile], removed: Collection[str]
+        self, before: Sequence[ManifestFile], version: Version, added: Iterable[DataFile], removed: Removed
     ) -> list[ManifestFile]:
-        """Return the manifests of a version, given those before it, the added files and the removed locations.
+        """Return the manifests of a version, given those before it, the added and the removed files.
 
         Raises KeyError with a location that no manifest lists.
         """
@@ -77,33 +86,61 @@ class Manifests:
                 self._write(unwritten)
         self._unwritten.clear()
         buffer = AvroBuffer()
+        identities = [(manifest.manifest_path, manifest.sequence_number) for manifest in manifests]
+        blocks = {identity: found[0] for identity in identities if (found := _BLOCKS.recall(identity))}
+        new = {identity: each for identity, each in zip(identities, manifests, strict=True) if identity not in blocks}
         with write_manifest_list(2, buffer, version, parent, version, "null") as writer:
-            if manifests:
-                writer.add_manifests(list(manifests))
+            for manifest in new.values():
+                writer.add_manifests([manifest])
+        blocks.update(zip(new, buffer.blocks, strict=True))
+        for identity in new:
+            _BLOCKS.keep(identity, blocks[identity], len(blocks[identity]))
+        buffer.blocks = [blocks[identity] for identity in identities]
         buffer.name(lambda digest: self._name(f"snap-{version}-{digest}.avro"))
         self._write(buffer)
         return buffer.location
 
-    def _without(
-        self, before: Iterable[ManifestFile], version: Version, removed: Collection[str]
-    ) -> Iterator[ManifestFile]:
-        left = set(removed)
+    def _without(self, before: list[ManifestFile], version: Version, removed: Removed) -> Iterator[ManifestFile]:
+        version = replace(version, schema=version.former)
+        listing = self._listing(before, version, removed)
         for manifest in before:
-            if not left or left.isdisjoint(entry.data_file.file_path for entry in self._of(manifest)):
+            if manifest.manifest_path in listing:
+                entries = [_carried(entry, version.number, removed.keys()) for entry in self._of(manifest)]
+                yield self._manifest(version, entries)
+            else:
                 yield manifest
-                continue
-            entries = [_carried(entry, version.number, left) for entry in self._of(manifest)]
-            left.difference_update(entry.data_file.file_path for entry in entries)
-            yield self._manifest(version, entries)
-        if left:
-            raise KeyError(min(left))
+
+    def _listing(self, before: Sequence[ManifestFile], version: Version, removed: Removed) -> set[str]:
+        """Return the paths of the manifests that list removed files.
+
+        Reads the newest first, as what is compacted is mostly new, and last those whose partitions have none of them.
+        """
+        if not removed:
+            return set()
+        left, listing = set(removed), set[str]()
+        partitions = [dict(values) for values in {tuple(values.items()) for values in removed.values()}]
+
+        columns = {spec_id: partition_types(spec, version.schema) for spec_id, spec in version.specs.items()}
+
+        def is_unlikely(manifest: ManifestFile) -> bool:
+            return not may_list(manifest, columns[manifest.partition_spec_id], partitions)
+
+        newest_first = before[::-1]
+        for manifest in sorted(newest_first, key=is_unlikely):
+            entries = {entry.data_file.file_path for entry in self._of(manifest)}
+            if not left.isdisjoint(entries):
+                listing.add(manifest.manifest_path)
+                left -= entries
+            if not left:
+                return listing
+        raise KeyError(min(left))
 
     def _merged(self, manifests: list[ManifestFile], version: Version) -> list[ManifestFile]:
         """Merge the newest manifests once too many are small: as many as make the oldest of them no more than half.
 
         So a file is written again about once each time that the number of files doubles.
         """
-        small = [manifest for manifest in manifests if _count(manifest) < FULL]
+        small = [manifest for manifest in manifests if 0 < _count(manifest) < FULL]
         if len(small) <= MOST_SMALL:
             return manifests
         counts = [_count(manifest) for manifest in small]
@@ -150,6 +187,10 @@ class Manifests:
             manifest.min_sequence_number = version.number
         self._entries[manifest.manifest_path] = entries
         return manifest
+
+
+_BLOCKS: Final[Kept[tuple[str, int], bytes]] = Kept(_KEPT_BYTES)
+"""The block of a manifest in manifest lists, by its path and sequence number: each list repeats most of the last."""
 
 
 def _named_for_avro(spec: PartitionSpec) -> PartitionSpec:

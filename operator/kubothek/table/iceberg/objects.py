@@ -37,11 +37,11 @@ class StoreFiles(FileIO):
     def new_input(self, location: str) -> InputFile:
         key = self._locations.key(location)
         written = _WRITTEN.recall((self._store.url, key)) if self._trusts else None
-        return _Stored(location, written[0] if written else self._store.get(key))
+        return _Stored(location, written[0] if written else checked(key, self._store.get(key)))
 
     def manifests(self, manifest_list: str) -> list[ManifestFile]:
         """Return what a manifest list lists."""
-        return list(read_manifest_list(self.new_input(manifest_list)))
+        return _manifests(self.new_input(manifest_list))
 
     def write(self, files: Sequence[AvroBuffer]) -> None:
         """Write files that are named by their content."""
@@ -56,6 +56,26 @@ class StoreFiles(FileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         raise NotImplementedError("an export deletes nothing")
+
+
+def checked(key: str, data: bytes) -> bytes:
+    """Return the bytes of a file if their hash is in its name. Raises ValueError."""
+    if _digest(data) not in key:
+        raise ValueError(f"{key}: the content does not have the hash in the name")
+    return data
+
+
+def manifests_in(key: str, manifest_list: bytes) -> list[ManifestFile]:
+    """Return what a manifest list lists, given its key and its bytes. Raises ValueError for damaged ones."""
+    return _manifests(_Stored(key, checked(key, manifest_list)))
+
+
+def _manifests(manifest_list: InputFile) -> list[ManifestFile]:
+    return list(read_manifest_list(manifest_list))
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:32]
 
 
 class _Stored(InputFile):
@@ -94,14 +114,27 @@ class AvroBuffer(OutputFile):
 
     def name(self, location: Callable[[str], str]) -> None:
         """Set the location, given the hash of the content in hex."""
-        self._location = location(sha256(self.data).hexdigest()[:32])
+        self._location = location(_digest(self.data))
+
+    @property
+    def blocks(self) -> list[bytes]:
+        """The blocks of the closed file, without sync markers: one for each call of its writer."""
+        return self._stream.kept.split(self._marker)[1:-1]
+
+    @blocks.setter
+    def blocks(self, blocks: Sequence[bytes]) -> None:
+        header = self._stream.kept.partition(self._marker)[0]
+        self._stream.kept = self._marker.join([header, *blocks, b""])
+
+    @property
+    def _marker(self) -> bytes:
+        return self._stream.kept[-_SYNC_BYTES:]
 
     @cached_property
     def data(self) -> bytes:
         """The bytes of the closed file."""
         written = self._stream.kept
-        marker = written[-_SYNC_BYTES:]
-        return written.replace(marker, sha256(written.replace(marker, b"")).digest()[:_SYNC_BYTES])
+        return written.replace(self._marker, sha256(written.replace(self._marker, b"")).digest()[:_SYNC_BYTES])
 
 
 _WRITTEN: Final[Kept[tuple[str, str], bytes]] = Kept(_KEPT_BYTES)

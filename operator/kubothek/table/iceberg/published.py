@@ -17,7 +17,7 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from kubothek.errors import ObjectNotFound, TooSlow
+from kubothek.errors import InvalidKey, ObjectNotFound, TooSlow
 from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg.locations import Locations
 from kubothek.table.iceberg.metadata import columns_of
@@ -27,7 +27,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.settings import read_settings
 from kubothek.words import duration
 
-DAMAGED: Final = (ObjectNotFound, ValidationError, ValueError, KeyError, TypeError, EOFError, IndexError)
+DAMAGED: Final = (ObjectNotFound, InvalidKey, ValidationError, ValueError, KeyError, TypeError, EOFError, IndexError)
 """What metadata that is missing, or not that of an export, raises when it is read."""
 _KEPT_BYTES: Final = 64 << 20
 _PARSED: Final = 8
@@ -35,6 +35,8 @@ _PARSED: Final = 8
 _MANIFEST_BYTES: Final = 2_000
 _NEVER_TOO_SLOW: Final = timedelta(seconds=20)
 """Below half of the shortest grace period."""
+_RECALLED: Final = 0.5
+"""Share of the time limit after which the last export is read again: the rest is for the export that continues it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Publications:
     def recall(self) -> Published | None:
         """Return the last export of this process; None if the collector may have deleted files of it since."""
         found = _LAST.recall((self._store.url, self._journal.uuid))
-        return found[0] if found and self._is_timely(found[0]) else None
+        return found[0] if found and self._is_timely(found[0], share=_RECALLED) else None
 
     def read(self, *, verify: bool) -> Published:
         """Read the last export; ``verify`` also that all files exist which readers of its current version need."""
@@ -131,14 +133,15 @@ class Publications:
         sizes = {self._locations.key(each.manifest_path): each.manifest_length for each in last.manifests}
         return lists <= present.keys() and all(present.get(key) == size for key, size in sizes.items())
 
-    def _is_timely(self, last: Published) -> bool:
-        """Return whether no file of it can have been deleted; costs a request if the export is not recent."""
+    def _is_timely(self, last: Published, share: float = 1) -> bool:
+        """Return whether it is younger than a share of the limit; costs a request if it is not recent."""
         now, ticks = self._now()
         elapsed = max(now - last.at[0], timedelta(seconds=ticks - last.at[1]))
-        return elapsed < _NEVER_TOO_SLOW or elapsed < self._limit
+        return elapsed < _NEVER_TOO_SLOW or elapsed < share * self._limit
 
     @cached_property
     def _limit(self) -> timedelta:
+        """Half the grace period: see :mod:`kubothek.gc.iceberg`, which deletes files of former exports."""
         return read_settings(self._store).grace / 2
 
     def _now(self) -> tuple[datetime, float]:
