@@ -39,7 +39,9 @@ WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/table/skipping/test_format_s
 """Where tests use the fixture `spark`."""
 WITH_API_SERVER = ("tests/cluster/", "tests/chart/", "tests/api/test_crds_on_apiserver.py")
 """Where tests use the fixture `api_server`."""
-TOGETHER = {"cluster": ON_CLUSTER, "spark": WITH_SPARK, "API server": WITH_API_SERVER}
+WITH_ENGINES = ("tests/engines/",)
+"""Where tests use engines and tables that take seconds to start and to make."""
+TOGETHER = {"cluster": ON_CLUSTER, "spark": WITH_SPARK, "engines": WITH_ENGINES, "API server": WITH_API_SERVER}
 """What runs in one process each."""
 LONG = ("tests/local/test_demo.py", "tests/cli/", "tests/table/log/")
 """What takes longest of all others."""

@@ -8,14 +8,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError, OAuthError
 
+from kubothek.catalog import Lake
 from kubothek.cluster.api import Api
 from kubothek.errors import DatasetNotFound, StoreUnavailable
 from kubothek.gateway.access import Principal, Verb
+from kubothek.gateway.app import make_app
 from kubothek.gateway.kubernetes import access as access_module
 from kubothek.gateway.kubernetes.access import ClusterAccess, Remembered
 from kubothek.gateway.kubernetes.catalogue import STALE, NamespaceCatalogue
+from kubothek.gateway.limits import Limits
+from kubothek.gateway.server import Gateway
 from kubothek.storage import StoreConfig, open_store
 from tests.cluster.apiserver import ADMIN, OPERATOR, ApiServer
 from tests.cluster.harness import PATIENCE, Clock, manifest, resource_path, until
@@ -275,6 +282,46 @@ async def test_gateway_follows_dataset_changes_immediately(api: Api, server: Api
         await until(lambda: _raises(StoreUnavailable, lambda: catalogue.place("more")))
         delete(server, "Dataset", namespace, "more")
         await until(lambda: not catalogue.names())
+
+
+async def test_iceberg_token_of_other_namespace_lists_and_loads_nothing(
+    api: Api, server: ApiServer, namespace: str, make_namespace: Callable[[], str], people: People, tmp_path: Path
+) -> None:
+    Lake(open_store(StoreConfig(tmp_path.as_uri()))).create_dataset("flights-2013").append(pa.table({"seats": [1, 2]}))
+    put(server, "ObjectStore", namespace, "lake", {"url": tmp_path.as_uri(), "volume": {"claimName": "data"}})
+    put(server, "Dataset", namespace, "flights", {**EXPOSED, "uuid": "flights-2013"})
+    elsewhere = People(server, make_namespace())
+    put(server, "Dataset", namespace, "off", {**EXPOSED, "export": {"iceberg": {"enabled": False}}})
+    people.allow("reader", ["get"])
+    elsewhere.allow("reader", ["get"])
+    limits = Limits()
+    async with following(api, namespace) as catalogue:
+        gateway = Gateway(
+            make_app(catalogue, ClusterAccess(api, namespace, AUDIENCE), limits=limits, namespace=namespace), limits
+        )
+        uri = f"http://127.0.0.1:{await gateway.start('127.0.0.1', 0)}/iceberg"
+
+        server_uris = {"uri": uri, "oauth2-server-uri": f"{uri}/v1/oauth/tokens"}
+
+        def check(mine: str, theirs: str, without_audience: str) -> None:
+            found = RestCatalog("gateway", credential=f"reader:{mine}", **server_uris)
+            assert found.list_namespaces() == [(namespace,)]
+            assert found.list_tables(namespace) == [(namespace, "flights")]
+            assert found.load_table((namespace, "flights")).scan().to_arrow().num_rows == 2
+            with pytest.raises(NoSuchTableError, match=r"set spec\.export\.iceberg\.enabled of the Dataset to true"):
+                found.load_table((namespace, "off"))
+            found = RestCatalog("gateway", uri=uri, token=theirs)
+            assert found.list_namespaces() == found.list_tables(namespace) == []
+            with pytest.raises(NoSuchTableError):
+                found.load_table((namespace, "flights"))
+            with pytest.raises(OAuthError, match="invalid_client"):
+                RestCatalog("gateway", credential=f"reader:{without_audience}", **server_uris)
+
+        try:
+            tokens = people.token("reader", AUDIENCE), elsewhere.token("reader", AUDIENCE), people.token("reader")
+            await asyncio.to_thread(check, *tokens)
+        finally:
+            await gateway.stop()
 
 
 async def test_dataset_public_without_exposed_is_refused_by_api_server(server: ApiServer, namespace: str) -> None:

@@ -13,7 +13,7 @@ from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek import IcebergExport
+    from kubothek import IcebergExport, Lake
     from kubothek.cli.stores import StoreChoice
     from kubothek.table.log.model.head import IcebergExports
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     "table with one.",
 )
 @click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
+@click.option(
+    "--rest", metavar="URL", help="Also show how engines read it through this catalogue, of `kubothek serve`."
+)
 @output_option()
 def iceberg(
     choice: StoreChoice,
@@ -36,28 +39,51 @@ def iceberg(
     omit_unsupported: bool,
     after_commits: IcebergExports | None,
     rebuild: bool,
+    rest: str | None,
     output: str,
 ) -> None:
     """Write Iceberg metadata of a dataset beside its data files, and show how other engines read it.
 
     Every version is a snapshot with its number, every tag a ref. Only what changed since the last export is written; no
-    data file is copied or changed. Other engines may read the table, not write it.
+    data file is copied or changed. Other engines may read the table, not write it. For a cube, all of its datasets are
+    exported, and shown at the versions that belong to its current version.
     """
     from kubothek.catalog import Lake
 
     with choice.opened() as store:
-        handle = Lake(store).dataset(dataset)
-        if after_commits is not None:
-            handle.set_iceberg(after_commits)
-        omits = omit_unsupported or after_commits == "Omit"
-        exported = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
+        lake = Lake(store)
+        members = _members(lake, dataset)
+        found = {}
+        for name in members or (dataset,):
+            handle = lake.dataset(name)
+            if after_commits is not None:
+                handle.set_iceberg(after_commits)
+            omits = omit_unsupported or after_commits == "Omit"
+            found[name] = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
         endpoint = store.config.endpoint
-    show(output, {"dataset": dataset, **_object(exported)}, _lines(dataset, exported, endpoint))
+    objects = [{"dataset": name, **_object(each, members.get(name))} for name, each in found.items()]
+    lines = [line for name, each in found.items() for line in _lines(name, each, endpoint, members.get(name))]
+    if rest is not None:
+        lines += (line for name in found for line in _rest_lines(name, rest))
+    show(output, {"cube": dataset, "datasets": objects} if members else objects[0], lines)
 
 
-def _object(exported: IcebergExport) -> dict[str, object]:
+def _members(lake: Lake, name: str) -> dict[str, int]:
+    """Return the datasets of a cube, with their versions in its current version; none if the name is a dataset's."""
+    from kubothek.errors import DatasetNotFound
+
+    try:
+        lake.dataset(name)
+    except DatasetNotFound:
+        if name not in lake.cubes():
+            raise
+        return {member.uuid: member.snapshot.version for member in lake.cube(name).snapshot().members.values()}
+    return {}
+
+
+def _object(exported: IcebergExport, version: int | None) -> dict[str, object]:
     return {
-        "version": exported.version,
+        "version": version or exported.version,
         "metadataLocation": exported.metadata_location,
         "tableLocation": exported.table_location,
         "snapshots": exported.snapshots,
@@ -65,17 +91,42 @@ def _object(exported: IcebergExport) -> dict[str, object]:
     }
 
 
-def _lines(dataset: str, exported: IcebergExport, endpoint: str | None) -> Iterator[str]:
+def _lines(dataset: str, exported: IcebergExport, endpoint: str | None, version: int | None) -> Iterator[str]:
+    """Yield how engines read a dataset: its current version, or that of a cube's dataset."""
     table, metadata = exported.table_location, exported.metadata_location
     properties = f", {{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
     storage = f", storage_options={{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
+    scan, polars, duckdb, spark = (
+        (
+            f"snapshot_id={version}",
+            f", snapshot_id={version}",
+            f", snapshot_from_id => {version}",
+            f".option('versionAsOf', {version})",
+        )
+        if version
+        else ("", "", "", "")
+    )
     yield (
-        f"{dataset}: version {exported.version}; {count(exported.snapshots, 'snapshot')}, "
+        f"{dataset}: version {version or exported.version}; {count(exported.snapshots, 'snapshot')}, "
         f"{count(exported.manifests_written, 'manifest')} written"
     )
     yield f"metadata: {metadata}"
     yield ""
-    yield f"pyiceberg  StaticTable.from_metadata({table!r}{properties}).scan()"
-    yield f"polars     pl.scan_iceberg({metadata!r}{storage})"
-    yield f"DuckDB     SELECT * FROM iceberg_scan('{table.replace(chr(39), chr(39) * 2)}')"  # noqa: S608 - shown, not run
-    yield f"Spark      spark.read.format('iceberg').load({table!r})"
+    yield f"pyiceberg  StaticTable.from_metadata({table!r}{properties}).scan({scan})"
+    yield f"polars     pl.scan_iceberg({metadata!r}{polars}{storage})"
+    quoted = table.replace("'", "''")
+    yield f"DuckDB     SELECT * FROM iceberg_scan('{quoted}'{duckdb})"  # noqa: S608 - shown, not run
+    yield f"Spark      spark.read.format('iceberg'){spark}.load({table!r})"
+
+
+def _rest_lines(dataset: str, url: str) -> Iterator[str]:
+    table, spark = f'kubothek.default."{dataset}"', "spark.sql.catalog.kubothek"
+    load = f"load_catalog('kubothek', uri={url!r}, token=TOKEN).load_table(('default', {dataset!r}))"
+    yield ""
+    yield f"pyiceberg  {load}.scan()"
+    yield f"polars     pl.scan_iceberg({load})"
+    yield f"DuckDB     ATTACH '' AS kubothek (TYPE iceberg, ENDPOINT '{url}', TOKEN '…'); FROM {table}"
+    yield f"Trino      connector.name=iceberg iceberg.catalog.type=rest iceberg.rest-catalog.uri={url}"
+    yield "           iceberg.rest-catalog.security=OAUTH2 iceberg.rest-catalog.oauth2.token=…"
+    yield f"Spark      --conf {spark}=org.apache.iceberg.spark.SparkCatalog --conf {spark}.type=rest"
+    yield f"           --conf {spark}.uri={url} --conf {spark}.token=…"

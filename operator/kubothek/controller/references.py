@@ -267,11 +267,11 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
         ),
         adopt=dataset.spec.adopt,
         clustering=clustering_of(dataset.spec.maintenance.compaction),
-        iceberg=_iceberg_of(dataset.spec),
+        iceberg=iceberg_of(dataset.spec),
     )
 
 
-def _iceberg_of(spec: DatasetSpec) -> Literal["Off", "Omit", "Refuse"]:
+def iceberg_of(spec: DatasetSpec) -> Literal["Off", "Omit", "Refuse"]:
     """Return the export of Iceberg metadata; by default, what a gateway serves is exported."""
     wanted, exposed = spec.export.iceberg, spec.sharing is not None and spec.sharing.exposed
     return wanted.unsupported_columns if (exposed if wanted.enabled is None else wanted.enabled) else "Off"

@@ -15,6 +15,10 @@ from kubothek.gateway.answers import refusal
 from kubothek.gateway.catalogue import Catalogue
 from kubothek.gateway.datasets import Datasets
 from kubothek.gateway.gate import Answered, Gate
+from kubothek.gateway.iceberg.catalogue import IcebergCatalogue
+from kubothek.gateway.iceberg.errors import translate
+from kubothek.gateway.iceberg.oauth import OAuth2
+from kubothek.gateway.iceberg.tables import Tables
 from kubothek.gateway.ingest import Ingests
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.objects import Objects
@@ -30,6 +34,7 @@ def make_app(
     access: Access,
     *,
     limits: Limits | None = None,
+    namespace: str = "default",
     presigned: int = 3600,
     url: str | None = None,
     answered: Answered | None = None,
@@ -37,6 +42,7 @@ def make_app(
 ) -> web.Application:
     """Return the application, with one gate for all handlers.
 
+    ``namespace``  name of the namespace of the Iceberg catalogue
     ``presigned``  lifetime in seconds of presigned URLs of the store, where it has such; 0: no such URLs
     ``url``        URL at which clients reach the gateway, if a proxy changes the URL of requests
     ``proxies``    addresses or networks of proxies; ``X-Forwarded-For`` is trusted only from these
@@ -46,7 +52,7 @@ def make_app(
     """
     limits = limits or Limits()
     gate = Gate(Datasets(catalogue), access, limits, Peers(proxies), answered)
-    app = web.Application(middlewares=[gate.stand], client_max_size=limits.ingest_bytes)
+    app = web.Application(middlewares=[translate, gate.stand], client_max_size=limits.ingest_bytes)
     workers = Workers(limits)
     for handlers in (
         Platform(gate),
@@ -54,6 +60,8 @@ def make_app(
         Smart(gate, presigned, url),
         Ingests(gate, workers),
         Queries(gate, workers),
+        OAuth2(gate),
+        IcebergCatalogue(gate, Tables(limits, workers), namespace, presigned),
     ):
         app.add_routes(handlers.routes())
     return app

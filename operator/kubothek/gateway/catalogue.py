@@ -12,19 +12,22 @@ from kubothek.odf.spec.layout import Layout
 from kubothek.storage import Store
 from kubothek.table.log import Claim
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import IcebergExports
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a dataset is.
 
-    ``uuid``   its name in the store
-    ``claim``  of the resource for which the gateway writes; None: the gateway writes only datasets without an owner
+    ``uuid``     its name in the store
+    ``claim``    of the resource for which the gateway writes; None: the gateway writes only datasets without an owner
+    ``iceberg``  whether the Iceberg catalogue has it, and what happens to columns of types that Iceberg lacks
     """
 
     store: Store
     uuid: str
     claim: Claim | None = None
+    iceberg: IcebergExports = "Omit"
 
     @property
     def layout(self) -> Layout:

@@ -125,15 +125,18 @@ class Gate:
         guesses must not block clients without a token at the same address. While that bucket is empty, no token from
         the address is checked.
         """
-        peer = client_of(request[_PEER])
-        request[CLIENT] = f"peer {peer}"
+        request[CLIENT] = f"peer {client_of(request[_PEER])}"
         header = request.headers.get("Authorization")
         if header is None:
             return self._buckets.wait(request[CLIENT])
-        guesses = f"guesses of {peer}"
+        token = header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
+        return await self.authenticate(request, token)
+
+    async def authenticate(self, request: web.Request, token: str) -> float:
+        """Make the owner of a token the principal of the request, if there is one; return the seconds to wait."""
+        guesses = f"guesses of {client_of(request[_PEER])}"
         if wait := self._buckets.wait(guesses, take=False):
             return wait
-        token = header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
         found = await self.access.principal(token) if 0 < len(token) <= _LONGEST_TOKEN else None
         if found is None:
             return self._buckets.wait(guesses)
@@ -154,6 +157,10 @@ class Gate:
         """Return the principal; None without a token. Raises HTTPUnauthorized for an unknown token."""
         if "Authorization" in request.headers and _PRINCIPAL not in request:
             raise unauthorised()
+        return self.authenticated(request)
+
+    def authenticated(self, request: web.Request) -> Principal | None:
+        """Return the principal; None without a token, or for an unknown one."""
         return request.get(_PRINCIPAL)
 
     async def name(self, request: web.Request, verb: Verb) -> str:

@@ -16,12 +16,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPMethod
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from kubothek.errors import PreconditionFailed, StoreError
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +218,14 @@ class Store(ABC):
         For libraries that open files of a store themselves. A link created after this check is followed.
         """
 
-    def presigned(self, method: HTTPMethod, key: str, seconds: int) -> Presigned | None:
-        """Return a request to GET this one object for so long, or to PUT it if there is none; None if unsupported."""
+    def presigned(
+        self, method: HTTPMethod, key: str, seconds: int, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> Presigned | None:
+        """Return a request to GET or HEAD this one object for so long, or to PUT it if there is none.
+
+        ``headers``: more that are signed, such as ``x-amz-…``, which S3 accepts only signed. Returns None if the store
+        has no such requests.
+        """
         return None
 
     @abstractmethod

@@ -313,12 +313,13 @@ class S3Store(Store):
         finally:
             wait([beside])
 
-    def presigned(self, method: HTTPMethod, key: str, seconds: int) -> Presigned:
-        condition = {"IfNoneMatch": "*"} if method is HTTPMethod.PUT else {}
-        asked = {"Bucket": self._bucket, "Key": self._full(key), **condition}
-        operation = "put_object" if condition else "get_object"
-        url = self._call(key, lambda s3: s3.client.generate_presigned_url(operation, Params=asked, ExpiresIn=seconds))
-        return Presigned(url, {"If-None-Match": "*"} if condition else {})
+    def presigned(
+        self, method: HTTPMethod, key: str, seconds: int, headers: Mapping[str, str] = _NO_CONDITIONS
+    ) -> Presigned:
+        name = self._full(key)
+        signed = {**headers, "If-None-Match": "*"} if method is HTTPMethod.PUT else dict(headers)
+        url = self._call(key, lambda s3: s3.objects.presigned(method, self._bucket, name, signed, seconds))
+        return Presigned(url, signed)
 
     def probe(self) -> Capabilities:
         return probe_store(self)

@@ -25,7 +25,7 @@ from kubothek.storage.s3_wire import Wire
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_OPERATIONS: Final = {HTTPMethod.GET: "GetObject", HTTPMethod.PUT: "PutObject"}
+_OPERATIONS: Final = {HTTPMethod.GET: "GetObject", HTTPMethod.HEAD: "HeadObject", HTTPMethod.PUT: "PutObject"}
 _ASKED: Final = "HeadObject"
 """Called to learn how requests for objects are made; only :class:`ObjectRequests` calls it, and it is never sent."""
 _KEY: Final = "-"
@@ -77,6 +77,19 @@ class ObjectRequests:
             if not _is_elsewhere(error) or (found := self._find_region(bucket)).is_as(route):
                 raise
         return self._send(found, method, key, headers, body)
+
+    def presigned(self, method: HTTPMethod, bucket: str, key: str, headers: Mapping[str, str], seconds: int) -> str:
+        """Return a URL that the server accepts for so long, with this method and these headers, from any holder."""
+        route = self._routes.get(bucket) or self._find(bucket)
+        request = {
+            "url": route.url + percent_encode(key, safe="/~"),
+            "headers": dict(headers),
+            "method": method.value,
+            "body": b"",
+            "context": dict(route.context),
+        }
+        url: str = route.signer.generate_presigned_url(request, _OPERATIONS[method], expires_in=seconds)
+        return url
 
     def _send(
         self, route: _Route, method: HTTPMethod, key: str, headers: Mapping[str, str], body: bytes | None

@@ -123,6 +123,13 @@ def test_partition_values_of_every_type_are_read(lake: Lake, column: str) -> Non
         assert len(list(scan.plan_files())) == 1
 
 
+def test_export_continues_from_one_without_columns(lake: Lake) -> None:
+    dataset = lake.create_dataset("t")
+    assert dataset.export_iceberg().version == 1
+    dataset.append(rows(0, 3))
+    check(dataset, dataset.export_iceberg())
+
+
 def _equal(column: str, literal: Any) -> BooleanExpression:
     return EqualTo(column, literal)  # type: ignore[call-arg, misc, unused-ignore]
 

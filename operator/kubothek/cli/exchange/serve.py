@@ -44,10 +44,11 @@ def serve(
     proxies: tuple[str, ...],
     no_presigned: bool,
 ) -> None:
-    """Serve the ledgers of a store, and accept pushes and ingestion.
+    """Serve the ledgers of a store, accept pushes and ingestion, and serve all datasets as an Iceberg REST catalogue.
 
     The simple and the smart transfer protocol of Open Data Fabric, POST /NAME/ingest, GET /NAME/tail, /query, /search.
-    Nothing is public unless --public names it. A line is written for each request.
+    The catalogue is at /iceberg, its namespace is "default". Nothing is public unless --public names it. A line is
+    written for each request.
     """
     import asyncio
     import logging
@@ -74,7 +75,8 @@ def serve(
         )
 
         def listening(found: int) -> None:
-            click.echo(f"{store.url} is served at http{'s' if tls else ''}://{host}:{found}", err=True)
+            url = f"http{'s' if tls else ''}://{host}:{found}"
+            click.echo(f"{store.url} is served at {url}\nIceberg REST catalogue: {url}/iceberg", err=True)
 
         asyncio.run(serve_app(app, limits, host.strip("[]"), port, tls, listening))
 

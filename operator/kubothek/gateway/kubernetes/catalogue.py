@@ -15,12 +15,13 @@ from kubothek.api.kinds import InvalidResource, parse
 from kubothek.api.objectstore import ObjectStore
 from kubothek.cluster.api import Api, ApiError, ApiUnavailable, Object
 from kubothek.cluster.queue import Backoff
-from kubothek.controller.references import store_ref
+from kubothek.controller.references import iceberg_of, store_ref
 from kubothek.errors import DatasetNotFound, LakeError, StoreUnavailable
 from kubothek.gateway.catalogue import Place
 from kubothek.jobs.translate import store_config
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import Claim
+from kubothek.table.log.model.head import IcebergExports
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 STALE: Final = 300.0
@@ -38,6 +39,7 @@ class _Exposed:
     store: str
     public: bool
     claim: Claim
+    iceberg: IcebergExports
 
 
 class _Datasets:
@@ -62,7 +64,8 @@ class _Datasets:
             return
         owner = f"{self._cluster}/{dataset.namespace}/{name}"
         claim = Claim(owner, dataset.metadata.uid or "", dataset.spec.adopt)
-        found = _Exposed(dataset.uuid, dataset.spec.store_ref.name, sharing.public, claim)
+        exports = iceberg_of(dataset.spec)
+        found = _Exposed(dataset.uuid, dataset.spec.store_ref.name, sharing.public, claim, exports)
         if self.exposed.get(name) != found:
             _LOG.info("Dataset %s is served%s", name, ", to everybody" if found.public else "")
             self.exposed[name] = found
@@ -145,7 +148,7 @@ class NamespaceCatalogue:
             raise DatasetNotFound(f"there is no dataset {name!r}")
         if (store := self._stores.open.get(found.store)) is None:
             raise StoreUnavailable(f"the ObjectStore {found.store!r} of {name!r} does not exist, or cannot be used")
-        return Place(store[1], found.uuid, found.claim)
+        return Place(store[1], found.uuid, found.claim, found.iceberg)
 
     def public(self, name: str) -> bool:
         """Return whether the resource makes the dataset public."""

@@ -66,6 +66,7 @@ async def run(config: GatewayConfig, listening: Callable[[int], None]) -> None:
             catalogue,
             access,
             limits=config.limits,
+            namespace=config.namespace,
             presigned=config.presigned,
             url=config.url,
             answered=counted.answered,

@@ -131,8 +131,8 @@ class _Export:
         is_newer = made is not None and made[1].version > last.version and not made[0].head.tombstone
         seen, newest = made if made and is_newer else _newest(self._log)
         head = seen.head if seen.marker else rebuild_head(self._journal, newest)
-        if known and (present := known.current_snapshot()):
-            self._schemas = Schemas(known.schemas, known.partition_specs)
+        if known and (present := known.current_snapshot()) and (names := known.name_mapping()) is not None:
+            self._schemas = Schemas(known.schemas, known.partition_specs, names)
             self._lists[present.manifest_list] = last.manifests
         schemas = self._schemas
         tagged = {tag.record for tag in seen.head.tags.values()}
@@ -244,6 +244,9 @@ class _Export:
         for start in range(0, len(added), _AT_ONCE):
             files = added[start : start + _AT_ONCE]
             for file, footer in zip(files, footers(self._store, [file.key for file in files]), strict=True):
+                if footer is not None:
+                    paths = (footer.schema.column(n).path for n in range(footer.num_columns))
+                    self._schemas.name_columns(path.partition(".")[0] for path in paths)
                 yield data_file(self._locations.of(file.key), file, footer, stored, schema, spec)
 
     # --- objects ---

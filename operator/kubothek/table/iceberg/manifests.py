@@ -176,7 +176,7 @@ class Manifests:
     def _manifest(self, version: Version, entries: Sequence[ManifestEntry]) -> ManifestFile:
         spec = version.specs[entries[0].data_file.spec_id]
         buffer = AvroBuffer()
-        with write_manifest(2, spec, version.schema, buffer, version.number, "null") as writer:
+        with write_manifest(2, _named_for_avro(spec), version.schema, buffer, version.number, "null") as writer:
             for entry in entries:
                 writer.add_entry(entry)
         buffer.name(lambda digest: self._name(f"{digest}-m.avro"))
@@ -191,6 +191,21 @@ class Manifests:
 
 _BLOCKS: Final[Kept[tuple[str, int], bytes]] = Kept(_KEPT_BYTES)
 """The block of a manifest in manifest lists, by its path and sequence number: each list repeats most of the last."""
+
+
+def _named_for_avro(spec: PartitionSpec) -> PartitionSpec:
+    """Return the spec with names that Avro allows: DuckDB and iceberg-rust read no manifest with other letters.
+
+    pyiceberg, like Iceberg for Java, replaces only characters that are no letter of any script. Readers find the fields
+    of a partition by their ids.
+    """
+    fields = (
+        field
+        if field.name.isascii() and field.name.isidentifier()
+        else field.model_copy(update={"name": f"_{field.field_id}"})
+        for field in spec.fields
+    )
+    return PartitionSpec(*fields, spec_id=spec.spec_id)
 
 
 def _live(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:

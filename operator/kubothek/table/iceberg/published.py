@@ -88,7 +88,7 @@ class Publications:
             data = self._store.get(self.key(f"v{int(hint)}.metadata.json"))
             metadata = TableMetadataUtil.parse_raw(data.decode())
             current = metadata.current_snapshot()
-            if current is None or metadata.location != self._locations.table:
+            if current is None or metadata.location != self._locations.table or metadata.name_mapping() is None:
                 return none
             for each in metadata.snapshots:
                 columns_of(each)

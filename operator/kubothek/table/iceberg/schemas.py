@@ -53,17 +53,21 @@ _PRIMITIVE: Final[dict[pa.DataType, IcebergType]] = {
 class Schemas:
     """All schemas and partition specs of one export, in the order of their ids.
 
-    ``known``, ``known_specs``  those of an earlier export, whose ids stay
+    ``known``, ``known_specs``, ``known_names``  those of an earlier export, whose ids stay
     """
 
-    def __init__(self, known: Sequence[Schema] = (), known_specs: Sequence[PartitionSpec] = ()) -> None:
+    def __init__(
+        self,
+        known: Sequence[Schema] = (),
+        known_specs: Sequence[PartitionSpec] = (),
+        known_names: Iterable[MappedField] = (),
+    ) -> None:
         self.schemas = list(known)
         self.specs = list(known_specs)
         self._ids: dict[Path, int] = {}
         self.last_column_id = 0
         """The highest field id that was given to a column."""
-        for schema in known:
-            self._note((), schema.fields)
+        self._note((), known_names)
 
     @property
     def last_partition_id(self) -> int:
@@ -83,6 +87,14 @@ class Schemas:
         for path in self._ids:
             below[path[:-1]].append(path)
         return NameMapping(self._mapped(below, ()))
+
+    def name_columns(self, names: Iterable[str]) -> None:
+        """Include columns of data files in the mapping; pyiceberg reads no file with a column that it lacks.
+
+        The index that pandas adds to files of plateau is no column of the table.
+        """
+        for name in names:
+            self._id((name,))
 
     def schema(self, stored: pa.Schema, *, omit_unsupported: bool = False) -> Schema:
         """Return the Iceberg schema for a stored one.
@@ -139,15 +151,13 @@ class Schemas:
             source_id=source, field_id=PARTITION_FIELD_ID_START + source, transform=IdentityTransform(), name=key
         )
 
-    def _note(self, path: Path, fields: Iterable[NestedField]) -> None:
+    def _note(self, above: Path, fields: Iterable[MappedField]) -> None:
         for field in fields:
-            inner = (*path, field.name)
-            self._ids[inner] = field.field_id
+            assert field.field_id is not None, "every entry of the mapping of an export has an id"
+            path = (*above, field.names[0])
+            self._ids[path] = field.field_id
             self.last_column_id = max(self.last_column_id, field.field_id)
-            if isinstance(field.field_type, StructType):
-                self._note(inner, field.field_type.fields)
-            elif isinstance(field.field_type, ListType):
-                self._note(inner, [field.field_type.element_field])
+            self._note(path, field.fields)
 
     def _mapped(self, below: Mapping[Path, Sequence[Path]], above: Path) -> list[MappedField]:
         return [
