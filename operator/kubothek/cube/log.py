@@ -11,7 +11,7 @@ from functools import partial
 from kubothek.cube.discovery import discover
 from kubothek.cube.settling import ClaimOf, Settling
 from kubothek.cube.state import CubeSnapshot, Member
-from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted, CubeTransaction
+from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted, CubeTransaction, export_members
 from kubothek.errors import DatasetNotFound, InputError, LakeError, VersionIncomplete, VersionNotFound
 from kubothek.storage import Store
 from kubothek.table.log.dataset_log import PATIENCE, DatasetLog
@@ -156,6 +156,8 @@ class CubeLog:
             record = self.journal.applied(title, digest, seen.head if seen else None)
             if record is not None:
                 done = CubeCommitted.of(record)
+                members = {name: seen.head for name, seen in heads.items() if seen and name in done.members}
+                export_members(self.store, self.prefix, members, retries=True)
                 return CubeAlreadyApplied(
                     version=done.version,
                     record_key=done.record_key,

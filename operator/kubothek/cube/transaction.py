@@ -18,6 +18,7 @@ from kubothek.table.log.actions.tombstone import drop
 from kubothek.table.log.deadline import Pace
 from kubothek.table.log.exports import export_commit
 from kubothek.table.log.history.snapshot import live_head, snapshot_of
+from kubothek.table.log.model.head import Head
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.head import CubeHead, CubeRecord
 from kubothek.table.log.multi.journal import SeenCube
@@ -53,6 +54,12 @@ class CubeCommitted:
 
 class CubeAlreadyApplied(CubeCommitted):
     """A commit that was applied before, with its result."""
+
+
+def export_members(store: Store, prefix: str, heads: Mapping[str, Head], *, retries: bool = False) -> None:
+    """Export the datasets that a commit of a cube changed, given their heads; see :func:`export_commit`."""
+    for name, head in heads.items():
+        export_commit(store, DatasetLog(store, f"{prefix}{SEPARATOR}{name}"), head, retries=retries)
 
 
 class CubeTransaction:
@@ -188,9 +195,7 @@ class CubeTransaction:
             steps = self._steps(changes, dropped, heads)
             done = publish(journal, on, steps, title, patience, spec=spec, before_swap=self._require_timely)
             if done is not None:
-                for name, prepared in done[1].items():
-                    log_of_member = DatasetLog(self.store, f"{self.prefix}{SEPARATOR}{name}")
-                    export_commit(self.store, log_of_member, prepared.head)
+                export_members(self.store, self.prefix, {name: each.head for name, each in done[1].items()})
                 return CubeCommitted.of(done[0])
             patience.pause()
             seen, heads = log.settled(patience)

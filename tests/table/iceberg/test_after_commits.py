@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,8 @@ from kubothek import Dataset, Lake
 from kubothek.errors import InputError
 from kubothek.gc.areas import notes
 from kubothek.storage import StoreConfig, open_store
-from kubothek.table.log import AlreadyApplied, DatasetLog
+from kubothek.table.log import AlreadyApplied, DatasetLog, exports
+from kubothek.table.log.exports import export_problem
 from kubothek.table.log.model import keys
 from kubothek.table.operations import append, write_rows
 from tests.faultstore import Crash, Fault, FaultStore
@@ -174,6 +176,19 @@ def test_commit_of_a_cube_exports_its_members(lake: Lake) -> None:
     assert hint(lake, "geo++seed") == before + 1
 
 
+def test_retry_of_a_cube_commit_exports_what_the_crash_left(lake: Lake) -> None:
+    data = rows(0, 2).append_column("part", pa.array([1, 1]))
+    lake.create_cube("geo", dimension_columns="row", partition_columns="part").build({"seed": data})
+    lake.dataset("geo++seed").set_iceberg("Omit")
+    before = hint(lake, "geo++seed")
+    crashing = FaultStore(open_store(StoreConfig(lake.store.url)), Fault(key=keys.iceberg("geo++seed")))
+    with pytest.raises(Crash):
+        Lake(crashing).cube("geo").append({"seed": data}, id="a")
+    assert hint(lake, "geo++seed") == before
+    lake.cube("geo").append({"seed": data}, id="a")
+    assert hint(lake, "geo++seed") == before + 1
+
+
 def test_collection_keeps_why_the_export_failed(lake: Lake) -> None:
     dataset = created(lake)
     dataset.append(pa.table({"row": [1], "big": pa.array([2**63], pa.uint64())}), evolve=True)
@@ -181,3 +196,43 @@ def test_collection_keeps_why_the_export_failed(lake: Lake) -> None:
     assert (collection.unknown.objects, collection.young.objects) == (0, 0)
     assert list(lake.store.list(keys.iceberg_problem("t")))
     assert keys.iceberg_problem("t") in notes("t"), "which go when there is no table any more"
+
+
+def test_retry_of_a_commit_exports_what_the_crash_left(lake: Lake) -> None:
+    created(lake)
+    crashing = FaultStore(open_store(StoreConfig(lake.store.url)), Fault(key=keys.iceberg("t")))
+    with pytest.raises(Crash):
+        commit(DatasetLog(crashing, "t"), "a", rows(0, 1))
+    version = lake.dataset("t").version
+    assert hint(lake) == version - 1
+    retried = FaultStore(open_store(StoreConfig(lake.store.url)))
+    assert commit(DatasetLog(retried, "t"), "a", rows(0, 1)) == version
+    assert hint(lake) == version
+    retried.calls.clear()
+    commit(DatasetLog(retried, "t"), "a", rows(0, 1))
+    assert [call.name for call in retried.calls if call.key.startswith(keys.iceberg("t"))] == ["get"]
+
+
+def test_retry_whose_export_ends_the_process_succeeds_next_time(lake: Lake) -> None:
+    created(lake)
+    for fault in (keys.iceberg("t"), keys.iceberg_metadata("t")):  # after the commit, and in the export of its retry
+        crashing = FaultStore(open_store(StoreConfig(lake.store.url)), Fault(key=fault))
+        with pytest.raises(Crash):
+            commit(DatasetLog(crashing, "t"), "a", rows(0, 1))
+    assert commit(DatasetLog(lake.store, "t"), "a", rows(0, 1)) == lake.dataset("t").version
+    assert "memory or time" in str(export_problem(lake.store, "t", hint(lake)))
+    lake.dataset("t").append(rows(1, 1))
+    assert hint(lake) == lake.dataset("t").version
+    assert export_problem(lake.store, "t", hint(lake)) is None
+
+
+def test_exporter_that_cannot_be_imported_does_not_fail_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = created(lake)
+
+    def broken(name: str) -> ModuleType:
+        raise ImportError(f"cannot import name 'DataFile' from {name}")
+
+    monkeypatch.setattr(exports, "import_module", broken)
+    dataset.append(rows(0, 1))
+    assert (dataset.version, hint(lake)) == (3, 2)
+    assert "cannot import name" in str(export_problem(lake.store, "t", 2))

@@ -11,7 +11,7 @@ from kubothek.errors import ObjectNotFound
 from kubothek.storage import Store
 from kubothek.table.iceberg.locations import Locations
 from kubothek.table.log import DatasetLog, Snapshot
-from kubothek.table.log.exports import export_problem
+from kubothek.table.log.exports import export_problem, exported_version
 from kubothek.table.log.model import keys
 
 _NAMED_BY_CONTENT: Final = re.compile(r".*?([0-9a-f]{32})(-m)?\.avro")
@@ -40,7 +40,7 @@ def iceberg_state(store: Store, log: DatasetLog, snapshot: Snapshot) -> IcebergS
     """
     if snapshot.head.iceberg == "Off":
         return None
-    newest, version = snapshot.version, _hint(store, log.uuid)
+    newest, version = snapshot.version, exported_version(store, log.uuid)
     if version > newest:  # that of a commit since the head was read, or of no commit
         seen = log.journal.observe()
         newest = seen.version if seen else newest
@@ -80,10 +80,3 @@ def damaged_files(store: Store, uuid: str) -> list[str]:
         except ObjectNotFound:
             continue
     return found
-
-
-def _hint(store: Store, uuid: str) -> int:
-    try:
-        return int(store.get(f"{keys.iceberg_metadata(uuid)}version-hint.text"))
-    except (ObjectNotFound, ValueError):
-        return 0

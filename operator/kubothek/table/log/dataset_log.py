@@ -145,6 +145,8 @@ class DatasetLog:
             seen = self._settled()  # the foreign head may have overwritten this commit
             marker = applied(self._journal, request, seen)
         if marker is not None:
+            if seen is not None:
+                export_commit(self._store, self, seen.head, retries=True)
             return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
         return Transaction(self._way, request, seen, self._patience, self._export)
 

@@ -22,22 +22,30 @@ _EXPORTER: Final = "kubothek.table.iceberg.export"
 _MISSING_EXTRA: Final = (
     "MissingExtra: pyiceberg is not installed; pip install 'kubothek[iceberg]', or use an image that has it"
 )
+_INTERRUPTED: Final = (
+    "Interrupted: the commit was retried, and the export after it did not end; give the process more memory or time, "
+    "and run kubothek heal"
+)
 _LONGEST: Final = 500
 _logger = logging.getLogger(__name__)
 
 
 class Log(Protocol):
-    """What is read here of the :class:`~kubothek.table.log.dataset_log.DatasetLog` that the exporter gets."""
+    """The attributes of a :class:`~kubothek.table.log.dataset_log.DatasetLog` that this module reads."""
 
     uuid: str
 
 
-def export_commit(store: Store, log: Log, head: Head, *, heals: bool = False, rebuild: bool = False) -> bool:
+def export_commit(
+    store: Store, log: Log, head: Head, *, heals: bool = False, rebuild: bool = False, retries: bool = False
+) -> bool:
     """Write the Iceberg metadata of a dataset, if the head that a commit made asks for it; return whether it did.
 
     ``heals``    verify the last export, and note in the store also that the extra ``iceberg`` is missing; else a writer
                  without it leaves the export to the next one
     ``rebuild``  write all of it again, not only what changed
+    ``retries``  the commit is a retry of one that was applied: its process may have ended before the export. Export
+                 only what lags, and once: an export for which a process lacks memory must not end each retry
 
     Raises nothing, because the commit has happened. A failure is logged, and noted in the store for inspections; the
     export lags until the next commit, or until it is healed.
@@ -46,19 +54,31 @@ def export_commit(store: Store, log: Log, head: Head, *, heals: bool = False, re
         return False
     try:
         exporter = import_module(_EXPORTER)
+        if retries:
+            exported = exported_version(store, log.uuid)
+            if exported >= head.version or export_problem(store, log.uuid, exported) is not None:
+                return False
+            _note(store, log.uuid, head.version, _INTERRUPTED)
+        committed = None if heals else head.commit
+        exporter.export(store, log, omit_unsupported=head.iceberg == "Omit", rebuild=rebuild, committed=committed)
     except ModuleNotFoundError:
         if heals:
             _note(store, log.uuid, head.version, _MISSING_EXTRA)
         return False
-    committed = None if heals else head.commit
-    try:
-        exporter.export(store, log, omit_unsupported=head.iceberg == "Omit", rebuild=rebuild, committed=committed)
     except Exception as error:  # noqa: BLE001 - the commit has happened, whatever the exporter raises
         problem = f"{error.reason}: {error}" if isinstance(error, LakeError) else repr(error)
         _logger.warning("version %s of %s was committed, and not exported: %s", head.version, log.uuid, problem)
         _note(store, log.uuid, head.version, problem)
         return False
     return True
+
+
+def exported_version(store: Store, uuid: str) -> int:
+    """Return the version of the last export; 0 if there is none."""
+    try:
+        return int(store.get(f"{keys.iceberg_metadata(uuid)}version-hint.text"))
+    except (ObjectNotFound, ValueError):
+        return 0
 
 
 def export_problem(store: Store, uuid: str, exported: int) -> str | None:
@@ -72,5 +92,5 @@ def export_problem(store: Store, uuid: str, exported: int) -> str | None:
 
 def _note(store: Store, uuid: str, version: int, problem: str) -> None:
     with suppress(StoreError):
-        note = {"version": version, "problem": problem[:_LONGEST]}
+        note = {"version": version, "problem": problem[:_LONGEST].encode(errors="replace").decode()}
         store.put(keys.iceberg_problem(uuid), orjson.dumps(note))
