@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Semaphore
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +28,7 @@ from kubothek.gateway.access import Tokens
 from kubothek.gateway.catalogue import Place
 from kubothek.gateway.iceberg import tables
 from kubothek.gateway.iceberg.oauth import remaining
+from kubothek.gateway.iceberg.tables import Tables
 from kubothek.gateway.limits import Limits
 from kubothek.sandbox.limited import Ask
 from kubothek.storage import Store, StoreConfig, open_store
@@ -275,11 +278,14 @@ def test_secret_is_exchanged_for_token(planes: Dataset, gateway: Running) -> Non
     ):
         refused = tokens(gateway, form)
         assert (refused.status, orjson.loads(refused.body)["error"]) == (status, reason)
+    unknown = tokens(gateway, "grant_type=client_credentials&client_secret=wrong", **AS_READER)
+    assert (unknown.status, orjson.loads(unknown.body)["error"]) == (401, "invalid_client")
     assert READER not in orjson.dumps(gateway.lines).decode()
 
 
-def tokens(gateway: Running, form: str) -> Answered:
-    return ask(gateway, f"{V1}/oauth/tokens", "POST", form.encode(), Content_Type="application/x-www-form-urlencoded")
+def tokens(gateway: Running, form: str, **headers: str) -> Answered:
+    headers["Content_Type"] = "application/x-www-form-urlencoded"
+    return ask(gateway, f"{V1}/oauth/tokens", "POST", form.encode(), **headers)
 
 
 def test_guessed_secrets_are_limited(gateway: Running, store: Store) -> None:
@@ -324,6 +330,31 @@ def test_export_that_was_stopped_is_tried_again_later(
     assert load(gateway).status == 200
 
 
+def test_loads_that_wait_for_a_failing_export_do_not_repeat_it(
+    planes: Dataset, gateway: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observed, exports, obstacle, later = Semaphore(0), list[str](), Tables._obstacle, time.monotonic() + 1000
+
+    def observing(self: Tables, *arguments: Any) -> Any:
+        observed.release()
+        return obstacle(self, *arguments)
+
+    def stopped(self: Tables, name: str, place: Place) -> None:
+        exports.append(name)
+        for _ in range(4):  # before each of three requests waits, and again before this export
+            assert observed.acquire(timeout=60)
+        monkeypatch.setattr(
+            tables, "time", SimpleNamespace(monotonic=lambda: later)
+        )  # the export takes more than a minute
+        raise tables._StoppedError("the Iceberg export was stopped")
+
+    monkeypatch.setattr(Tables, "_obstacle", observing)
+    monkeypatch.setattr(Tables, "_export", stopped)
+    with ThreadPoolExecutor(3) as pool:
+        assert [each.status for each in pool.map(lambda _: load(gateway), range(3))] == [404] * 3
+    assert exports == ["planes"]
+
+
 def test_table_of_unsupported_columns_follows_choice(store: Store) -> None:
     Lake(store).create_dataset("planes").append(pa.table({"seats": [1], "span": pa.array([1], pa.uint64())}))
     dataset(store, "copy")
@@ -338,6 +369,7 @@ def test_table_of_unsupported_columns_follows_choice(store: Store) -> None:
     ) as gateway:
         found = catalogue(gateway)
         assert found.list_tables("default") == [("default", "omitted"), ("default", "planes")]
+        assert ask(gateway, f"{TABLES}/copy/metrics", "POST", b"{}", **AS_READER).status == 404
         for name, why in (("planes", "uint64"), ("copy", "spec.export.iceberg.enabled"), ("fresh", "no dataset")):
             with pytest.raises(NoSuchTableError, match=why):
                 found.load_table(("default", name))

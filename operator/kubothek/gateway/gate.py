@@ -133,7 +133,11 @@ class Gate:
         return await self.authenticate(request, token)
 
     async def authenticate(self, request: web.Request, token: str) -> float:
-        """Make the owner of a token the principal of the request, if there is one; return the seconds to wait."""
+        """Make the owner of a token the principal of the request; return the seconds to wait, 0 for none.
+
+        For an unknown token, the request has no principal afterwards.
+        """
+        request.pop(_PRINCIPAL, None)
         guesses = f"guesses of {client_of(request[_PEER])}"
         if wait := self._buckets.wait(guesses, take=False):
             return wait

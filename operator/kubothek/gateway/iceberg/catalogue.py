@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from kubothek.errors import DatasetNotFound, StoreUnavailable
-from kubothek.gateway.access import Verb
+from kubothek.gateway.access import Principal, Verb
 from kubothek.gateway.catalogue import Place
 from kubothek.gateway.gate import CLIENT, NOTE, STARTED, Gate, unauthorised
 from kubothek.gateway.iceberg.errors import V1, not_found, refuse
@@ -33,6 +33,8 @@ _TABLE: Final = f"{_NAMESPACE}/tables/{{dataset}}"
 _SEPARATOR: Final = "\x1f"
 """Between the levels of a namespace."""
 _PAGE: Final = 1000
+_CHECKS_AT_ONCE: Final = 8
+"""Tables whose rights and heads are read together for a listing."""
 _PIECE: Final = 256 << 10
 _JSON: Final = "application/json"
 _ALL, _REFS = "all", "refs"
@@ -142,19 +144,26 @@ class IcebergCatalogue:
 
     async def _visible(self, request: web.Request, after: str) -> AsyncIterator[str]:
         principal = self._gate.principal(request)
+        names = [name for name in await asyncio.to_thread(self._gate.datasets.catalogue.names) if name > after]
+        for start in range(0, len(names), _CHECKS_AT_ONCE):
+            batch = names[start : start + _CHECKS_AT_ONCE]
+            checks = await asyncio.gather(*(self._is_visible(principal, name) for name in batch))
+            for name, is_visible in zip(batch, checks, strict=True):
+                if is_visible:
+                    yield name
+
+    async def _is_visible(self, principal: Principal | None, name: str) -> bool:
+        """Return whether a client may load a table, and there is one."""
         catalogue = self._gate.datasets.catalogue
-        for name in await asyncio.to_thread(catalogue.names):
-            if name <= after or not (
-                catalogue.public(name)
-                or (principal is not None and await self._gate.access.may(principal, Verb.PULL, name))
-            ):
-                continue
-            try:
-                place = catalogue.place(name)
-            except (DatasetNotFound, StoreUnavailable):
-                continue  # removed a moment ago, or without an ObjectStore
-            if await asyncio.to_thread(self._tables.is_loadable, place):
-                yield name
+        if not catalogue.public(name) and (
+            principal is None or not await self._gate.access.may(principal, Verb.PULL, name)
+        ):
+            return False
+        try:
+            place = catalogue.place(name)
+        except (DatasetNotFound, StoreUnavailable):
+            return False  # removed since the names were read, or without an ObjectStore
+        return await asyncio.to_thread(self._tables.is_loadable, place)
 
     async def table(self, request: web.Request) -> web.StreamResponse:
         """Return the metadata of a table, all of it or with the snapshots of refs only; 304 if the client has it."""
@@ -215,9 +224,8 @@ class IcebergCatalogue:
         return web.Response(status=204)
 
     async def _place(self, request: web.Request) -> tuple[str, Place]:
-        """Return the dataset of the path. Raises HTTPUnauthorized, DatasetNotFound also if the client may not pull it.
-
-        It is not 403, as engines ask for tables that may not exist.
+        """Return the dataset of the path. Raises HTTPUnauthorized; DatasetNotFound also if the client may not pull it,
+        because engines request tables that may not exist, and stop at 403.
         """
         self._require(request.match_info["namespace"])
         try:
@@ -225,7 +233,12 @@ class IcebergCatalogue:
         except web.HTTPForbidden:
             name = request.match_info["dataset"]
             raise DatasetNotFound(f"there is no table {name!r} that you may pull") from None
-        return name, self._gate.datasets.catalogue.place(name)
+        place = self._gate.datasets.catalogue.place(name)
+        if place.iceberg == "Off":
+            raise DatasetNotFound(
+                f"{name!r} is not exported as an Iceberg table: set spec.export.iceberg.enabled of the Dataset to true"
+            )
+        return name, place
 
     # --- views, and all that a read-only catalogue lacks ---
 
@@ -236,7 +249,7 @@ class IcebergCatalogue:
         return _json({"identifiers": [], "next-page-token": None})
 
     async def view(self, request: web.Request) -> web.StreamResponse:
-        """Answer that there is no such view."""
+        """Refuse a request for a view with 404."""
         self._gate.principal(request)
         raise not_found("this catalogue has no views", "NoSuchViewException")
 

@@ -46,11 +46,12 @@ class OAuth2:
             case str(grant) if grant == _EXCHANGE:
                 secret = form.get("subject_token", "")
             case _:
-                return _refuse(400, "unsupported_grant_type", "write client_credentials, or token-exchange")
+                return _refuse(400, "unsupported_grant_type", f"grant_type must be client_credentials or {_EXCHANGE}")
         if not secret:
             return _refuse(400, "invalid_request", "the token is missing: send it as client_secret")
         if await self._gate.authenticate(request, secret):
-            raise refused(web.HTTPTooManyRequests, "TooManyRequests", "slow down")
+            message = "rate limit exceeded for this client or address; retry after 2 s"
+            raise refused(web.HTTPTooManyRequests, "TooManyRequests", message)
         if self._gate.authenticated(request) is None:
             return _refuse(401, "invalid_client", "the client secret is not a token that this gateway knows")
         answer = {

@@ -1,4 +1,4 @@
-"""The current Iceberg metadata of datasets: of the current head if it can be exported, else that of the last export."""
+"""The current Iceberg metadata of datasets: of the current head if it can be exported, else of the last export."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -41,8 +41,6 @@ _REMEMBERED: Final = 10_000
 _HINT: Final = "version-hint.text"
 _RECENT_SECONDS: Final = 60.0
 """For this time after a denied write, or after limits ended an export, the gateway does not try again."""
-
-
 _ABSENT: Final = (DatasetNotFound, DatasetDeleted)
 _IMPOSSIBLE: Final = (*_ABSENT, InputError, VersionIncomplete)
 """What an export of a head raises, until another head follows."""
@@ -74,16 +72,16 @@ class _Current:
 
 
 class _StoppedError(InputError):
-    """An export exceeded the limits of a worker, which it may not do once there is less load."""
+    """An export exceeded the limits of a worker; it can succeed under less load."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A failed export of a head, at a time."""
+    """A failed export of a head; ``at``: when it failed."""
 
     head: str
-    at: float
     reason: LakeError
+    at: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def is_recent(self) -> bool:
@@ -108,10 +106,6 @@ class Tables:
         If the gateway may not write, or the version cannot be exported, this is the last export. Raises DatasetNotFound
         if there is none, DatasetDeleted, the errors of :meth:`Workers.place`, StoreError.
         """
-        if place.iceberg == "Off":
-            raise DatasetNotFound(
-                f"{name!r} is not exported as an Iceberg table: set spec.export.iceberg.enabled of the Dataset to true"
-            )
         asked = time.monotonic()
         known = self._known(place)
         head, is_unchanged = await asyncio.to_thread(_observe, place, known)
@@ -124,14 +118,16 @@ class Tables:
             if (known := self._known(place)) is not None and known.since > asked:
                 return known.metadata  # of an export that began after this request
             since, head = time.monotonic(), await asyncio.to_thread(_head, place)
+            if (reason := self._obstacle(place, head)) is not None:  # found while this request waited
+                return await asyncio.to_thread(self._last, name, place, head, reason)
             try:
                 async with self._workers.place(client):
                     metadata = await to_its_end(partial(self._export, name, place))
             except AccessDenied as error:
-                self._denials[place.store] = _Failure("", since, error)
+                self._denials[place.store] = _Failure("", error)
                 return await asyncio.to_thread(self._last, name, place, head, error)
             except _IMPOSSIBLE as error:
-                self._failures.keep(place, _Failure(head, since, error), 1)
+                self._failures.keep(place, _Failure(head, error), 1)
                 return await asyncio.to_thread(self._last, name, place, head, error)
             self._current.keep(place, _Current(head, since, metadata), len(metadata.data))
             return metadata
