@@ -393,6 +393,12 @@ def test_failed_export_stalls_until_a_later_one_succeeds(context: Fake) -> None:
     assert exported.metadata_location == "s3://lake/v4.metadata.json"
 
 
+def test_failed_export_of_supported_columns_names_no_other_remedy(context: Fake) -> None:
+    problem = "SchemaMismatch: version 3 changed the scale of the decimals of 'price'; rewrite the table (overwrite)"
+    with_dataset(context, seen(3, iceberg=IcebergState(version=2, lag=1, problem=problem)))
+    assert context.message(*KEY) == f"the Iceberg metadata is 1 version behind: {problem}. Commits continue"
+
+
 def test_lagging_export_is_healed(context: Fake) -> None:
     lagging = IcebergState(version=2, lag=1)
     with_dataset(context, seen(3, iceberg=lagging, ailments=("the Iceberg export",)))

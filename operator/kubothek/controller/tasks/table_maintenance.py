@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from kubothek.api.conditions import State, progressing, stalled
 from kubothek.api.dataset import CompactionState, Dataset, DatasetStatus, TaskRun
@@ -48,6 +48,9 @@ from kubothek.controller.tasks.task_runs import (
     task_run_of,
 )
 from kubothek.words import count
+
+_UNSUPPORTED_COLUMNS: Final = "SchemaMismatch: Iceberg has no equal"
+"""Beginning of the problem of an export that refuses columns; other mismatches of schemas have other remedies."""
 
 
 def keep_up(inputs: TaskInputs, status: DatasetStatus, *, start: bool) -> TaskResult:
@@ -117,7 +120,7 @@ def _export_stalled(dataset: Dataset, status: DatasetStatus) -> State | None:
     if found is None or not found.lag or (found.problem is None and heals):
         return None
     problem = found.problem or "maintenance.healing is Off; set it to Auto, or run kubothek heal"
-    remedy = "; set export.iceberg.unsupportedColumns to Omit" if problem.startswith("SchemaMismatch:") else ""
+    remedy = "; set export.iceberg.unsupportedColumns to Omit" if problem.startswith(_UNSUPPORTED_COLUMNS) else ""
     behind = f"the Iceberg metadata is {count(found.lag, 'version')} behind"
     return stalled("ExportStalled", f"{behind}: {problem}{remedy}. Commits continue")
 
