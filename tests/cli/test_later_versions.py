@@ -41,7 +41,7 @@ def test_parts_of_later_versions_are_named_by_every_command(kubothek: Kubothek, 
     assert run("log", "planes", "--odf", "-o", "yaml").count("# of a later version") == 4
 
     for asked in (["verify", "planes"], ["verify", "planes", "-r"], ["verify", "planes", "-o", "json"]):
-        assert "not judged: block 2" in (shown := run(*asked)), shown
+        assert "not verified: block 2" in (shown := run(*asked)), shown
         assert "[UnknownEvent, EV-01] (and 2 more)" in shown, shown
     notes = run("verify", "planes")
     assert FIELDS in notes

@@ -1,4 +1,4 @@
-"""Garbage collection of Iceberg metadata: whoever opened the table within the grace period reads all of it."""
+"""Garbage collection of Iceberg metadata: a reader that opened the table within the grace period reads all of it."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _odf(
         return str(found), found
     what = [count(verdict.blocks, "block")]
     what += [count(verdict.slices, "slice"), count(verdict.bytes, "byte")] if level else []
-    return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}{verdict.unjudged}", None
+    return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}{verdict.unverified}", None
 
 
 def _report_notes(verdict: Verdict) -> None:

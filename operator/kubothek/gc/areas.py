@@ -36,7 +36,7 @@ class Kind(StrEnum):
     UPLOADS = "uploads"
     """Multipart uploads that a crash left unfinished: not objects yet, and of unknown size."""
     ICEBERG = "iceberg"
-    """Iceberg metadata: what of it stays, tells :mod:`~.iceberg`."""
+    """Iceberg metadata; :mod:`~.iceberg` decides which objects stay."""
     NOTES = "notes"
     """Notes derived from the table, kept for later inspections."""
 

@@ -1,4 +1,4 @@
-"""Iceberg metadata that stays: what a reader may still need, who opened the table within the grace period.
+"""Iceberg metadata that stays: what a reader that opened the table within the grace period may still need.
 
 A reader opens table metadata that ``version-hint.text`` names, and then reads manifest lists and manifests that this
 metadata names. Each export swaps the hint from the metadata that it continued from to its own, which lists the former
@@ -41,7 +41,7 @@ _DAMAGED: Final = (ObjectNotFound, ValueError, KeyError, TypeError, AttributeErr
 def mark_iceberg(store: Store, uuid: str, moment: Moment, into: References) -> datetime | None:
     """Mark the Iceberg metadata of a dataset that stays; what is not marked and older than the result is garbage.
 
-    None: nothing is garbage, for example because pyiceberg is not installed, which reads manifest lists.
+    None: nothing is garbage, for example because pyiceberg, which reads manifest lists, is not installed.
     """
     try:
         from kubothek.table.iceberg.objects import manifests_in

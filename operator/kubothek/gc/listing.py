@@ -70,7 +70,7 @@ class GarbageSearch:
     ``oldest``  the oldest version that stays
     ``plan``    prefix of the keys of the plan's parts
     ``scratch`` the store of the plan and of ``kept``, if it is another one
-    ``iceberg`` what of Iceberg metadata was written before is garbage; None: nothing is
+    ``iceberg`` unreferenced Iceberg metadata that was written before this time is garbage; None: none is garbage
     """
 
     uuid: str

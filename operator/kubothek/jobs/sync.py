@@ -22,7 +22,7 @@ from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, table_of
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.odf.named import KEPT, came_text, missing_text
+from kubothek.odf.named import KEPT, fetched_text, missing_text
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 from kubothek.words import count
@@ -96,7 +96,7 @@ def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Tol
 def described(job: SyncJob, done: SyncOutcome) -> str:
     """Return a message about the result of a sync."""
     if not done.blocks:
-        return f"nothing new: both end with {done.head}{came_text(done.objects)}{missing_text(done.missing)}"
+        return f"nothing new: both end with {done.head}{fetched_text(done.objects)}{missing_text(done.missing)}"
     verb = "pulled" if job.direction == "Pull" else "pushed"
     moved = f"{count(done.blocks, 'block')} and {count(done.objects, 'object')} {verb}, up to {done.head}"
     moved += missing_text(done.missing)

@@ -95,8 +95,8 @@ def recursive_message(found: Sequence[tuple[str, DatasetVerdict]]) -> str:
         if not verdict.sound:
             return f"{name}: {verdict}"
     names = ", ".join(name for name, _ in found)
-    unjudged = next((each for _, verdict in found if verdict.chain and (each := verdict.chain.unjudged)), "")
-    return f"{names}: sound, {sum(verdict.bytes for _, verdict in found):,} bytes{unjudged}"
+    unverified = next((each for _, verdict in found if verdict.chain and (each := verdict.chain.unverified)), "")
+    return f"{names}: sound, {sum(verdict.bytes for _, verdict in found):,} bytes{unverified}"
 
 
 def _spread(job: VerifyJob, store: Store, log: DatasetLog, reporter: Reporter, stack: ExitStack) -> Spread | None:

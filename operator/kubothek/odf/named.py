@@ -63,13 +63,10 @@ def named_by(blocks: Iterable[Stored]) -> list[Named]:
     return [*found.values()]
 
 
-def came_text(objects: int) -> str:
+def fetched_text(objects: int) -> str:
     """Return a part of a message about a transfer without new blocks: linked objects that the source lacked before."""
-    return (
-        f"; {count(objects, 'linked object')} fetched that {'was' if objects == 1 else 'were'} missing"
-        if objects
-        else ""
-    )
+    were = "was" if objects == 1 else "were"
+    return f"; {count(objects, 'linked object')} fetched that {were} missing" if objects else ""
 
 
 def missing_text(missing: Sequence[Multihash | str]) -> str:

@@ -22,10 +22,10 @@ class Severity(IntEnum):
     ERROR = 2
 
 
-_UNJUDGED: Final = frozenset(
+_UNVERIFIED: Final = frozenset(
     {"UnknownEvent", "UnknownParts", "UnknownSchema", "LinkedObjectMissing", "LinkedObjectUnchecked", "DataKey"}
 )
-"""Codes of notes on what is not checked."""
+"""Codes of notes on what is not verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Problem:
     row: int | None = None
 
     @property
-    def unjudged(self) -> bool:
-        """Whether it is a note that something could not be judged."""
-        return self.severity is Severity.NOTE and self.code in _UNJUDGED
+    def unverified(self) -> bool:
+        """Whether it is a note that something could not be verified."""
+        return self.severity is Severity.NOTE and self.code in _UNVERIFIED
 
     def __str__(self) -> str:
         places = (

@@ -86,7 +86,7 @@ class DatasetVerdict:
         passed_over = [each for each in self.chain.problems if each.code == NOT_REPLAYED] if self.chain else []
         if passed_over:
             text += f"; from block {passed_over[0].number} on {passed_over[0].message}"
-        return text + (self.chain.unjudged if self.chain else "")
+        return text + (self.chain.unverified if self.chain else "")
 
 
 def verify_dataset(

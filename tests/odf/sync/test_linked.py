@@ -90,7 +90,7 @@ def test_missing_linked_objects_come_with_a_later_pull(store: Store, other: Stor
         assert set(first.brought.missing) == {*SCANS[:2], GONE}
         (note,) = [each for each in verify(store, LAYOUT).problems if each.code == "LinkedObjectMissing"]
         assert note.number is not None
-        assert "3 linked objects of this slice cannot be judged" in note.message
+        assert "3 linked objects of this slice cannot be verified" in note.message
         other.put(KEYS[0], BODIES[0])
         again_ = pull_remote(store, DatasetLog(store, UUID), theirs, reach=WITH, table=Table())
         assert (again_.relation, again_.blocks) == (Relation.EQUAL, 0)

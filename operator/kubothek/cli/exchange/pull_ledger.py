@@ -92,12 +92,14 @@ def pull_remote(
 
 
 def _description(done: Pulled) -> str:
-    from kubothek.odf.named import came_text, missing_text
+    from kubothek.odf.named import fetched_text, missing_text
     from kubothek.odf.sync import Relation
 
     brought = done.brought
     if done.relation is Relation.EQUAL:
-        return f"up to date, version {done.version}{came_text(brought.fetched_objects)}{missing_text(brought.missing)}"
+        return (
+            f"up to date, version {done.version}{fetched_text(brought.fetched_objects)}{missing_text(brought.missing)}"
+        )
     size = f"{brought.fetched_objects:,} of {count(brought.objects, 'object')} fetched, {brought.fetched_bytes:,} bytes"
     text = f"version {done.version}: {count(done.blocks, 'block')}, {size}, up to {done.head}"
     return text + missing_text(brought.missing)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from kubothek.odf.spec.events import DatasetSnapshot
     from kubothek.odf.spec.resources import Headers
     from kubothek.storage import StoreConfig
+
+_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PART: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_KEY: Final = re.compile(rf"((?=[^/]{{1,253}}/){_PART}(\.{_PART})*/)?{_NAME}")
+_LABEL: Final = re.compile(rf"({_NAME})?")
+_BYTES: Final = 256 << 10
+"""The most bytes of all annotations of an object."""
 
 
 @click.command("import")
@@ -206,7 +213,6 @@ def _manifest(snapshot: DatasetSnapshot, headers: Headers, uuid: str, store: str
     """Return the manifest of a Dataset with the same events; labels and annotations that it cannot have are named."""
     from kubothek.api.kinds import InvalidResource, parse
     from kubothek.api.meta import API_VERSION
-    from kubothek.cli.ledger.labels import marks_in_cluster
     from kubothek.odf.spec import plain_yaml
     from kubothek.odf.spec.events import DatasetSnapshot
     from kubothek.odf.spec.fields import Table
@@ -221,12 +227,40 @@ def _manifest(snapshot: DatasetSnapshot, headers: Headers, uuid: str, store: str
         **({"table": {"partitionOn": list(partition_on)}} if partition_on else {}),
         "ledger": {"kind": content["kind"], "metadata": content["metadata"]},
     }
-    marks, left = marks_in_cluster(headers)
-    for each in left:
+    allowed, refused = _in_cluster(headers)
+    for each in refused:
         click.echo(each, err=True)
-    manifest = {"apiVersion": API_VERSION, "kind": "Dataset", "metadata": {"name": uuid, **marks}, "spec": spec}
+    manifest = {"apiVersion": API_VERSION, "kind": "Dataset", "metadata": {"name": uuid, **allowed}, "spec": spec}
     try:
         parse(manifest, local=True)
     except InvalidResource as error:
         raise click.ClickException(f"the snapshot {snapshot.name!r} cannot be a Dataset: {error}") from None
     return plain_yaml.dump(manifest)
+
+
+def _in_cluster(headers: Headers) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Return the labels and annotations (RFC-018) that Kubernetes allows, and a message about each other one."""
+    allowed, refused = dict[str, dict[str, str]](), list[str]()
+    for resource, kept in headers.items():
+        for part in ("labels", "annotations"):
+            size = 0
+            for key, value in kept.get(part, {}).items():
+                size += len(key.encode()) + len(str(value).encode())
+                if why := next(_faults(resource, part, key, value, size), None):
+                    refused.append(f"not in the manifest: {part.removesuffix('s')} {key!r} of the {resource}: {why}")
+                else:
+                    allowed.setdefault(part, {})[key] = value
+    return allowed, refused
+
+
+def _faults(resource: str, part: str, key: str, value: Any, size: int) -> Iterator[str]:
+    if resource != "Dataset":
+        yield "a Source is not an object in the cluster"
+    if not _KEY.fullmatch(key):
+        yield "Kubernetes allows keys [domain/]name, with a name of at most 63 of A-Z, a-z, 0-9, '-', '_', '.'"
+    if not isinstance(value, str):
+        yield "Kubernetes allows only text as values"
+    elif part == "labels" and not _LABEL.fullmatch(value):
+        yield "Kubernetes allows label values of at most 63 of A-Z, a-z, 0-9, '-', '_', '.'"
+    if part == "annotations" and size > _BYTES:
+        yield "Kubernetes allows at most 256 KiB of annotations"

@@ -56,7 +56,7 @@ class IcebergCatalogue:
         self._presigned = presigned
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes; the last one answers what no other one does."""
+        """Return the routes; the last one matches every other path below :data:`V1`."""
         return [
             web.get(f"{V1}/config", self.config),
             web.get(f"{V1}/namespaces", self.namespaces, allow_head=False),
@@ -218,7 +218,7 @@ class IcebergCatalogue:
         return _json({"uri": signed.url, "headers": {key: [value] for key, value in signed.headers.items()}})
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        """Accept a report of a client's scan, without use of it."""
+        """Accept the report of a client's scan, and ignore it."""
         await self._place(request)
         await self._gate.small_body(request)
         return web.Response(status=204)
@@ -240,7 +240,7 @@ class IcebergCatalogue:
             )
         return name, place
 
-    # --- views, and all that a read-only catalogue lacks ---
+    # --- views, and other requests ---
 
     async def views(self, request: web.Request) -> web.StreamResponse:
         """List no views."""
@@ -254,11 +254,11 @@ class IcebergCatalogue:
         raise not_found("this catalogue has no views", "NoSuchViewException")
 
     async def other(self, request: web.Request) -> web.StreamResponse:
-        """Refuse a write, or a request that the catalogue does not know."""
+        """Refuse a write, or an unknown request."""
         self._gate.principal(request)
         request[NOTE]["error"] = "ReadOnly"
         if request.method in ("GET", "HEAD"):
-            return refuse(404, "there is nothing at this path; GET /v1/config lists what there is")
+            return refuse(404, "unknown path; GET /v1/config lists the requests that this catalogue answers")
         status = 406 if request.path.endswith(_NOT_ACCEPTABLE) else 403
         return refuse(status, "this catalogue is read-only: write the dataset with Kubothek, which exports it again")
 

@@ -35,7 +35,7 @@ def refuse(status: int, message: str, kind: str | None = None) -> web.Response:
 
 
 def not_found(message: str, kind: str) -> web.HTTPNotFound:
-    """Return such a response of status 404, to raise."""
+    """Return an error of status 404, to raise."""
     return web.HTTPNotFound(text=_body(404, message, kind), content_type=_JSON)
 
 
@@ -48,7 +48,7 @@ def _body(status: int, message: str, kind: str | None) -> str:
 async def translate(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Give errors of the gateway that a request below :data:`V1` meets the form of the specification."""
+    """Convert the errors of requests below :data:`V1` to the form of the specification."""
     if not request.path.startswith(f"{V1}/"):
         return await handler(request)
     try:
@@ -61,7 +61,7 @@ async def translate(
 
 
 def _translated(answer: web.Response) -> web.Response | None:
-    """Return an error of the gateway or of aiohttp in that form; None for all that needs no other form."""
+    """Return an error of the gateway or of aiohttp in that form; None for an answer that needs no conversion."""
     if answer.status < HTTPStatus.BAD_REQUEST:
         return None
     try:

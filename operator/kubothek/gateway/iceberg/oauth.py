@@ -1,7 +1,7 @@
-"""Tokens by the client-credentials flow of OAuth2 (RFC 6749, 4.4), as clients of a REST catalogue ask for them.
+"""Tokens by the client-credentials flow of OAuth2 (RFC 6749, 4.4), as clients of a REST catalogue request them.
 
 The client secret is a token that the gateway knows: the cluster, or the file of tokens, issued it. The answer is that
-token, once it is known to be valid. The client id has no meaning.
+token, after its verification. The client id has no meaning.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _password(header: str) -> str:
 
 
 def remaining(token: str) -> int:
-    """Return the seconds until a token expires, as it says itself (RFC 7519, 4.1.4); its validity is known."""
+    """Return the seconds until a verified token expires, by its own claim (RFC 7519, 4.1.4)."""
     try:
         payload = token.split(".")[1]
         expiry = orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"]

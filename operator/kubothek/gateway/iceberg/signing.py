@@ -90,12 +90,12 @@ def sign(store: Store, uuid: str, asked: SignRequest, seconds: int) -> Presigned
     """Sign a request for a file of a dataset. Raises HTTPForbidden for any other request, FormatInvalid."""
     place = parse_url(store.config.url)
     if not isinstance(place, S3Location):
-        raise web.HTTPForbidden(text=f"{store.url} is no bucket: read its files by their paths")
+        raise web.HTTPForbidden(text=f"{store.url} is not a bucket: read its files by their paths")
     if (method := _METHODS.get(asked.method)) is None:
         raise web.HTTPForbidden(text=f"{asked.method[:20]} is not signed: the table is read-only, use GET or HEAD")
     key = _key(place, store.config.endpoint, asked.uri)
     if key is None or not is_table_file(uuid, key):
-        raise web.HTTPForbidden(text=f"{asked.uri[:1100]!r} is not signed: it is no file of this table")
+        raise web.HTTPForbidden(text=f"{asked.uri[:1100]!r} is not signed: it is not the URI of a file of this table")
     signed = store.presigned(method, key, seconds, asked.headers)
     assert signed is not None, "a bucket has presigned URLs"
     return signed
@@ -120,7 +120,7 @@ def _key(place: S3Location, endpoint: str | None, uri: str) -> str | None:
     try:
         parts = urlsplit(uri)
     except ValueError:
-        raise FormatInvalid(f"{uri[:200]!r} is no URI") from None
+        raise FormatInvalid(f"{uri[:200]!r} is not a valid URI") from None
     if parts.query not in _OPERATION:
         return None
     path = unquote(parts.path)

@@ -232,7 +232,7 @@ class _Step:
         links: Iterable[list[Multihash]],
         note_written: Callable[[str], None],
     ) -> None:
-        """Fetch what blocks name and link to, and what an earlier pull lacked; list what is missing still."""
+        """Fetch what blocks name and link to, and what an earlier pull lacked; list what is still missing."""
         self.brought = bring_objects(
             self.theirs,
             named_by(blocks),

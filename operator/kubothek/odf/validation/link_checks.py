@@ -68,15 +68,13 @@ def check_linked(store: Store, layout: Layout, links: Sequence[Multihash]) -> It
     keys = [layout.data(link) for link in links]
     with closing(hashed_each(store, keys)) as objects:
         for link, key, found in zip(links, keys, objects, strict=True):
-            if (
-                isinstance(found, ObjectNotFound) or link.codec != Codec.SHA3_256
-            ):  # objects are named by SHA3-256 (HS-01)
-                missing.append(link)
+            if isinstance(found, ObjectNotFound) or link.codec != Codec.SHA3_256:
+                missing.append(link)  # objects are named by SHA3-256 only (HS-01)
             elif found.digest != link.digest:
                 yield Problem("LinkedObject", "OL-03", f"{key}: its bytes are not those that the link names; {ADVICE}")
     if missing:
         message = (
-            f"{count(len(missing), 'linked object')} of this slice cannot be judged: they are not in this store, "
+            f"{count(len(missing), 'linked object')} of this slice cannot be verified: they are not in this store, "
             f"such as {layout.data(missing[0])}. Pull from a source that has them"
         )
         yield Problem("LinkedObjectMissing", "OL-03", message, Severity.NOTE)

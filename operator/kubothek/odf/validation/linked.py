@@ -30,7 +30,7 @@ _TOGETHER: Final = 1000
 _SEEN: Final = 1 << 17
 """Links that are remembered, so that one which recurs comes once."""
 MOST_MISSING: Final = 1 << 17
-"""The most missing objects of a chain that are listed, to be looked for again."""
+"""The most missing objects of a chain that are listed, for later pulls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def listed_missing(store: Store, layout: Layout) -> Iterator[list[Multihash]]:
 
 
 def list_missing(store: Store, layout: Layout, links: Sequence[Multihash]) -> None:
-    """Replace the list of missing objects, at most :data:`MOST_MISSING`; without any there is no list."""
+    """Replace the list of missing objects, at most :data:`MOST_MISSING`; delete it if there are none."""
     if links:
         store.put(layout.missing_links, "".join(f"{link}\n" for link in dict.fromkeys(links)).encode())
     else:

@@ -87,11 +87,11 @@ class Verdict:
         return next((problem for problem in self.problems if problem.severity is Severity.ERROR), None)
 
     @property
-    def unjudged(self) -> str:
-        """The end of a message that the chain is sound: what could not be judged; empty if all was."""
-        found = [problem for problem in self.problems if problem.unjudged]
+    def unverified(self) -> str:
+        """The end of a message that the chain is sound: what could not be verified; empty if all was."""
+        found = [problem for problem in self.problems if problem.unverified]
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        return f"; not judged: {found[0]}{more}" if found else ""
+        return f"; not verified: {found[0]}{more}" if found else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

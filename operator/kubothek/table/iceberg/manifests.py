@@ -56,7 +56,7 @@ class Version:
 
 
 class Manifests:
-    """Writes and reads the manifests of an export; remembers the entries of those that it has met."""
+    """Writes and reads the manifests of an export; remembers the entries of those that it wrote or read."""
 
     def __init__(self, name: Name, write: Write, read: Read) -> None:
         self._name = name

@@ -58,7 +58,7 @@ def iceberg_state(store: Store, log: DatasetLog, snapshot: Snapshot) -> IcebergS
 def is_complete(store: Store, log: DatasetLog) -> bool:
     """Return whether all files of the last export exist that readers of its current version need; reads and lists.
 
-    True also without pyiceberg, which has to read them.
+    True also without pyiceberg, which is needed to read them.
     """
     try:
         from kubothek.table.iceberg.objects import StoreFiles

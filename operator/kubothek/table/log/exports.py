@@ -1,7 +1,7 @@
 """Export after a commit: Iceberg metadata, if the head of the dataset asks for it.
 
 The exporter is in a layer above the commit protocol, and needs an extra that not every writer has installed. So the
-protocol knows only the name of its module.
+protocol imports it by the name of its module.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class Transaction:
         return self._committed(applied(self._journal, self._request, seen) or marker, seen, lost)
 
     def _committed(self, marker: Marker, seen: Observed | None, rebased: int) -> Committed:
-        """Return what to report, after what follows a commit."""
+        """Call ``after``, and return what to report."""
         if seen is not None:
             self._after(seen.head)
         on_top = seen is None or seen.marker is None or seen.marker.record != marker.record

@@ -33,7 +33,7 @@ KnownReadStep: TypeAlias = (
 
 
 def require_declared(event: MetadataEvent) -> None:
-    """Raise EventInvalid for a source whose declared columns cannot be read: a chain would have it for ever."""
+    """Raise EventInvalid for a source whose declared columns cannot be read: no event can be removed from a chain."""
     if not isinstance(event, SetPollingSource | AddPushSource) or isinstance(event.read, Unknown):
         return
     name = f" {event.source_name!r}" if isinstance(event, AddPushSource) else ""

@@ -84,7 +84,10 @@ def push_smart(
 
 @contextmanager
 def _explained(url: str, blocks: Sequence[Stored]) -> Iterator[None]:
-    """Say what blocks need, if the server ends a push on their arrival: one of an earlier version does not say why."""
+    """Add the version that blocks need to the error of a server that ends a push when they arrive.
+
+    A server of an earlier version does not name the reason.
+    """
     try:
         yield
     except (Refused, StoreUnavailable) as error:
@@ -93,8 +96,8 @@ def _explained(url: str, blocks: Sequence[Stored]) -> Iterator[None]:
             raise
         said = (
             f"{error}. The blocks need Open Data Fabric {needed}: if {url} has an earlier version, update it, or push "
+            "a dataset that was created with the specVersion of that server"
         )
-        said += "a dataset that was created with that specVersion"
         if isinstance(error, Refused):
             raise Refused(error.code, {"error_message": said.removeprefix(f"{error.code}: ")}) from error
         raise StoreUnavailable(said) from error
