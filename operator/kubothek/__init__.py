@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted
     from kubothek.dataset import CommitResult, Dataset
     from kubothek.gc.collection import Collection
-    from kubothek.table.iceberg.result import IcebergExport
+    from kubothek.table.iceberg.state import IcebergExport
     from kubothek.table.indexes import Dialect, IndexKind
     from kubothek.table.layout import Layout
     from kubothek.table.log.compare import Comparison
@@ -86,7 +86,7 @@ _MODULES: Final = {
     "Encryption": "kubothek.table.skipping.model",
     "Healed": "kubothek.table.maintenance.heal",
     "Health": "kubothek.table.maintenance.health",
-    "IcebergExport": "kubothek.table.iceberg.result",
+    "IcebergExport": "kubothek.table.iceberg.state",
     "IndexDefinition": "kubothek.table.skipping.model",
     "IndexKind": "kubothek.table.indexes",
     "Lake": "kubothek.catalog",

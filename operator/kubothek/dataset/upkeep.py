@@ -14,7 +14,7 @@ from kubothek.gc import MAX_DELETES, Collection, Mode, Retention, collect
 from kubothek.odf import Level
 from kubothek.table.clustering import Clustering
 from kubothek.table.expressions import as_predicate
-from kubothek.table.iceberg.result import IcebergExport
+from kubothek.table.iceberg.state import IcebergExport
 from kubothek.table.log import Version
 from kubothek.table.log.model.head import IcebergExports
 from kubothek.table.log.update_skipping import Reskipped, reskip

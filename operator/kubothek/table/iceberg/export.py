@@ -25,8 +25,8 @@ from kubothek.table.iceberg.manifests import Manifests, Removed, Version
 from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, record_of, snapshot, table_metadata
 from kubothek.table.iceberg.objects import AvroBuffer, StoreFiles
 from kubothek.table.iceberg.published import DAMAGED, Publications, Published
-from kubothek.table.iceberg.result import IcebergExport
 from kubothek.table.iceberg.schemas import Schemas, rescaled, sort_order
+from kubothek.table.iceberg.state import IcebergExport
 from kubothek.table.layout import Layout
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.file_sizes import measure

@@ -1,4 +1,4 @@
-"""The state of the exports that follow commits; importable without pyiceberg."""
+"""The result of an export, and the state of the exports that follow commits; importable without pyiceberg."""
 
 from __future__ import annotations
 
@@ -15,6 +15,24 @@ from kubothek.table.log.exports import export_problem, exported_version
 from kubothek.table.log.model import keys
 
 _NAMED_BY_CONTENT: Final = re.compile(r".*?([0-9a-f]{32})(-m)?\.avro")
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergExport:
+    """The result of an export as Iceberg metadata.
+
+    ``version``            of the dataset; also the id of the current snapshot
+    ``metadata_location``  of the table metadata, absolute
+    ``table_location``     of the directory with ``metadata/version-hint.text``, for readers of Hadoop tables
+    ``snapshots``          number of versions that readers can request
+    ``manifests_written``  number of manifests that this export wrote; 0 if nothing had changed
+    """
+
+    version: int
+    metadata_location: str
+    table_location: str
+    snapshots: int
+    manifests_written: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
