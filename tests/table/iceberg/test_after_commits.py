@@ -18,6 +18,7 @@ from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log import AlreadyApplied, DatasetLog
 from kubothek.table.log.model import keys
 from kubothek.table.operations import append, write_rows
+from tests.cube import small as cube_store
 from tests.faultstore import Crash, Fault, FaultStore
 
 
@@ -181,3 +182,29 @@ def test_collection_keeps_why_the_export_failed(lake: Lake) -> None:
     assert (collection.unknown.objects, collection.young.objects) == (0, 0)
     assert list(lake.store.list(keys.iceberg_problem("t")))
     assert keys.iceberg_problem("t") in notes("t"), "which go when there is no table any more"
+
+
+def cells(table: pa.Table) -> list[int]:
+    return sorted(table["x"].to_pandas())
+
+
+def test_export_during_a_transaction_of_a_cube_shows_the_cube(tmp_path: Path) -> None:
+    """As readers of the members see it: the commit begins to exist when the head of the cube names it."""
+    shown = set()
+    for swap in range(1, 5):  # to the intent, of each member, and of the cube
+        (directory := tmp_path / str(swap)).mkdir()
+        lake = kubothek.open(directory)
+        cube_store.build(lake.store)
+        with pytest.raises(Crash):
+            cube_store.append(FaultStore(lake.store, Fault(("put_if_match",), swap, after=True)))
+        found = []
+        for uuid in ("geo++seed", "geo++extra"):
+            version = lake.dataset(uuid).export_iceberg().version
+            assert version == hint(lake, uuid) == versions(lake, uuid)[-1] == lake.dataset(uuid).version
+            found.append(cells(exported(lake, uuid).scan().to_arrow()))
+            assert found[-1] == cells(lake.dataset(uuid).scan().read_all())
+        shown.add(str(found))
+        cube_store.append(lake.store)
+        assert lake.dataset("geo++extra").export_iceberg().version == hint(lake, "geo++extra")
+        assert cells(exported(lake, "geo++extra").scan().to_arrow()) == [1, 3]
+    assert shown == {"[[1, 2], [1]]", "[[1, 2, 3], [1, 3]]"}
