@@ -822,6 +822,7 @@ CASES = [
             suspend=True,
         ),
     ),
+    Case("the export of a cube", "Cube", cube(export={"iceberg": {"enabled": True, "unsupportedColumns": "Refuse"}})),
     Case("a cube that is in the store", "Cube", ADOPTED),
     Case("what is known of an adopted cube", "Cube", ADOPTED | {"suppressIndexOn": ["y"], "datasets": [{"name": "x"}]}),
     Case("a cube of nothing", "Cube", {"storeRef": {"name": "lake"}}, "needs dimensionColumns and partitionColumns"),

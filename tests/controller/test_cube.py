@@ -12,6 +12,7 @@ from kubothek.api.cube import Cube
 from kubothek.api.dataset import Dataset
 from kubothek.controller.context import FailureClass
 from kubothek.controller.kinds.members import refusal_key
+from kubothek.controller.references import iceberg_of
 from tests.controller.fake import COMMIT_SPEC, STORE_SPEC, Fake, seen
 
 KEY = ("Cube", "geo")
@@ -131,7 +132,8 @@ def built(ready: Fake) -> Fake:
 
 
 def test_cube_creates_one_owned_dataset_for_each_member(context: Fake) -> None:
-    spec = SPEC | {"maintenance": {"compaction": {"minFiles": 4}}, "engineRef": {"name": "big"}}
+    maintenance, exports = {"compaction": {"minFiles": 4}}, {"iceberg": {"enabled": True}}
+    spec = SPEC | {"maintenance": maintenance, "engineRef": {"name": "big"}, "export": exports}
     context.create("Engine", "big", {})
     context.create(*KEY, spec, labels={"tier": "hot"})
     context.settle(*KEY)
@@ -143,6 +145,7 @@ def test_cube_creates_one_owned_dataset_for_each_member(context: Fake) -> None:
     assert seed.controller.uid == cube(context).metadata.uid
     assert seed.metadata.labels == {"tier": "hot", "kubothek.io/cube": "geo"}, "so that a GCPolicy selects them"
     assert seed.spec.maintenance.compaction is not None
+    assert (iceberg_of(seed.spec), iceberg_of(names.spec)) == ("Omit", "Omit")
     assert seed.spec.engine_ref == cube(context).spec.engine_ref
     assert seed.spec.deletion_policy == "Retain"
     assert context.kstatus(*KEY) == "InProgress"

@@ -48,6 +48,12 @@ class Shelf:
     def names(self) -> Sequence[str]:
         return sorted(self.places)
 
+    def cubes(self) -> Sequence[str]:
+        return ()
+
+    def cube(self, name: str) -> None:
+        return None
+
 
 def filled(store: Store, models: dict[int, str], claim: Claim | None = None) -> Root:
     create(store, DatasetLog(store, UUID, claim=claim), begun(source(LEDGER)), OWNER)

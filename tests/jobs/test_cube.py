@@ -14,6 +14,7 @@ from kubothek.cube.handle import Cube
 from kubothek.jobs import cube, outcome
 from kubothek.jobs.progress import Reporter
 from kubothek.table.log import owner_of
+from kubothek.table.log.model import keys
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.jobs.conftest import Here, with_spark
 
@@ -111,6 +112,24 @@ def test_cube_build_job_rerun_is_applied_once(built: Here) -> None:
     assert again.commit is not None
     assert (again.commit.version, again.commit.already_applied) == (1, True)
     assert len(cells(built)) == 3
+
+
+def test_cube_job_sets_export_of_datasets_that_it_changes(built: Here) -> None:
+    def exports(setting: str) -> Mapping[str, Any]:
+        ref = cube_ref()
+        return {**ref, "members": [m | {"dataset": m["dataset"] | {"iceberg": setting}} for m in ref["members"]]}
+
+    def heads() -> dict[str, str]:
+        members = Cube.open(built.store, "geo").snapshot().members
+        return {name: member.snapshot.head.iceberg for name, member in members.items()}
+
+    assert set(heads().values()) == {"Off"}
+    more = {"seed": built.put("in/more.csv", "p,x,y,v\n3,1,1,10\n")}
+    done(built, cube_job(built, "Append", more, cube=exports("Omit")))
+    assert heads() == {"seed": "Omit", "extra": "Off", "names": "Off"}
+    assert int(built.store.get(f"{keys.iceberg_metadata('geo++seed')}version-hint.text")) == 2
+    done(built, cube_job(built, "RemovePartitions", where="p = 3", commit_id="team/less", cube=exports("Off")))
+    assert heads()["seed"] == "Off"
 
 
 @pytest.mark.spark

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from kubothek.api.dataset import Export
 from kubothek.api.maintenance import Maintenance
 from kubothek.api.members import PartName, dataset_name, head_uuid, member_uuid
 from kubothek.api.meta import NAME_LIMIT, Lenient, Resource, Status, Strict, Time
@@ -130,6 +131,8 @@ class CubeSpec(Strict):
     maintenance: Maintenance = Maintenance()
     """Takes effect at the next inspection. Automatic maintenance of each dataset. Its Datasets have the labels of the
     Cube, so that a GCPolicy can select them."""
+    export: Export = Export()
+    """Metadata of each dataset for engines that read other formats."""
     adopt: bool = False
     """Takes effect at the next inspection. True: adopt an existing kartothek cube of this prefix as it is, with its
     datasets, columns and indices. The adoption writes only claims."""

@@ -76,7 +76,7 @@ class IcebergExport(Strict):
 
     enabled: bool | None = None
     """Takes effect at the next inspection. True: every commit exports, whichever program commits. False: none does;
-    existing metadata stays as it is. Default: true if sharing.exposed is true."""
+    existing metadata stays as it is. Default: true for a Dataset whose sharing.exposed is true."""
     unsupported_columns: Literal["Omit", "Refuse"] = "Omit"
     """Takes effect at the next inspection. Columns of types that Iceberg lacks, such as unsigned integers. Omit: leave
     them out. Refuse: do not export the table."""

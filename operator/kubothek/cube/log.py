@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 
 from kubothek.cube.discovery import discover
 from kubothek.cube.settling import ClaimOf, Settling
@@ -18,6 +17,7 @@ from kubothek.table.log.dataset_log import PATIENCE, DatasetLog
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.interop.unconditional import OneWriterStore
 from kubothek.table.log.journal import Journal, system_clock
+from kubothek.table.log.model.head import IcebergExports
 from kubothek.table.log.model.keys import check_id
 from kubothek.table.log.model.record import utc
 from kubothek.table.log.multi.head import CubeHead, CubeRecord, MemberVersion
@@ -49,6 +49,7 @@ class CubeLog:
     """The commits of one cube in one store; the constructor does no I/O.
 
     ``claim_of``            returns the claim for writes to a member, which is checked before every write
+    ``iceberg_of``          returns what commits set the export of a member to; None: they keep it
     ``unowned_only``        refuse to write members that a Dataset resource has claimed
     ``conditional_writes``  result of the store's probe; without them only the owner of all members may write
     ``before_writing``      called before every write; raises if writes are forbidden
@@ -60,6 +61,7 @@ class CubeLog:
         prefix: str,
         *,
         claim_of: ClaimOf = lambda _: None,
+        iceberg_of: Callable[[str], IcebergExports | None] = lambda _: None,
         unowned_only: bool = False,
         by: str = "",
         clock: Callable[[], datetime] = system_clock,
@@ -79,7 +81,13 @@ class CubeLog:
         self._clock = clock
         self._conditional_writes = conditional_writes
         self._before_writing = before_writing
-        open_member = partial(Journal, store, clock=clock, rng=rng or random.SystemRandom())
+        self._iceberg_of = iceberg_of
+        rng = rng or random.SystemRandom()
+
+        def open_member(uuid: str) -> Journal:
+            name = uuid.removeprefix(f"{prefix}{SEPARATOR}")
+            return Journal(store, uuid, clock=clock, rng=rng, iceberg=iceberg_of(name))
+
         self.journal = CubeJournal(store, prefix, open_member)
         self._settling = Settling(store, self.journal, by, claim_of, unowned_only, patience, conditional_writes)
 
@@ -136,6 +144,7 @@ class CubeLog:
             unowned_only=self.unowned_only,
             clock=self._clock,
             conditional_writes=self._conditional_writes,
+            iceberg=self._iceberg_of(name),
         )
 
     # --- writing ---

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kubothek.catalog import Lake
-from kubothek.errors import DatasetNotFound, InputError
+from kubothek.cube.log import CubeLog
+from kubothek.errors import CubeInvalid, DatasetNotFound, HeadUnreadable, InputError
 from kubothek.odf.spec.layout import Layout
 from kubothek.storage import Store
 from kubothek.table.log import Claim
@@ -35,6 +36,14 @@ class Place:
         return Layout(keys.chain(self.uuid))
 
 
+@dataclass(frozen=True, slots=True)
+class CubeVersion:
+    """A version of a cube; ``datasets``: the versions that belong to it, by name of the dataset."""
+
+    version: int
+    datasets: Mapping[str, int]
+
+
 class Catalogue(Protocol):
     """Catalogue of served datasets, called from threads and for each request."""
 
@@ -46,6 +55,12 @@ class Catalogue(Protocol):
 
     def names(self) -> Sequence[str]:
         """Return the sorted names of all served datasets; may list the store."""
+
+    def cubes(self) -> Sequence[str]:
+        """Return the sorted names of all cubes that may be served; may list the store."""
+
+    def cube(self, name: str) -> CubeVersion | None:
+        """Return the current version of a cube, read from the store; None if there is no readable one."""
 
 
 class OneStore:
@@ -69,3 +84,18 @@ class OneStore:
     def names(self) -> Sequence[str]:
         """List the store."""
         return sorted(Lake(self._store).datasets())
+
+    def cubes(self) -> Sequence[str]:
+        """List the store."""
+        return Lake(self._store).cubes()
+
+    def cube(self, name: str) -> CubeVersion | None:
+        """Read the head of the cube."""
+        try:
+            seen = CubeLog(self._store, name).journal.observe()
+        except (CubeInvalid, HeadUnreadable):  # the name is none, or the datasets of the cube are unknown
+            return None
+        if seen is None or not seen.head.members:
+            return None
+        versions = {seen.head.spec.uuid(member): each.version for member, each in seen.head.members.items()}
+        return CubeVersion(seen.head.version, versions)

@@ -169,7 +169,15 @@ def cube_log(store: Store, cube: jobs.CubeRef, *, by: str, conditional_writes: b
     if conditional_writes is None:
         conditional_writes = store.probe().conditional_writes
     claims = {member.name: claim(member.dataset) for member in cube.members}
-    return CubeLog(store, cube.prefix, claim_of=claims.get, by=by, conditional_writes=conditional_writes)
+    exports = {member.name: member.dataset.iceberg for member in cube.members}
+    return CubeLog(
+        store,
+        cube.prefix,
+        claim_of=claims.get,
+        iceberg_of=exports.get,
+        by=by,
+        conditional_writes=conditional_writes,
+    )
 
 
 def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: bool | None) -> DatasetLog:

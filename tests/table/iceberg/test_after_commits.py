@@ -20,6 +20,7 @@ from kubothek.table.log import AlreadyApplied, DatasetLog, exports
 from kubothek.table.log.exports import export_problem
 from kubothek.table.log.model import keys
 from kubothek.table.operations import append, write_rows
+from tests.cube import small as cube_store
 from tests.faultstore import Crash, Fault, FaultStore
 
 
@@ -236,3 +237,29 @@ def test_exporter_that_cannot_be_imported_does_not_fail_the_commit(lake: Lake, m
     dataset.append(rows(0, 1))
     assert (dataset.version, hint(lake)) == (3, 2)
     assert "cannot import name" in str(export_problem(lake.store, "t", 2))
+
+
+def cells(table: pa.Table) -> list[int]:
+    return sorted(table["x"].to_pandas())
+
+
+def test_export_during_a_transaction_of_a_cube_shows_the_cube(tmp_path: Path) -> None:
+    """As readers of the members see it: the commit begins to exist when the head of the cube names it."""
+    shown = set()
+    for swap in range(1, 5):  # to the intent, of each member, and of the cube
+        (directory := tmp_path / str(swap)).mkdir()
+        lake = kubothek.open(directory)
+        cube_store.build(lake.store)
+        with pytest.raises(Crash):
+            cube_store.append(FaultStore(lake.store, Fault(("put_if_match",), swap, after=True)))
+        found = []
+        for uuid in ("geo++seed", "geo++extra"):
+            version = lake.dataset(uuid).export_iceberg().version
+            assert version == hint(lake, uuid) == versions(lake, uuid)[-1] == lake.dataset(uuid).version
+            found.append(cells(exported(lake, uuid).scan().to_arrow()))
+            assert found[-1] == cells(lake.dataset(uuid).scan().read_all())
+        shown.add(str(found))
+        cube_store.append(lake.store)
+        assert lake.dataset("geo++extra").export_iceberg().version == hint(lake, "geo++extra")
+        assert cells(exported(lake, "geo++extra").scan().to_arrow()) == [1, 3]
+    assert shown == {"[[1, 2], [1]]", "[[1, 2, 3], [1, 3]]"}

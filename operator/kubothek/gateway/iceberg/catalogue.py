@@ -1,6 +1,7 @@
 """The catalogue's requests: configuration, namespaces, tables and views. Iceberg REST specification, "Catalog API".
 
-A gateway has one namespace. Its tables are the datasets that the client may pull. Every write is refused.
+A gateway has one namespace. Its tables are the datasets that the client may pull. It contains a namespace for each
+cube, without tables, whose properties are the snapshots that belong together. Every write is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import orjson
 from aiohttp import web
 
 from kubothek.errors import DatasetNotFound, StoreUnavailable
-from kubothek.gateway.access import Principal, Verb
-from kubothek.gateway.catalogue import Place
+from kubothek.gateway.access import Verb
+from kubothek.gateway.catalogue import CubeVersion, Place
 from kubothek.gateway.gate import CLIENT, NOTE, STARTED, Gate, unauthorised
 from kubothek.gateway.iceberg.errors import V1, not_found, refuse
 from kubothek.gateway.iceberg.signing import (
@@ -32,6 +33,9 @@ _NAMESPACE: Final = "/namespaces/{namespace}"
 _TABLE: Final = f"{_NAMESPACE}/tables/{{dataset}}"
 _SEPARATOR: Final = "\x1f"
 """Between the levels of a namespace."""
+_CUBE_VERSION: Final = "cube-version"
+_SNAPSHOT_ID: Final = "snapshot-id."
+"""Before the name of a table, in the properties of the namespace of a cube."""
 _PAGE: Final = 1000
 _CHECKS_AT_ONCE: Final = 8
 """Tables whose rights and heads are read together for a listing."""
@@ -45,7 +49,7 @@ _NOT_ACCEPTABLE: Final = ("/namespaces", "/properties", "/rename", "/register-vi
 class IcebergCatalogue:
     """The handlers of the catalogue.
 
-    ``namespace``  the name of its only namespace
+    ``namespace``  the name of its only namespace with tables
     ``presigned``  lifetime in seconds of presigned URLs of the store, for remote signing; 0: no such URLs
     """
 
@@ -91,11 +95,14 @@ class IcebergCatalogue:
     # --- namespaces ---
 
     async def namespaces(self, request: web.Request) -> web.StreamResponse:
-        """List the namespace to a client that may load one of its tables; it contains no namespaces."""
+        """List the namespace to a client that may load one of its tables; below it, those of cubes."""
         principal = self._gate.principal(request)
         found: list[list[str]] = []
-        if parent := request.query.get("parent", ""):
-            self._require(parent)
+        if (parent := request.query.get("parent", "")) == self._namespace:
+            cubes = await asyncio.to_thread(self._gate.datasets.catalogue.cubes)
+            found = [[parent, cube] for cube in cubes if await self._cube(request, cube) is not None]
+        elif parent:
+            await self._require(request, parent)
         elif await anext(self._visible(request, ""), None) is not None:
             found = [[self._namespace]]
         elif principal is None:
@@ -103,29 +110,52 @@ class IcebergCatalogue:
         return _json({"namespaces": found, "next-page-token": None})
 
     async def namespace(self, request: web.Request) -> web.StreamResponse:
-        """Return the namespace, which has no properties."""
+        """Return a namespace and its properties."""
         self._gate.principal(request)
-        self._require(request.match_info["namespace"])
-        return _json({"namespace": [self._namespace], "properties": {}})
+        namespace = request.match_info["namespace"]
+        properties = await self._require(request, namespace)
+        return _json({"namespace": namespace.split(_SEPARATOR), "properties": properties})
 
     async def has_namespace(self, request: web.Request) -> web.StreamResponse:
         """Answer 204 if there is this namespace."""
         self._gate.principal(request)
-        self._require(request.match_info["namespace"])
+        await self._require(request, request.match_info["namespace"])
         return web.Response(status=204)
 
-    def _require(self, namespace: str) -> None:
-        """Raise HTTPNotFound for another namespace."""
-        if namespace != self._namespace:
-            name = ".".join(namespace.split(_SEPARATOR))[:253]
-            message = f"there is no namespace {name!r}; the only one is {self._namespace!r}"
-            raise not_found(message, "NoSuchNamespaceException")
+    async def _require(self, request: web.Request, namespace: str) -> dict[str, str]:
+        """Return the properties of the namespace, or of that of a cube. Raises HTTPNotFound for any other one."""
+        first, *cube = namespace.split(_SEPARATOR)
+        if first == self._namespace and not cube:
+            return {}
+        if first == self._namespace and len(cube) == 1 and (found := await self._cube(request, cube[0])) is not None:
+            snapshots = {f"{_SNAPSHOT_ID}{name}": str(version) for name, version in found.datasets.items()}
+            return {_CUBE_VERSION: str(found.version), **snapshots}
+        name = ".".join((first, *cube))[:253]
+        message = f"there is no namespace {name!r}; the only one with tables is {self._namespace!r}"
+        raise not_found(message, "NoSuchNamespaceException")
+
+    async def _cube(self, request: web.Request, name: str) -> CubeVersion | None:
+        """Return the current version of a cube; None unless the client may pull each of its datasets."""
+        found = await asyncio.to_thread(self._gate.datasets.catalogue.cube, name)
+        for dataset in found.datasets if found is not None else ():
+            if not await self._may_pull(request, dataset):
+                return None
+        return found
+
+    async def _may_pull(self, request: web.Request, name: str) -> bool:
+        principal = self._gate.principal(request)
+        return self._gate.datasets.catalogue.public(name) or (
+            principal is not None and await self._gate.access.may(principal, Verb.PULL, name)
+        )
 
     # --- tables ---
 
     async def tables(self, request: web.Request) -> web.StreamResponse:
         """List the tables that the client may load; with ``pageToken``, at most ``pageSize`` of those after it."""
-        self._require(request.match_info["namespace"])
+        namespace = request.match_info["namespace"]
+        await self._require(request, namespace)
+        if namespace != self._namespace:
+            return _json({"identifiers": [], "next-page-token": None})
         after = request.query.get("pageToken")
         text = request.query.get("pageSize", str(_PAGE))
         if not text.isascii() or not text.isdigit() or not (size := int(text[:9])):
@@ -143,21 +173,18 @@ class IcebergCatalogue:
         return _json({"identifiers": identifiers, "next-page-token": more})
 
     async def _visible(self, request: web.Request, after: str) -> AsyncIterator[str]:
-        principal = self._gate.principal(request)
         names = [name for name in await asyncio.to_thread(self._gate.datasets.catalogue.names) if name > after]
         for start in range(0, len(names), _CHECKS_AT_ONCE):
             batch = names[start : start + _CHECKS_AT_ONCE]
-            checks = await asyncio.gather(*(self._is_visible(principal, name) for name in batch))
+            checks = await asyncio.gather(*(self._is_visible(request, name) for name in batch))
             for name, is_visible in zip(batch, checks, strict=True):
                 if is_visible:
                     yield name
 
-    async def _is_visible(self, principal: Principal | None, name: str) -> bool:
+    async def _is_visible(self, request: web.Request, name: str) -> bool:
         """Return whether a client may load a table, and there is one."""
         catalogue = self._gate.datasets.catalogue
-        if not catalogue.public(name) and (
-            principal is None or not await self._gate.access.may(principal, Verb.PULL, name)
-        ):
+        if not await self._may_pull(request, name):
             return False
         try:
             place = catalogue.place(name)
@@ -227,7 +254,10 @@ class IcebergCatalogue:
         """Return the dataset of the path. Raises HTTPUnauthorized; DatasetNotFound also if the client may not pull it,
         because engines request tables that may not exist, and stop at 403.
         """
-        self._require(request.match_info["namespace"])
+        namespace = request.match_info["namespace"]
+        await self._require(request, namespace)
+        if namespace != self._namespace:
+            raise DatasetNotFound(f"the namespace of a cube has no tables: load its datasets from {self._namespace!r}")
         try:
             name = await self._gate.name(request, Verb.PULL)
         except web.HTTPForbidden:
@@ -245,7 +275,7 @@ class IcebergCatalogue:
     async def views(self, request: web.Request) -> web.StreamResponse:
         """List no views."""
         self._gate.principal(request)
-        self._require(request.match_info["namespace"])
+        await self._require(request, request.match_info["namespace"])
         return _json({"identifiers": [], "next-page-token": None})
 
     async def view(self, request: web.Request) -> web.StreamResponse:

@@ -64,7 +64,7 @@ class TableMetadata:
 
 @dataclass(frozen=True, slots=True)
 class _Current:
-    """``head``: ETag of a head that the metadata shows, or a former one; ``since``: when its export began."""
+    """``head``: of :func:`_head`, that the metadata shows, or a former one; ``since``: when its export began."""
 
     head: str
     since: float
@@ -219,7 +219,7 @@ def _stopped(limits: Limits, name: str, cause: Cause) -> LakeError:
 
 
 def _observe(place: Place, known: _Current | None) -> tuple[str, bool]:
-    """Return the ETag of the head, and whether head and metadata are those that are known.
+    """Return what :func:`_head` returns, and whether head and metadata are those that are known.
 
     The same version is exported again after damage. The metadata then names other files, and the former are deleted.
     """
@@ -238,6 +238,9 @@ def _etag(store: Store, key: str) -> str | None:
 
 
 def _head(place: Place) -> str:
+    """Return the ETag of the head; of a member of a cube, the record of the version in the head of the cube."""
+    if (in_cube := DatasetLog(place.store, place.uuid).record_in_cube()) is not None:
+        return in_cube
     if (etag := _etag(place.store, keys.head(place.uuid))) is None:
         raise DatasetNotFound(f"there is no dataset {place.uuid!r} in {place.store.url}")
     return etag

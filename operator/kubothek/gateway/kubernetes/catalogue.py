@@ -158,6 +158,13 @@ class NamespaceCatalogue:
         """Return the sorted names of all exposed Datasets."""
         return sorted(self._datasets.exposed)
 
+    def cubes(self) -> Sequence[str]:
+        """Return no names: Datasets of a Cube are not exposed."""
+        return ()
+
+    def cube(self, name: str) -> None:
+        """Return None."""
+
     def _found(self, name: str) -> _Exposed | None:
         if not self.ready:
             raise StoreUnavailable("the cluster does not say what is exposed")

@@ -33,6 +33,7 @@ from kubothek.table.log.file_sizes import measure
 from kubothek.table.log.history.rebuild import rebuild as rebuild_head
 from kubothek.table.log.journal import Observed
 from kubothek.table.log.model.changes import Operation, PartitionFile
+from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Record
 from kubothek.table.log.records import chain, down_to
 from kubothek.table.log.settle import read_head
@@ -90,11 +91,18 @@ def export(
 
 
 def _newest(log: DatasetLog) -> tuple[Observed, Record]:
-    """Return the head, and the record of the newest commit of Kubothek."""
+    """Return the head, and the record of the newest commit of Kubothek; of a member, as its cube's head names them.
+
+    The own head of a member can be that of a commit of the cube that is in progress, and that may be undone.
+    """
+    in_cube = log.record_in_cube()
     seen = read_head(log.journal)
-    if seen is None or seen.head.tombstone:
+    if seen is None or (seen.head.tombstone and in_cube is None):
         log.tags()  # raises DatasetNotFound with the reason
     assert seen is not None, "or there is no dataset"
+    if in_cube is not None and not (seen.marker and seen.marker.record == in_cube):
+        named = log.journal.record(in_cube)
+        return replace(seen, head=rebuild_head(log.journal, named), marker=Marker.of(named)), named
     newest = log.journal.record(seen.marker.record) if seen.marker else seen.base
     if newest is None:
         raise InputError(f"dataset {log.uuid!r} has no commit of Kubothek: adopt it first (kubothek adopt)")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from kubothek.errors import (
@@ -42,6 +42,7 @@ from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_
 from kubothek.table.log.settle import CommitBackoff, read_head, require_sound_ledger, settle_thoroughly, unadopted
 from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
 
+_T = TypeVar("_T")
 PATIENCE: Final = timedelta(minutes=5)
 """How long a commit retries when other writers swap the head first."""
 
@@ -344,9 +345,7 @@ class DatasetLog:
         exist, or has to be named.
         """
         if version is None and not raw and (shown := self._way.shown()) is not None:
-            if shown[0] is None:
-                raise DatasetNotFound(f"dataset {self.uuid!r} in {self._store.url} does not belong to its cube now")
-            return shown[0]
+            return self._member(shown[0])
         seen = self._existing_head()
         if version is None:
             return snapshot_of(self._journal, seen, table)
@@ -357,6 +356,19 @@ class DatasetLog:
         head = one_table(head, table) if table else head
         schema = self._journal.schemas.get(head.schema_hash)
         return Snapshot(head, schema, record.version, None, record.totals, record.time)
+
+    def record_in_cube(self) -> str | None:
+        """Return the key of the record of a member's version in the head of the cube; None if there is no cube.
+
+        One request for each cube that the name can be of. Raises DatasetNotFound if it is not a member now.
+        """
+        return None if (named := self._way.named()) is None else self._member(named[0])
+
+    def _member(self, found: _T | None) -> _T:
+        """Return what was found of a member. Raises DatasetNotFound if its cube does not name it."""
+        if found is None:
+            raise DatasetNotFound(f"dataset {self.uuid!r} in {self._store.url} does not belong to its cube now")
+        return found
 
     def tags(self) -> dict[str, int]:
         """Return the tagged versions by name. Raises DatasetNotFound, HeadMissing."""

@@ -155,6 +155,9 @@ class Way(Protocol):
     def shown(self) -> tuple[Snapshot | None] | None:
         """Return the snapshot that readers of the cube see; (None,) if it is not a member, None if there is no cube."""
 
+    def named(self) -> tuple[str | None] | None:
+        """Return the key of the record that the head of the cube names; (None,) and None as :meth:`shown`."""
+
     def publish(
         self,
         draft: Draft,
@@ -181,6 +184,8 @@ class DatasetHeadTarget:
 
     def shown(self) -> None:
         """Return None: there is no cube."""
+
+    named = shown
 
 
 # Check that what other programs see of a ledger agrees with its head.

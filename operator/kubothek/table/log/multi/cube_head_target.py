@@ -62,6 +62,13 @@ class CubeHeadTarget:
                 return (found[place.name],)
         return None
 
+    def named(self) -> tuple[str | None] | None:
+        """Return the key of the record that the head of the cube names; (None,) and None as :meth:`shown`."""
+        if (place := self._find()) is None:
+            return None
+        member = place.seen.head.members.get(place.name)
+        return (member.record if member is not None else None,)
+
     def settled(
         self, patience: CommitBackoff, first_read: ReadHead | None = None, *, adopts: bool = True
     ) -> Observed | None:
