@@ -81,6 +81,9 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=30, help="of a year of flights, of which some are looked for")
     parser.add_argument("--years", type=int, default=4, help="of flights that are verified, and as many measurements")
     parser.add_argument("--many", type=int, default=100_000, help="files over which skipping metadata is asked")
+    parser.add_argument(
+        "--versions", type=int, nargs="+", default=[1, 100, 1_000], help="of tables that catalogues load"
+    )
     parser.add_argument("--records", type=int, default=5_000_000, help="that are committed to a ledger")
     parser.add_argument("--histories", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000], help="of ledgers")
     parser.add_argument("--megabytes", type=int, nargs="+", default=[256, 1024], help="that are pulled from a gateway")
@@ -159,6 +162,14 @@ def _tables(
     for partitions in given.partitions:
         with place(name) as where:
             yield from _at(work, where, partitions, given)
+    if work == "exports":
+        yield from _versions(name, given)
+
+
+def _versions(name: str, given: argparse.Namespace) -> Iterator[Table]:
+    for versions in given.versions:
+        with place(name) as where:
+            yield from exports.run_versions(where, versions, rounds=given.rounds, seconds=given.seconds)
 
 
 def _at(work: str, where: Place, partitions: int, given: argparse.Namespace) -> Iterator[Table | Memory | Requests]:

@@ -1,7 +1,8 @@
 """What Iceberg metadata costs, beside the commit that it follows; and what it gives readers, beside pyiceberg's own.
 
-The table has one file a partition. Only some of these files exist (:data:`~benchmarks.systems.table.READABLE`), so an
-export of the whole table reads as many footers; one after a commit knows the footer of the new file.
+In :func:`run`, the table has one file a partition. Only some of these files exist
+(:data:`~benchmarks.systems.table.READABLE`), so an export of the whole table reads as many footers; one after a commit
+knows the footer of the new file. In :func:`run_versions`, all files of a table of many versions exist.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import urllib3
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
+from benchmarks.gateway import served
 from benchmarks.harness import Case, Table, compare
-from benchmarks.places import Place
+from benchmarks.places import Place, Root
 from benchmarks.systems.iceberg import Iceberg
 from benchmarks.systems.ours import commit_partitions
 from benchmarks.systems.table import NAME, PART, READABLE, ROWS, rows
@@ -45,14 +51,13 @@ class Requests:
 class _Work:
     """The dataset, and the commit that is exported next."""
 
-    def __init__(self, where: Place, partitions: int) -> None:
-        root = where.root("exports")
+    def __init__(self, root: Root, partitions: int, commits: int) -> None:
         commit_partitions(root.lake().store, NAME, partitions)
         self.dataset = root.lake().dataset(NAME)
         self.store = root.lake().store
         self._committed: CommitResult | None = None
         self._removed = count(partitions - 1, -1)
-        for _ in range(_COMMITS):
+        for _ in range(commits):
             self.append()
 
     def append(self) -> None:
@@ -77,7 +82,7 @@ class _Work:
 
 def run(place: Place, partitions: int, *, rounds: int, seconds: float) -> Iterator[Table | Requests]:
     """The tables of one size; afterwards the export must be of the newest version."""
-    work = _Work(place, partitions)
+    work = _Work(place.root("exports"), partitions, _COMMITS)
     dataset = work.dataset
     cases = [
         Case(f"commit of {ROWS:,} rows", work.append),
@@ -98,6 +103,46 @@ def run(place: Place, partitions: int, *, rounds: int, seconds: float) -> Iterat
     own = Iceberg(place.root("pyiceberg"))
     own.build(partitions)
     yield _readers(place, partitions, exported.metadata_location, own.metadata_location, rounds, seconds)
+
+
+def run_versions(place: Place, versions: int, *, rounds: int, seconds: float) -> Iterator[Table]:
+    """Loads of a table with this many versions through catalogues; then exports, each of which adds a version.
+
+    The catalogues have the same table metadata. Raises RuntimeError if a load lacks snapshots.
+    """
+    root = place.root(f"versions-{versions}")
+    work = _Work(root, 1, versions - 1)
+    location = work.dataset.export_iceberg().metadata_location
+    size = work.store.stat(location.removeprefix(f"{work.store.url}/")).size
+    about = f"{versions:,} versions, {size:,} bytes of metadata, {place.name}"
+    with served(root.url, root.endpoint, NAME) as (url, _):
+        yield compare(f"Loading at {about}", [*_loads(root, url, location, versions)], rounds=rounds, seconds=seconds)
+    cases = [
+        Case(f"commit of {ROWS:,} rows", work.append),
+        Case("export after an own commit", work.export_own, prepare=work.append_one),
+    ]
+    yield compare(f"Iceberg metadata at {about}", cases, rounds=rounds, seconds=seconds)
+
+
+def _loads(root: Root, url: str, location: str, versions: int) -> Iterator[Case]:
+    s3 = {"s3.endpoint": root.endpoint} if root.endpoint else {}
+    sql = SqlCatalog("bench", uri=f"sqlite:///{root.scratch}/iceberg.sqlite", warehouse=root.url, **s3)
+    sql.create_namespace("default")
+    table = f"default.{NAME}"
+    sql.register_table(table, location)
+    public: dict[str, Any] = {"uri": f"{url}/iceberg", "auth": {"type": "noop"}}
+    rest = RestCatalog("bench", **public)
+    refs = RestCatalog("bench", **public, **{"snapshot-loading-mode": "refs"})
+    found = [len(each.load_table(table).metadata.snapshots) for each in (sql, rest, refs)]
+    if found != [versions, versions, 1]:
+        raise RuntimeError(f"loaded {found} snapshots of {versions}")
+    names = {"pyiceberg's SQL catalogue": sql, "REST": rest, "REST, snapshots=refs": refs}
+    for name, catalogue in names.items():
+        yield Case(name, partial(catalogue.load_table, table))
+    pool, path = urllib3.PoolManager(), f"{url}/iceberg/v1/namespaces/default/tables/{NAME}"
+    for snapshots in ("all", "refs"):
+        get = partial(pool.request, "GET", path, fields={"snapshots": snapshots})
+        yield Case(f"REST, snapshots={snapshots}, not parsed", get)
 
 
 def _readers(place: Place, partitions: int, ours: str, own: str, rounds: int, seconds: float) -> Table:

@@ -253,19 +253,19 @@ def _cpu() -> float:
 
 
 @contextmanager
-def served(url: str, endpoint: str | None) -> Iterator[tuple[str, psutil.Process]]:
-    """A gateway in a process of its own, which takes any number of requests of one client."""
+def served(url: str, endpoint: str | None, name: str = NAME) -> Iterator[tuple[str, psutil.Process]]:
+    """A gateway in a process of its own, whose dataset ``name`` is public; it takes any number of requests."""
     port = _free_port()
     code = (
         "import asyncio, sys; from kubothek.gateway.access import Nobody; from kubothek.gateway.app import make_app;"
         "from kubothek.gateway.limits import Limits; from kubothek.gateway.server import serve;"
         "from kubothek.storage import StoreConfig, open_store;"
-        "url, endpoint, port = sys.argv[1:]; limits = Limits(per_second=1e9, burst=10**9);"
+        "url, endpoint, port, name = sys.argv[1:]; limits = Limits(per_second=1e9, burst=10**9);"
         "from kubothek.gateway.catalogue import OneStore; store = open_store(StoreConfig(url, endpoint or None));"
-        f"app = make_app(OneStore(store, frozenset(['{NAME}'])), Nobody(), limits=limits);"
+        "app = make_app(OneStore(store, frozenset([name])), Nobody(), limits=limits);"
         "asyncio.run(serve(app, limits, '127.0.0.1', int(port), None, lambda port: print(port, flush=True)))"
     )
-    command = [sys.executable, "-c", code, url, endpoint or "", str(port)]
+    command = [sys.executable, "-c", code, url, endpoint or "", str(port), name]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own
         assert process.stdout is not None, "it is a pipe"
         process.stdout.readline()

@@ -102,6 +102,19 @@ def test_benchmark_exports_are_measured_beside_commits() -> None:
     ]
 
 
+def test_benchmark_catalogues_load_same_table() -> None:
+    with place("fs") as where:
+        loads, exported = exports.run_versions(where, 3, rounds=1, seconds=5)
+    assert rows(loads) == [
+        "pyiceberg's SQL catalogue",
+        "REST",
+        "REST, snapshots=refs",
+        "REST, snapshots=all, not parsed",
+        "REST, snapshots=refs, not parsed",
+    ]
+    assert rows(exported) == ["commit of 1,000 rows", "export after an own commit"]
+
+
 def test_benchmark_exports_count_requests_of_s3() -> None:
     with place("s3") as where:
         requests = next(found for found in exports.run(where, 10, rounds=1, seconds=5) if isinstance(found, Requests))

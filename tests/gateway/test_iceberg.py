@@ -171,6 +171,7 @@ def test_load_honours_etag_and_snapshots(planes: Dataset, gateway: Running) -> N
     assert load(gateway, f"{PLANES}?snapshots=refs", If_None_Match=etag).status == 200
     planes.append(rows(4))
     assert load(gateway, If_None_Match=etag).status == 200
+    assert b'"snapshot-id":6' in load(gateway, f"{PLANES}?snapshots=refs").body
     assert error(load(gateway, f"{PLANES}?snapshots=some")) == (400, "BadRequestException")
 
 

@@ -28,6 +28,7 @@ from kubothek.gateway.iceberg.signing import (
     table_config,
 )
 from kubothek.gateway.iceberg.tables import Tables
+from kubothek.storage.immutable_cache import Kept
 
 _NAMESPACE: Final = "/namespaces/{namespace}"
 _TABLE: Final = f"{_NAMESPACE}/tables/{{dataset}}"
@@ -40,6 +41,8 @@ _PAGE: Final = 1000
 _CHECKS_AT_ONCE: Final = 8
 """Tables whose rights and heads are read together for a listing."""
 _PIECE: Final = 256 << 10
+_KEPT_BYTES: Final = 16 << 20
+"""Of metadata with the snapshots of refs only."""
 _JSON: Final = "application/json"
 _ALL, _REFS = "all", "refs"
 _NOT_ACCEPTABLE: Final = ("/namespaces", "/properties", "/rename", "/register-view", "/plan", "/tasks")
@@ -58,6 +61,7 @@ class IcebergCatalogue:
         self._tables = tables
         self._namespace = namespace
         self._presigned = presigned
+        self._of_refs: Kept[tuple[Place, str], bytes] = Kept(_KEPT_BYTES)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes; the last one matches every other path below :data:`V1`."""
@@ -205,7 +209,8 @@ class IcebergCatalogue:
         metadata = loaded.data
         if snapshots == _REFS:
             async with self._gate.parsing:
-                metadata = await asyncio.to_thread(_of_refs, metadata)
+                key = place, loaded.digest
+                metadata = await asyncio.to_thread(self._of_refs.get, key, lambda: _of_refs(loaded.data), len)
         mechanisms = {each.strip() for each in request.headers.get(DELEGATION, "").split(",")}
         signer = sign_endpoint(self._namespace, name) if self._presigned and REMOTE_SIGNING in mechanisms else None
         head, tail = _around(loaded.location, table_config(place.store, signer))
