@@ -131,7 +131,7 @@ class CubeSpec(Strict):
     maintenance: Maintenance = Maintenance()
     """Takes effect at the next inspection. Automatic maintenance of each dataset. Its Datasets have the labels of the
     Cube, so that a GCPolicy can select them."""
-    export: Export = Export()
+    export: Export | None = None
     """Metadata of each dataset for engines that read other formats."""
     adopt: bool = False
     """Takes effect at the next inspection. True: adopt an existing kartothek cube of this prefix as it is, with its

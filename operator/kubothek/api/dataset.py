@@ -142,7 +142,8 @@ class DatasetSpec(Strict):
             message="export.iceberg refuses the unsigned integers of table.schema, which Iceberg lacks: declare them "
             "as int64, or set unsupportedColumns to Omit",
             holds=lambda self: (
-                not self.export.iceberg.enabled
+                self.export is None
+                or not self.export.iceberg.enabled
                 or self.export.iceberg.unsupported_columns == "Omit"
                 or not any(column.type.startswith("uint") for column in self.table.columns or ())
             ),
@@ -198,7 +199,7 @@ class DatasetSpec(Strict):
     `kubothek tag` manages the tags."""
     sharing: Sharing | None = None
     """Takes effect at once. Access to the ledger through gateways; default: none."""
-    export: Export = Export()
+    export: Export | None = None
     """Takes effect at the next inspection. Metadata for engines that read other formats."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """Takes effect at once. Retain: deleting this resource keeps the data. Delete: a job deletes the data first; within

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from kubothek.api import jobs
 from kubothek.api.conditions import State, stalled, state_of, waiting
 from kubothek.api.cube import Cube
-from kubothek.api.dataset import Dataset, DatasetSpec
+from kubothek.api.dataset import Dataset, DatasetSpec, Export
 from kubothek.api.engine import DEFAULT_ENGINE, Engine, EngineSpec
 from kubothek.api.files import Csv, Source
 from kubothek.api.maintenance import Thresholds
@@ -273,7 +273,8 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
 
 def iceberg_of(spec: DatasetSpec) -> Literal["Off", "Omit", "Refuse"]:
     """Return the export of Iceberg metadata; by default, what a gateway serves is exported."""
-    wanted, exposed = spec.export.iceberg, spec.sharing is not None and spec.sharing.exposed
+    wanted = (spec.export or Export()).iceberg
+    exposed = spec.sharing is not None and spec.sharing.exposed
     return wanted.unsupported_columns if (exposed if wanted.enabled is None else wanted.enabled) else "Off"
 
 
