@@ -56,7 +56,7 @@ def mark_iceberg(store: Store, uuid: str, moment: Moment, into: References) -> d
         return [_key(prefix, each.manifest_path) for each in manifests_in(key, store.get(key))]
 
     try:
-        hinted = int(store.get(f"{prefix}version-hint.text"))
+        hinted = int(store.get(keys.iceberg_hint(uuid)))
         named = _last_old(store, present, hinted, moment)
         if named is None:
             return None
@@ -68,7 +68,7 @@ def mark_iceberg(store: Store, uuid: str, moment: Moment, into: References) -> d
     except _DAMAGED:
         return None
     later = (info.key for number, info in present.items() if number > hinted)  # a restored backup can have less
-    into.add((f"{prefix}version-hint.text", named.key, *lists, *later))
+    into.add((keys.iceberg_hint(uuid), named.key, *lists, *later))
     into.add(manifests)
     return named.modified
 

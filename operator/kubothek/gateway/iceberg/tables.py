@@ -38,7 +38,6 @@ from kubothek.table.log.model import keys
 
 _KEPT_BYTES: Final = 64 << 20
 _REMEMBERED: Final = 10_000
-_HINT: Final = "version-hint.text"
 _RECENT_SECONDS: Final = 60.0
 """For this time after a denied write, or after limits ended an export, the gateway does not try again."""
 _ABSENT: Final = (DatasetNotFound, DatasetDeleted)
@@ -142,7 +141,7 @@ class Tables:
             if place.iceberg == "Off" or isinstance(reason, _ABSENT):
                 return False
             if reason is not None:
-                place.store.stat(_key(place.uuid, _HINT))
+                place.store.stat(keys.iceberg_hint(place.uuid))
         except StoreUnavailable:
             raise
         except LakeError:
@@ -167,7 +166,7 @@ class Tables:
             DatasetLog(place.store, place.uuid).tags()  # raises DatasetNotFound, DatasetDeleted
             self._existing.keep(place, head, 1)
         try:
-            version = int(place.store.get(_key(place.uuid, _HINT)))
+            version = int(place.store.get(keys.iceberg_hint(place.uuid)))
             key = _key(place.uuid, f"v{version}.metadata.json")
             data, info = place.store.get_with_info(key)
             return _metadata(Locations(place.store, place.uuid).of(key), info.etag, data)

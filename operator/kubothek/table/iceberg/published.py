@@ -80,7 +80,7 @@ class Publications:
         """Read the last export; ``verify`` also that all files exist which readers of its current version need."""
         at = self._now()
         try:
-            hint, info = self._store.get_with_info(self.key("version-hint.text"))
+            hint, info = self._store.get_with_info(keys.iceberg_hint(self._journal.uuid))
         except ObjectNotFound:
             return Published(None, None, b"", (), at)
         none = Published(info.etag, None, b"", (), at)
@@ -114,9 +114,9 @@ class Publications:
         self._store.put(self.key(name), data)
         at, hint = self._now(), str(metadata.current_snapshot_id).encode()
         if last.hint is None:
-            etag = self._store.put_if_absent(self.key("version-hint.text"), hint)
+            etag = self._store.put_if_absent(keys.iceberg_hint(self._journal.uuid), hint)
         else:
-            etag = self._store.put_if_match(self.key("version-hint.text"), hint, last.hint)
+            etag = self._store.put_if_match(keys.iceberg_hint(self._journal.uuid), hint, last.hint)
         cost = _PARSED * len(data) + _MANIFEST_BYTES * len(manifests)
         published = Published(etag, metadata, data, manifests, at)
         _LAST.keep((self._store.url, self._journal.uuid), published, cost)

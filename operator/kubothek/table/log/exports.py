@@ -76,7 +76,7 @@ def export_commit(
 def exported_version(store: Store, uuid: str) -> int:
     """Return the version of the last export; 0 if there is none."""
     try:
-        return int(store.get(f"{keys.iceberg_metadata(uuid)}version-hint.text"))
+        return int(store.get(keys.iceberg_hint(uuid)))
     except (ObjectNotFound, ValueError):
         return 0
 

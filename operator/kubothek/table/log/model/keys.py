@@ -147,6 +147,11 @@ def iceberg_metadata(uuid: str) -> str:
     return f"{iceberg(uuid)}metadata/"
 
 
+def iceberg_hint(uuid: str) -> str:
+    """Return the key of the version of the last export of Iceberg metadata."""
+    return f"{iceberg_metadata(uuid)}version-hint.text"
+
+
 def jobs(uuid: str) -> str:
     """Return the prefix of the results of jobs."""
     return f"{side(uuid)}jobs/"
