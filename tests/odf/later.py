@@ -12,6 +12,7 @@ from kubothek.odf.spec.events import AddPushSource, DatasetKind, Seed
 from kubothek.odf.spec.layout import head_bytes
 from kubothek.odf.spec.multihash import Codec
 from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepNdJson
+from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.storage import Store
 from tests.odf.making import KEY, Maker, later
 
@@ -25,8 +26,8 @@ def chain_of_later_version(store: Store) -> list[Block]:
     maker.add(Seed(dataset_id=KEY.dataset_id, dataset_kind=DatasetKind.ROOT))
     maker.add(AddPushSource(source_name="default", read=READ, merge=MergeStrategyAppend()))
     blocks = list(maker.blocks)
-    for tag, event, more in ((14, _event, False), (8, _info, True), (11, _source, False)):
-        data = manifest(Codec.METADATA_BLOCK, 3, _block(blocks[-1], tag, event, more))
+    for tag, event, more in ((14, empty_event, False), (8, _info, True), (11, _source, False)):
+        data = manifest(Codec.METADATA_BLOCK, 3, block_of(tag, event, before=blocks[-1], more=more))
         blocks.append(Block.decode(data))
         store.put(maker.layout.block(blocks[-1].hash), data)
     store.put(maker.layout.head, head_bytes(blocks[-1].hash))
@@ -44,16 +45,19 @@ def manifest(kind: int, version: int, content: bytes | None) -> bytes:
     return bytes(builder.Output())
 
 
-def _block(before: Block, tag: int, event: Callable[[Any], int], more: bool) -> bytes:
+def block_of(tag: int, event: Callable[[Any], int], *, before: Block | None = None, more: bool = False) -> bytes:
+    """A MetadataBlock with an event of some tag, perhaps with a field that no version has yet."""
     builder: Any = flatbuffers.Builder()
-    content, link = event(builder), builder.CreateByteVector(bytes(before.hash))
+    content = event(builder)
+    link = builder.CreateByteVector(bytes(before.hash)) if before else 0
+    number = before.content.sequence_number + 1 if before else 0
     builder.StartObject(7)
     builder.Prep(4, 16)
     builder.head -= 16
-    builder.Bytes[builder.head : builder.head + 16] = later(before.content.sequence_number + 1).pack()
+    builder.Bytes[builder.head : builder.head + 16] = (later(number) if before else Timestamp(0)).pack()
     builder.Slot(0)
     builder.PrependUOffsetTRelativeSlot(1, link, 0)
-    builder.PrependUint64Slot(2, before.content.sequence_number + 1, 0)
+    builder.PrependUint64Slot(2, number, 0)
     builder.PrependUint8Slot(3, tag, 0)
     builder.PrependUOffsetTRelativeSlot(4, content, 0)
     if more:
@@ -62,7 +66,7 @@ def _block(before: Block, tag: int, event: Callable[[Any], int], more: bool) -> 
     return bytes(builder.Output())
 
 
-def _event(builder: Any) -> int:
+def empty_event(builder: Any) -> int:
     builder.StartObject(1)
     return int(builder.EndObject())
 
@@ -77,7 +81,7 @@ def _info(builder: Any) -> int:
 
 def _source(builder: Any) -> int:
     name = builder.CreateString("later")
-    parts = [_event(builder), _event(builder)]
+    parts = [empty_event(builder), empty_event(builder)]
     builder.StartObject(7)
     builder.PrependUOffsetTRelativeSlot(0, name, 0)
     for slot, tag, part in ((1, 6, parts[0]), (5, 9, parts[1])):

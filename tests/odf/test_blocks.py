@@ -42,7 +42,7 @@ from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.rules import problems
 from kubothek.odf.validation.state import ChainState
-from tests.odf.later import manifest
+from tests.odf.later import block_of, empty_event, manifest
 from tests.odf.values import SOAK, events, examples
 from tests.odf.vectors import GOLDEN, SPEC_039, VECTORS, json_schemas, referred
 
@@ -214,34 +214,16 @@ def test_random_event_survives_block_round_trip(event: MetadataEvent, dialect: D
 # --- other dialects, later versions, and bytes that are no block -----------------------------------------------------
 
 
-def _inner(tag: int, extra: bool = False) -> bytes:
-    """A MetadataBlock with an event of some tag, perhaps with a field that no version has yet."""
-    builder: Any = flatbuffers.Builder()
-    builder.StartObject(1)
-    event = builder.EndObject()
-    builder.StartObject(7)
-    builder.Prep(4, 16)
-    builder.head -= 16
-    builder.Bytes[builder.head : builder.head + 16] = Timestamp(0).pack()
-    builder.Slot(0)
-    builder.PrependUint8Slot(3, tag, 0)
-    builder.PrependUOffsetTRelativeSlot(4, event, 0)
-    if extra:
-        builder.PrependUint64Slot(6, 7, 0)
-    builder.Finish(builder.EndObject())
-    return bytes(builder.Output())
-
-
 @pytest.mark.requirement("EV-01")
 def test_block_fields_of_newer_version_are_kept_and_never_rewritten() -> None:
-    data = manifest(Codec.METADATA_BLOCK, 3, _inner(14))
+    data = manifest(Codec.METADATA_BLOCK, 3, block_of(14, empty_event))
     block = Block.decode(data)
     assert block.content.event == Unknown(14)
     assert block.data == data
     assert not block.canonical
     with pytest.raises(InputError, match="later version"):
         Block.encode(block.content)
-    extended = Block.decode(manifest(Codec.METADATA_BLOCK, 2, _inner(8, extra=True)))
+    extended = Block.decode(manifest(Codec.METADATA_BLOCK, 2, block_of(8, empty_event, more=True)))
     assert extended.content.event == SetInfo()
     assert not extended.canonical
 
@@ -329,12 +311,12 @@ def test_unknown_dataset_kind_is_unsupported_version() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (manifest(Codec.METADATA_BLOCK, 1, _inner(8)), "version 1 is obsolete"),
-        (manifest(Codec.DATASET_SNAPSHOT, 2, _inner(8)), "kind 0x400001"),
+        (manifest(Codec.METADATA_BLOCK, 1, block_of(8, empty_event)), "version 1 is obsolete"),
+        (manifest(Codec.DATASET_SNAPSHOT, 2, block_of(8, empty_event)), "kind 0x400001"),
         (manifest(Codec.METADATA_BLOCK, 2, None), "without content"),
         (manifest(Codec.METADATA_BLOCK, 2, b""), "leads to 0, out of 0 bytes"),
-        (manifest(Codec.METADATA_BLOCK, 2, _inner(0)), "MetadataBlock.event is missing"),
-        (manifest(Codec.METADATA_BLOCK, 2, _inner(3)), "MetadataBlock.event.datasetId is missing"),
+        (manifest(Codec.METADATA_BLOCK, 2, block_of(0, empty_event)), "MetadataBlock.event is missing"),
+        (manifest(Codec.METADATA_BLOCK, 2, block_of(3, empty_event)), "MetadataBlock.event.datasetId is missing"),
         (b"", "out of 0 bytes"),
     ],
 )
@@ -346,7 +328,7 @@ def test_block_with_other_manifest_is_refused(data: bytes, message: str) -> None
 @pytest.mark.requirement("MF-05")
 def test_block_with_newer_manifest_raises_unsupported_version() -> None:
     with pytest.raises(UnsupportedVersion, match="manifest version 4, 2 and 3 are read"):
-        Block.decode(manifest(Codec.METADATA_BLOCK, 4, _inner(8)))
+        Block.decode(manifest(Codec.METADATA_BLOCK, 4, block_of(8, empty_event)))
 
 
 @pytest.mark.requirement("GR-10")
