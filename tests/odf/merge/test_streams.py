@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -236,9 +237,9 @@ def test_upserts_read_only_files_with_their_keys(store: Store, monkeypatch: pyte
     read: list[str] = []
     real: Any = vars(keys)["open_files"]
 
-    def watched(filesystem: Any, names: Any, schema: Any) -> Any:
+    def watched(filesystem: Any, names: Any, schema: Any, **more: Any) -> Any:
         read.extend(names)
-        return real(filesystem, names, schema)
+        return real(filesystem, names, schema, **more)
 
     def refused(*_: Any) -> Any:
         raise AssertionError("the index is read once, for all keys")
@@ -272,3 +273,31 @@ def test_streams_keep_mark_that_keys_are_unique(store: Store) -> None:
 def test_streams_get_an_index_on_their_first_key_column() -> None:
     for kind in (MergeStrategyUpsertStream, MergeStrategyChangelogStream, MergeStrategyLedger):
         assert wanted_indices(kind(primary_key=("k", "v")), COLUMNS, ()) == {"k": IndexKind.NATIVE}
+
+
+@pytest.mark.requirement("MS-08")
+def test_upserts_compare_texts_read_as_dictionaries(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(numbers: Sequence[int], carrier: str | None = None) -> list[Record]:
+        few = (None, "", "žluť", "C")
+        return [event(f"{n}", n, few=carrier or few[n % len(few)], many=f"row {n} " * 3) for n in numbers]
+
+    real: Any = vars(keys)["open_files"]
+    read: list[list[str]] = []
+
+    def noted(*given: Any, dictionaries: Sequence[str]) -> Any:
+        read.append(list(dictionaries))
+        return real(*given, dictionaries=dictionaries)
+
+    monkeypatch.setattr(keys, "open_files", noted)
+    world = World(store, columns(k=pa.string(), v=pa.float64(), few=pa.string(), many=pa.string()))
+    for start in range(0, 600, 100):
+        assert world.ingest(UPSERTS, rows(range(start, start + 100))) == 100
+    read.clear()
+    assert world.ingest(UPSERTS, rows(range(600))) == 0
+    assert read == [["few"]]
+    assert world.ingest(UPSERTS, rows([5, 405], "new")) == 4
+    assert world.shown_by_table() == world.shown_by_slices()
+    (file, *_) = world.snapshot.head.files().values()
+    store.delete([file])
+    with pytest.raises(duckdb.Error, match="no longer exists"):
+        world.ingest(UPSERTS, rows(range(600)))

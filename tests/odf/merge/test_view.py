@@ -95,10 +95,10 @@ def test_key_lookup_reads_index_and_only_candidate_files(store: Store, monkeypat
 def _note_files_opened(monkeypatch: pytest.MonkeyPatch, read: list[str]) -> None:
     real: Any = vars(keys)["open_files"]
 
-    def watched(filesystem: Any, names: Any, schema: Any) -> Any:
+    def watched(filesystem: Any, names: Any, schema: Any, **more: Any) -> Any:
         found = list(names)
         read.extend(found)
-        return real(filesystem, found, schema)
+        return real(filesystem, found, schema, **more)
 
     monkeypatch.setattr(keys, "open_files", watched)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -208,9 +208,7 @@ def test_entries_of_mostly_distinct_values_occur_once_when_sorted() -> None:
     assert distinct(pa.chunked_array([[1, None] * 10_000, [2]]), pa.int64()).to_pylist() == [1, 2]
 
 
-def test_key_lookup_reads_labels_only_of_files_with_several(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_lookup_for_labels_reads_no_more_than_it_needs(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.arange(70_000)
     single = [entries(pa.array(numbers), "a")]
     mixed = [entries(pa.array(numbers[n::2]), label) for n, label in enumerate("bc")]
@@ -218,18 +216,29 @@ def test_key_lookup_reads_labels_only_of_files_with_several(
         file for each in (single, mixed) for file in native.write_files(store, UUID, "x", [sort_distinct(each)])
     )
     key = native.write_manifest(store, UUID, Manifest("x", pa.int64(), files))
-    real, columns = OpenedFile.read_near, []
+    real, reads = OpenedFile._read, []
 
-    def noted(file: OpenedFile, names: Sequence[str], where: Any) -> pa.Table:
-        columns.append(list(names))
-        return real(file, names, where)
+    def noted(file: OpenedFile, read: Callable[[], pa.Table]) -> pa.Table:
+        found = real(file, read)
+        reads.append((file.key == files[0].key, found.column_names, found.num_rows))
+        return found
 
-    monkeypatch.setattr(OpenedFile, "read_near", noted)
+    monkeypatch.setattr(OpenedFile, "_read", noted)
     head, schema = Indexed(IndexState(UUID, {}, {"x": key})), pa.schema([("x", pa.int64())])
-    for wanted, expected in (([2, 60_000, 99_999], {"a", "b"}), ([3], {"a", "c"}), ([-1, 99_999], set())):
-        assert labels_held(store, head, schema, "x", pa.array(wanted), frozenset("abc")) == expected
-    assert sorted(columns)[:3] == [["value"]] * 3
-    assert labels_held(store, head, schema, "x", pa.array([3]), frozenset("b")) == set()
+
+    def labels(*wanted: int, of: str = "abc") -> set[str] | None:
+        reads.clear()
+        return labels_held(store, head, schema, "x", pa.array(wanted), frozenset(of))
+
+    assert labels(2, 60_000, 99_999) == {"a", "b"}
+    alone, both = sorted(reads, reverse=True)
+    assert alone[1:] == (["value"], 1 << 15), "of one label the first row group suffices"
+    assert both[1] == ["value", "label"]
+    assert labels(-1, 69_000, 70_001) == {"a", "b"}
+    assert [rows for of_one, _, rows in reads if of_one] == [1 << 15, 1 << 15, 70_000 - (2 << 15)]
+    assert labels(3) == {"a", "c"}
+    assert labels(-1, 99_999) == set()
+    assert labels(3, of="b") == set()
 
 
 class CountingStore(MemoryStore):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kubothek.errors import ObjectNotFound
 from kubothek.odf.merge import Scratch
 from kubothek.odf.merge.carried import Carrier, name_of
 from kubothek.odf.view.types import as_in_slices, common_to
@@ -27,11 +28,14 @@ from kubothek.table.log import Snapshot
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import open_files, read_failure
 from kubothek.table.schema import conform
+from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
 
 _MOST_LISTED: Final = 1 << 17
 """The most values of one index lookup for the files of each, and of one filter; with more, all rows are read."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
+_BYTES_OF_INDEX: Final = 4
+"""A column that takes less for a value is stored as positions in a dictionary."""
 _NUMBER: Final = "n"
 
 
@@ -146,11 +150,13 @@ def _near(
     files = [file.key for file in plan(store, snapshot, where if labels is None else others).files]
     if not files:
         return
-    dataset = open_files(store, files, schema)
+    names = common_to(wanted.names, schema)
+    values = [name for name in names if all(name != each.name for each in key)]
+    dataset = open_files(store, files, schema, dictionaries=_few_texts(store, files, schema, values))
     condition = _condition(where, schema, key[0])
     try:
         scanner = dataset.scanner(
-            columns=common_to(wanted.names, schema),
+            columns=names,
             filter=condition,
             batch_readahead=_BATCHES_AHEAD,
             fragment_readahead=_FILES_AHEAD,
@@ -159,6 +165,26 @@ def _near(
             yield as_in_slices(batch, wanted)
     except (OSError, pa.ArrowException) as error:
         raise read_failure(store, dataset, error) from error
+
+
+def _few_texts(store: Store, files: Sequence[str], schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    """Return the text columns that have few values, as far as the first file's footer shows, and are read faster as
+    dictionaries; none of few files, which take no longer to read than one more footer.
+    """
+    texts = [name for name in names if pa.types.is_string(schema.field(name).type)]
+    if not texts or len(files) <= _FILES_AHEAD:
+        return []
+    try:
+        with store.open(files[0]) as source:
+            footer = checked_footer(source)
+    except (ObjectNotFound, *DAMAGED):
+        return []  # which the scan reports
+    few = set()
+    for number in range(footer.num_columns if footer.num_row_groups else 0):
+        chunk = footer.row_group(0).column(number)
+        if chunk.has_dictionary_page and chunk.total_uncompressed_size < _BYTES_OF_INDEX * chunk.num_values:
+            few.add(chunk.path_in_schema)
+    return [name for name in texts if name in few]
 
 
 def _condition(where: Predicate, schema: pa.Schema, first: Stored) -> pc.Expression | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -84,7 +84,7 @@ def values_held(
     ``labels`` are the head's. ``values`` have the column's stored type, without NULL and NaN; sorted ones are found
     faster. None if there is no such index, or it is damaged.
     """
-    found = _held(store, head, schema, column, values, labels)
+    found = _held(store, head, schema, column, values, labels, _entries_of)
     if found is None:
         return None
     chunks = [chunk.cast(values.type) for each in found[0] for chunk in each.column(VALUE).chunks]
@@ -96,16 +96,22 @@ def labels_held(
     store: Store, head: Indexed, schema: pa.Schema, column: str, values: pa.Array[Any], labels: Container[str]
 ) -> set[str] | None:
     """Return the labels of the files that may hold one of many values; arguments and None as of :func:`values_held`."""
-    found = _held(store, head, schema, column, values, labels)
+    found = _held(store, head, schema, column, values, labels, _entry_of_each_label)
     if found is None:
         return None
     return {*found[1], *(label for each in found[0] for label in labels_in(each))}
 
 
 def _held(
-    store: Store, head: Indexed, schema: pa.Schema, column: str, values: pa.Array[Any], labels: Container[str]
+    store: Store,
+    head: Indexed,
+    schema: pa.Schema,
+    column: str,
+    values: pa.Array[Any],
+    labels: Container[str],
+    search: Callable[[OpenedFile, pa.Array[Any]], pa.Table],
 ) -> tuple[list[pa.Table], frozenset[str]] | None:
-    """Return the entries of the values, per file of the index, and the labels that the index does not cover."""
+    """Return what ``search`` finds in each file of the index, and the labels that the index does not cover."""
     key = head.index_state.native.get(column)
     if key is None or column not in schema.names or not is_indexable(schema.field(column).type):
         return None
@@ -115,7 +121,7 @@ def _held(
         near = [f for f in manifest.files if _reaches(f, ">=", least) and _reaches(f, "<=", most)]
         wanted = values.cast(manifest.type)
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            read = pool.map(lambda file: _entries_of(opened(store).file(file.key, file), wanted), near)
+            read = pool.map(lambda file: search(opened(store).file(file.key, file), wanted), near)
             held = [with_labels(each, labels) for each in read]
     except (IndexStale, *DAMAGED) as error:
         log.warning("%s: reading without this index: %s", head.index_state.uuid, error)
@@ -124,19 +130,42 @@ def _held(
 
 
 def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
-    """Return the entries of these values, by binary search: few values in many sorted entries."""
-    ends = cast("Any", pc.min_max(wanted))
-    columns = [VALUE, LABEL] if file.only_label is None else [VALUE]
-    found = file.read_near(columns, (pc.field(VALUE) >= ends["min"]) & (pc.field(VALUE) <= ends["max"]))
-    if not found.num_rows:
-        return found
-    values = found.column(VALUE)
+    """Return the entries of these values."""
+    if file.only_label is None:
+        return _found_in(file.read_near([VALUE, LABEL], _between(wanted)), wanted)
+    return entries(_found_in(file.read_near([VALUE], _between(wanted)), wanted).column(VALUE), file.only_label)
+
+
+def _entry_of_each_label(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
+    """Return entries of these values, at least one for each label that has any.
+
+    Of a file with one label, only the row groups up to the first that has a value are read.
+    """
+    if file.only_label is None:
+        return _entries_of(file, wanted)
+    for group in file.groups_near([VALUE], _between(wanted)):
+        found = _found_in(group, wanted)
+        if found.num_rows:
+            return entries(found.column(VALUE), file.only_label)
+    return entries(wanted[:0], file.only_label)
+
+
+def _between(wanted: pa.Array[Any]) -> pc.Expression:
+    ends, value = cast("Any", pc.min_max(wanted)), pc.field(VALUE)
+    found: pc.Expression = (value >= ends["min"]) & (value <= ends["max"])
+    return found
+
+
+def _found_in(some: pa.Table, wanted: pa.Array[Any]) -> pa.Table:
+    """Return the rows of these values, by binary search: few values in many sorted entries."""
+    if not some.num_rows:
+        return some
+    values = some.column(VALUE)
     search: Any = vars(pc)["search_sorted"]  # the stubs do not know it
     first, end = (search(values, wanted, side=side).to_numpy().astype(np.int64) for side in ("left", "right"))
     counts = end - first
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    found = found.take(np.repeat(first, counts) + within)
-    return found if file.only_label is None else entries(found.column(VALUE), file.only_label)
+    return some.take(np.repeat(first, counts) + within)
 
 
 def _concerns_nan(interval: Interval) -> bool:

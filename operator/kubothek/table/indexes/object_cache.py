@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, Final, cast
 
@@ -86,6 +86,12 @@ class OpenedFile:
     def read_near(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
         """Return all rows of the row groups that their statistics do not exclude: for a search for many matches."""
         return self._read(lambda: self._fragment.subset(where).to_table(columns=list(columns), use_threads=False))
+
+    def groups_near(self, columns: Sequence[str], where: pc.Expression) -> Iterator[pa.Table]:
+        """Yield the same rows, each row group when it is asked for: for a search that may end early."""
+        for group in self._fragment.subset(where).row_groups:
+            one = self._fragment.subset(row_group_ids=[group.id])
+            yield self._read(partial(one.to_table, columns=list(columns), use_threads=False))
 
     def _read(self, read: Callable[[], pa.Table]) -> pa.Table:
         try:

@@ -30,6 +30,7 @@ _BATCHES_AHEAD = 8
 _FILES_AHEAD = 4
 _FILES_AT_ONCE = 1024
 """Files given to Arrow at a time: it keeps the footers of those that it has read."""
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _NOT_FOUND = ("No such file or directory", "Path does not exist")
 
 
@@ -42,18 +43,25 @@ def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemD
 
 
 def open_files(
-    store: Store, keys: Collection[str], schema: pa.Schema, filesystem: fs.FileSystem | None = None
+    store: Store,
+    keys: Collection[str],
+    schema: pa.Schema,
+    filesystem: fs.FileSystem | None = None,
+    dictionaries: Collection[str] = (),
 ) -> ds.FileSystemDataset:
     """Return data files as an Arrow dataset of the stored schema; ``filesystem``: the store's, if already at hand.
+
+    ``dictionaries``  names of text columns to have as dictionaries
 
     Raises PartitionInvalid for a path that does not fit the schema, AccessDenied for a symbolic link.
     """
     store.check_no_links(keys)
     filesystem = filesystem or arrow_filesystem(store)
-    form = ds.ParquetFileFormat()
+    form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=list(dictionaries)))
     partitions = _Partitions(schema)
     fragments = [form.make_fragment(key, filesystem, partition_expression=partitions.of(key)) for key in keys]
-    return ds.FileSystemDataset(fragments, schema, form, filesystem)
+    read = pa.schema([field.with_type(_DICTIONARY) if field.name in dictionaries else field for field in schema])
+    return ds.FileSystemDataset(fragments, read, form, filesystem)
 
 
 def scan(
