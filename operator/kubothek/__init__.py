@@ -102,6 +102,7 @@ def open(  # noqa: A001 - the natural name of the entry point
     region: str | None = None,
     credentials_dir: str | None = None,
     keys_dir: str | None = None,
+    writer: str | None = None,
 ) -> Lake:
     """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. It contacts no store.
 
@@ -113,7 +114,10 @@ def open(  # noqa: A001 - the natural name of the entry point
                          AWS_SESSION_TOKEN; None = what the AWS SDK finds (environment, profile, web identity)
     ``keys_dir``         directory with the keys of encrypted skipping metadata, one file each
 
-    Raises InputError for an invalid store.
+    ``writer``           name under which to write to datasets whose manifest lists it in ``spec.writers``; None =
+                         KUBOTHEK_WRITER, else the pod's service account, ``system:serviceaccount:NAMESPACE:NAME``
+
+    Raises InputError for an invalid store or name.
     """
     from pathlib import Path
 
@@ -122,7 +126,7 @@ def open(  # noqa: A001 - the natural name of the entry point
     from kubothek.urls import absolute_url
 
     place = absolute_url(os.fspath(url), Path.cwd())
-    return Lake(open_store(StoreConfig(place, endpoint, region, credentials_dir, keys_dir)))
+    return Lake(open_store(StoreConfig(place, endpoint, region, credentials_dir, keys_dir)), writer)
 
 
 def __getattr__(name: str) -> Any:
