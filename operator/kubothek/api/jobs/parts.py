@@ -112,6 +112,13 @@ class Claim(Plain):
     incarnation: str
 
 
+class WriterRef(Plain):
+    """A client of the library that may commit to a dataset, by its identity, and its operations."""
+
+    name: str
+    operations: tuple[str, ...]
+
+
 class DatasetRef(Plain):
     """A dataset, with its claim and layout."""
 
@@ -125,6 +132,7 @@ class DatasetRef(Plain):
     iceberg: Literal["Off", "Omit", "Refuse"] | None = None
     """The export of Iceberg metadata after commits, by what happens to columns of types that Iceberg lacks. None: keep
     that of the table."""
+    writers: tuple[WriterRef, ...] = ()
 
 
 class RemoteRef(Plain):
