@@ -113,7 +113,6 @@ def open(  # noqa: A001 - the natural name of the entry point
     ``credentials_dir``  directory with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally
                          AWS_SESSION_TOKEN; None = what the AWS SDK finds (environment, profile, web identity)
     ``keys_dir``         directory with the keys of encrypted skipping metadata, one file each
-
     ``writer``           name under which to write to datasets whose manifest lists it in ``spec.writers``; None =
                          KUBOTHEK_WRITER, else the pod's service account, ``system:serviceaccount:NAMESPACE:NAME``
 

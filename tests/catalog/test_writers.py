@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import orjson
 import pyarrow as pa
@@ -25,6 +27,7 @@ from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import AlreadyApplied, Change, Claim, Committed, DatasetLog, Operation, take_claim
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.writers import GRANTABLE, Grant
+from kubothek.table.maintenance import CompactionRequest, compact
 from kubothek.table.skipping.model import IndexDefinition
 from tests.faultstore import Crash, FaultStore, every_crash
 
@@ -357,6 +360,39 @@ def test_random_histories_of_owner_and_writers_commit_exactly_what_was_permitted
         months = clients[name].scan(columns=["month"]).read_all().column("month").to_pylist()
         rows = rows + 1 if operation == "Append" else months.count(2)
         assert (len(months), next(clients[name].history()).by) == (rows, name)
+
+
+def test_writers_take_turns_with_commits_and_compactions_of_the_owner(store: Store) -> None:
+    grant(store, {"a": ["Append"], "b": ["Append", "Compact"]})
+    owner = DatasetLog(store, "flights", claim=CLAIM)
+    together = Barrier(4)
+
+    def many(act: Callable[[int], object]) -> None:
+        together.wait()
+        for number in range(6):
+            act(number)
+
+    def owners_turn(number: int) -> None:
+        if number % 2:
+            grant(store, {"a": ["Append"], "b": ["Append", "Compact"], f"c{number}": ["Tag"]})
+        else:
+            request = CompactionRequest()
+            compact(store, owner, request, commit_id=f"compaction-{number}", digest="d", by=OWNER)
+
+    clients = {name: opened(store, name) for name in ("a", "b")}
+    turns: list[Callable[[int], object]] = [
+        owners_turn,
+        lambda number: clients["a"].append(MORE, id=f"a-{number}"),
+        lambda number: clients["b"].append(MORE, id=f"b-{number}"),
+        lambda number: opened(store, "b").compact(id=f"b-compact-{number}"),
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(many, turns))
+    history = list(opened(store).history())
+    appended = sorted(record.id for record in history if record.operation is Operation.APPEND and record.by in "ab")
+    assert appended == sorted(f"{name}-{number}" for name in "ab" for number in range(6))
+    assert opened(store).rows == 3 + 12
+    assert opened(store).verify().wrong == 0
 
 
 # --- the name --------------------------------------------------------------------------------------------------------
