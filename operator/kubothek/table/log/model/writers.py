@@ -72,6 +72,10 @@ class Grant:
         if not isinstance(owner, str) or not isinstance(incarnation, str):
             return None
         pairs = found["writers"].items()
-        if not all(isinstance(each, list) and all(isinstance(one, str) for one in each) for _, each in pairs):
+        if not all(isinstance(name, str) and _are_names(operations) for name, operations in pairs):
             return None
         return cls.of(owner, incarnation, pairs, evolves=found.get("evolves") is True)
+
+
+def _are_names(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(each, str) for each in found)
