@@ -426,11 +426,11 @@ def test_changes_of_table_with_column_of_feed_are_refused(lake: Lake, name: str)
 
 def test_changes_spill_and_stay_below_memory_limit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_dataset("t")
-    count = 150_000
+    count = 300_000
     table.append(pa.table({"n": range(count), "s": [f"{n:0>40}" for n in range(count)]}))
-    table.update({"s": "x"}, where="n >= 0 AND n < 149999", row_level=True)
+    table.update({"s": "x"}, where="n >= 0 AND n < 299999", row_level=True)
     planned = plan_changes(DatasetLog(lake.store, "t"), 2)
-    reader = changed_rows(lake.store, planned, memory="32MB")
+    reader = changed_rows(lake.store, planned, memory="64MB")
     assert sum(batch.num_rows for batch in reader) == 2 * (count - 1)
 
     def full(*_: object, **__: object) -> Iterator[None]:
