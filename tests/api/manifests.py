@@ -147,6 +147,11 @@ def cube_change(operation: str, **spec: Any) -> Json:
     return {"cube": {name: value for name, value in change.items() if value is not None}}
 
 
+def selected(**source: Any) -> Json:
+    """A source of rows from a statement."""
+    return {"sql": "SELECT * FROM flights"} | source
+
+
 def rows(name: str = "seed", **source: Any) -> Json:
     return {"name": name, "source": files(**source)}
 
@@ -720,6 +725,37 @@ CASES = [
     ),
     Case("no files at all", "Commit", commit({"format": "CSV"}), "set exactly one of them"),
     Case("paths and urls", "Commit", commit(files(urls=["http://x/a"])), "set exactly one of them"),
+    Case("rows of a statement", "Commit", commit(selected())),
+    Case(
+        "rows of a statement with everything",
+        "Commit",
+        commit(selected(storeRef={"name": "other"}, asOf={"tag": "sent"}, asAt="2026-11-21T14:00:00Z", timeLimit="5m")),
+    ),
+    Case("paths and a statement", "Commit", commit(selected(paths=["a.csv"])), "set exactly one of them"),
+    Case("an empty statement", "Commit", commit(selected(sql="")), "spec.source.sql"),
+    Case("files without a format", "Commit", commit({"paths": ["a.csv"]}), "source.format goes with source.paths"),
+    Case("a statement with a format", "Commit", commit(selected(format="CSV")), "source.format goes with source.paths"),
+    Case("a statement with compression", "Commit", commit(selected(compression="Gzip")), "compression describe files"),
+    Case(
+        "a statement with columns",
+        "Commit",
+        commit(selected(schema=[{"name": "a", "type": "int64"}])),
+        "compression describe files",
+    ),
+    Case("files as of a version", "Commit", commit(files(asOf={"version": 3})), "source.asOf, asAt and timeLimit go"),
+    Case("a time limit of files", "Commit", commit(files(timeLimit="5m")), "source.asOf, asAt and timeLimit go"),
+    Case(
+        "a statement of two versions",
+        "Commit",
+        commit(selected(asOf={"version": 3, "tag": "sent"})),
+        "asOf has a version, a time or a tag",
+    ),
+    Case(
+        "rows of a statement for a cube",
+        "Commit",
+        cube_change("Append", datasets=[{"name": "seed", "source": selected()}]),
+        "changes of a cube read files",
+    ),
     Case("an empty list of paths", "Commit", commit(files(paths=[])), "spec.source.paths"),
     Case(
         "a store for urls",

@@ -139,7 +139,7 @@ class CommitSpec(Strict):
     """Immutable. What to do with the Dataset. Append: add rows. Replace: replace whole partitions. Overwrite: replace
     all rows. Delete: delete rows. Update: change values of rows. Rollback: restore an earlier version."""
     source: Annotated[Source | None, _FIXED] = None
-    """Immutable. For Append, Replace and Overwrite: where the rows come from."""
+    """Immutable. For Append, Replace and Overwrite: where the rows come from, files or the rows of a SELECT."""
     push_source: Annotated[
         str | None, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$"), _FIXED
     ] = None
@@ -286,11 +286,12 @@ class Commit(RunResource):
         """Return the SHA-256 of the change, which distinguishes a repeated commit from a reused id.
 
         Defaults are omitted, so that fields of later releases do not change old digests. ``home`` is the store of the
-        Dataset or Cube, the default of a source.
+        Dataset or Cube, the default of a source. A time limit of a statement changes no row.
         """
         content = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_CONTENT)
         members = content.get("cube", {}).get("datasets", ())
         for source in (content.get("source", {}), *(member["source"] for member in members)):
             if source.get("storeRef") == {"name": home}:
                 del source["storeRef"]
+            source.pop("timeLimit", None)
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 from kubothek.api import jobs
+from kubothek.api.as_of import DEFAULT_TIME_LIMIT
 from kubothek.api.conditions import State, stalled, state_of, waiting
 from kubothek.api.cube import Cube
 from kubothek.api.dataset import Dataset, DatasetSpec, Export
@@ -22,7 +23,7 @@ from kubothek.api.objectstore import ObjectStore
 from kubothek.api.profiles import capped, inherited, layered, said
 from kubothek.api.sizes import Sizes
 from kubothek.api.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
-from kubothek.api.values import Reference, parse_quantity
+from kubothek.api.values import Reference, parse_duration, parse_quantity
 from kubothek.controller.context import Context, LaunchJob, Lookup, Settings
 from kubothek.controller.pod_templates import denied
 
@@ -314,7 +315,8 @@ def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
 
 
 def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
-    """Return a source as jobs need it; ``store`` holds its paths, if it has any."""
+    """Return a source of files as jobs need it; ``store`` holds its paths, if it has any."""
+    assert source.format is not None, "a rule of the kind"
     return jobs.SourceSpec(
         store=store_ref(store) if source.paths is not None else None,
         paths=source.paths or (),
@@ -325,4 +327,24 @@ def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.
         columns=source.columns or (),
         allowed_hosts=settings.allowed_source_hosts,
         allow_local=settings.allow_local_sources,
+    )
+
+
+def statement_spec(source: Source, store: ObjectStore, engine: Engine | None) -> jobs.StatementSpec | None:
+    """Return the statement of a source, limited by the memory of the driver; None if it has none.
+
+    ``store``  holds the datasets that it reads
+    """
+    if source.sql is None:
+        return None
+    spec, as_of = engine.spec if engine is not None else EngineSpec(), source.as_of
+    return jobs.StatementSpec(
+        store=store_ref(store),
+        sql=source.sql,
+        as_of_version=as_of.version if as_of else None,
+        as_of_time=as_of.time if as_of else None,
+        as_of_tag=as_of.tag if as_of else None,
+        as_at=source.as_at,
+        memory_bytes=parse_quantity(spec.driver.memory),
+        time_limit_seconds=parse_duration(source.time_limit or DEFAULT_TIME_LIMIT).total_seconds(),
     )

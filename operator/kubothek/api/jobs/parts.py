@@ -49,6 +49,19 @@ class SourceSpec(Plain):
     allow_local: bool = False
 
 
+class StatementSpec(Plain):
+    """One SELECT over the datasets of a store, and its limits. At most one of the ``as_of`` fields is set."""
+
+    store: StoreRef
+    sql: str
+    as_of_version: int | None = None
+    as_of_time: str | None = None
+    as_of_tag: str | None = None
+    as_at: str | None = None
+    memory_bytes: int = 1024 * 1024 * 1024
+    time_limit_seconds: float = 3600.0
+
+
 class SkippingIndexSpec(Plain):
     """A skipping index. ``type`` and ``params`` are as in the manifest; ``key`` names the key that encrypts it."""
 

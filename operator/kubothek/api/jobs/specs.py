@@ -21,6 +21,7 @@ from kubothek.api.jobs.parts import (
     SkippingSpec,
     SourceSpec,
     SparkSettings,
+    StatementSpec,
     StoreRef,
 )
 from kubothek.api.values import Column
@@ -39,7 +40,9 @@ class CommitJob(BaseJob):
     """Digest of the Commit's fields that define the change; distinguishes a reused id from a repeated one."""
     operation: Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"] = "Append"
     source: SourceSpec | None = None
-    """For Append, Replace and Overwrite."""
+    """For Append, Replace and Overwrite: files; None if the rows are those of ``statement``."""
+    statement: StatementSpec | None = None
+    """For Append, Replace and Overwrite: a SELECT, instead of ``source``."""
     where: str | None = None
     """For Replace, Delete and Update, in the language of :mod:`kubothek.table.expressions`."""
     new_values: dict[str, str] = Field(default_factory=dict)
