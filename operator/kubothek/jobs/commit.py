@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import pyarrow as pa
 
 from kubothek.api.jobs import CommitJob, CommitOutcome, JobResult, StatementSpec
 from kubothek.errors import InputError
-from kubothek.jobs import statement, translate
+from kubothek.jobs import merge, statement, translate
 from kubothek.jobs.ingest import Check, write_answer, write_source
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
@@ -36,6 +37,7 @@ from kubothek.table.operations import (
     update,
 )
 from kubothek.table.scan.plan import PlannedFile
+from kubothek.table.scratch import Scratch
 from kubothek.table.time_zones import zones_of
 from kubothek.words import count
 
@@ -65,8 +67,11 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         message = f"version {started.version} had made this change before"
     else:
         made: list[Change] = []
-        with started as now:
-            decide = _maker(job, store, log, now.snapshot, reporter)
+        with started as now, ExitStack() as held:
+            if job.operation == "Merge":
+                decide = merge.prepare(job, store, now, held.enter_context(Scratch()), reporter)
+            else:
+                decide = _maker(job, store, log, now.snapshot, reporter)
 
             def make(snapshot: Snapshot) -> Change:
                 made.append(now.note_added(decide(snapshot)))
@@ -74,7 +79,8 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
 
             change = make(now.snapshot)
             reporter.report("Committing", rows=sum(file.rows for file in change.added))
-            again = make if job.on_conflict == "Retry" else None
+            # A merge knows by itself which commits conflict.
+            again = make if job.on_conflict == "Retry" or job.operation == "Merge" else None
             committed = now.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
         message = _message(made[-1], committed)
@@ -123,6 +129,8 @@ def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, re
             if to is None:
                 raise InputError("a Rollback needs toVersion, toTime or toTag")
             return lambda now: rollback(store, log, now, to, allow_schema_change=job.allow_schema_change, by=by)
+        case "Merge":
+            raise AssertionError("a merge has its own function")
 
 
 def _with_rows(job: CommitJob, store: Store, snapshot: Snapshot, write: Write) -> Maker:
