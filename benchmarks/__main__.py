@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     bulk,
     chains,
+    changes,
     collection,
     compaction,
     cubes,
@@ -46,6 +47,7 @@ WORK = (
     "exports",
     "memory",
     "bulk",
+    "changes",
     "compaction",
     "collection",
     "cubes",
@@ -131,6 +133,7 @@ def _tables(
         return
     pace = {"rounds": given.rounds, "seconds": given.seconds}
     plain: dict[str, Callable[[Place], Iterator[Table | Load]]] = {
+        "changes": lambda where: changes.run(where, **pace),
         "compaction": lambda where: compaction.run(where, given.files),
         "gateway": lambda where: gateway.run(where, given.megabytes, nginx=given.nginx, **pace),
         "ledger": lambda where: ledger.run(where, given.records, **pace),
