@@ -145,6 +145,18 @@ def test_merge_reads_only_files_that_may_hold_keys(store: Store, indices: list[s
     assert set(files) - set(labels(dataset)) == {label for label in files if label.startswith("month=2")}
 
 
+def test_merge_keeps_nested_values_and_dictionaries(store: Store) -> None:
+    dataset = Lake(store).create_dataset("d", ["p"])
+    plain = pa.table({"p": [1] * 3000, "id": range(3000), "kind": ["a", "b", "c"] * 1000})
+    dataset.upsert(plain, key="id")
+    dataset.upsert(plain.slice(5, 1), key="id")
+    nested = plain.slice(5, 3).append_column("z", pa.array([[{"a": 1}]] * 3))
+    dataset.upsert(nested, key="id", evolve=True)
+    dataset.upsert(nested.slice(1, 1), key="id")
+    found = {row["id"]: row["z"] for row in dataset.scan().read_all().to_pylist()}
+    assert (found[5], found[8], len(found)) == ([{"a": 1}], None, 3000)
+
+
 def test_merge_keeps_index_and_skipping_exact(store: Store) -> None:
     dataset = Lake(store).create_dataset("flights", ["month"], indices=["carrier"])
     dataset.append(flights((1, "AA", 1), (2, "BB", 2)))
