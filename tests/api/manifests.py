@@ -1220,6 +1220,7 @@ CASES = [
         | {"table": {"schema": [column("a", "uint32")]}},
         "export.iceberg refuses the unsigned integers of table.schema",
     ),
+    Case("an export without a version hint", "Dataset", dataset(export={"iceberg": {"versionHint": False}})),
     Case(
         "an export that leaves columns of its own schema out",
         "Dataset",

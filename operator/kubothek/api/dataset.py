@@ -80,6 +80,10 @@ class IcebergExport(Strict):
     unsupported_columns: Literal["Omit", "Refuse"] = "Omit"
     """Takes effect at the next inspection. Columns of types that Iceberg lacks, such as unsigned integers. Omit: leave
     them out. Refuse: do not export the table."""
+    version_hint: bool | None = None
+    """Takes effect at the next inspection. True: exports also write `version-hint.text`, by which engines find the
+    table from files alone; one request more for each commit. Engines that use a catalogue do not need it. Default:
+    true, unless a gateway serves the Dataset (sharing.exposed)."""
 
 
 class Export(Strict):
@@ -209,6 +213,17 @@ class DatasetSpec(Strict):
     suspend: bool = False
     """Takes effect at once. True: start no jobs for this Dataset and its Commits; running jobs continue. Deleting a
     suspended Dataset keeps its data."""
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether a gateway serves the Dataset."""
+        return self.sharing is not None and self.sharing.exposed
+
+    @property
+    def exports_iceberg(self) -> bool:
+        """Whether commits write Iceberg metadata; by default, if a gateway serves the Dataset."""
+        enabled = (self.export or Export()).iceberg.enabled
+        return self.is_exposed if enabled is None else enabled
 
 
 class TagStatus(Lenient):

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     help="Also set whether every commit exports: Omit leaves out columns whose type Iceberg lacks, Refuse exports no "
     "table with one.",
 )
+@click.option(
+    "--no-version-hint",
+    is_flag=True,
+    help="With --after-commits: exports write no version-hint.text, which saves a request for each commit. Engines "
+    "then find the table by a catalogue, or by the location of its metadata.",
+)
 @click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
 @click.option(
     "--rest", metavar="URL", help="Also show how engines read it through this catalogue, of `kubothek serve`."
@@ -38,6 +44,7 @@ def iceberg(
     dataset: str,
     omit_unsupported: bool,
     after_commits: IcebergExports | None,
+    no_version_hint: bool,
     rebuild: bool,
     rest: str | None,
     output: str,
@@ -50,6 +57,8 @@ def iceberg(
     """
     from kubothek.catalog import Lake
 
+    if no_version_hint and after_commits is None:
+        raise click.UsageError("--no-version-hint goes with --after-commits: add it, or export with the hint")
     with choice.opened() as store:
         lake = Lake(store)
         members = _members(lake, dataset)
@@ -57,7 +66,7 @@ def iceberg(
         for name in members or (dataset,):
             handle = lake.dataset(name)
             if after_commits is not None:
-                handle.set_iceberg(after_commits)
+                handle.set_iceberg(after_commits, version_hint=not no_version_hint)
             omits = omit_unsupported or after_commits == "Omit"
             found[name] = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
         endpoint = store.config.endpoint
@@ -93,7 +102,8 @@ def _object(exported: IcebergExport, version: int | None) -> dict[str, object]:
 
 def _lines(dataset: str, exported: IcebergExport, endpoint: str | None, version: int | None) -> Iterator[str]:
     """Yield how engines read a dataset: its current version, or that of a cube's dataset."""
-    table, metadata = exported.table_location, exported.metadata_location
+    metadata = exported.metadata_location
+    table = exported.table_location if exported.version_hint else metadata
     properties = f", {{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
     storage = f", storage_options={{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
     scan, polars, duckdb, spark = (

@@ -19,6 +19,7 @@ from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log import AlreadyApplied, DatasetLog, exports
 from kubothek.table.log.exports import export_problem
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import IcebergSetting
 from kubothek.table.operations import append, write_rows
 from tests.cube import small as cube_store
 from tests.faultstore import Crash, Fault, FaultStore
@@ -88,10 +89,10 @@ def test_setting_is_kept_by_later_writers_and_can_be_removed(lake: Lake) -> None
 
 def test_commits_of_a_log_set_the_export_that_it_wants(lake: Lake) -> None:
     created(lake)
-    log = DatasetLog(lake.store, "t", iceberg="Omit")
+    log = DatasetLog(lake.store, "t", iceberg=IcebergSetting("Omit"))
     commit(log, "a", rows(0, 1))
     assert log.snapshot().head.iceberg == "Omit"
-    log = DatasetLog(lake.store, "t", iceberg="Off")
+    log = DatasetLog(lake.store, "t", iceberg=IcebergSetting("Off"))
     commit(log, "b", rows(1, 1))
     assert (log.snapshot().head.iceberg, hint(lake)) == ("Off", log.snapshot().version - 1)
 
