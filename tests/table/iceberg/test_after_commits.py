@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -213,6 +214,24 @@ def test_retry_of_a_commit_exports_what_the_crash_left(lake: Lake) -> None:
     retried.calls.clear()
     commit(DatasetLog(retried, "t"), "a", rows(0, 1))
     assert [call.name for call in retried.calls if call.key.startswith(keys.iceberg("t"))] == ["get"]
+
+
+def test_retry_of_tags_and_settings_exports_what_the_crash_left(lake: Lake) -> None:
+    dataset = created(lake)
+    dataset.append(rows(0, 1))
+    changes: list[Callable[[DatasetLog], object]] = [
+        lambda log: log.set_tags({"a": 3}),
+        lambda log: log.untag("a"),
+        lambda log: log.set_iceberg(IcebergSetting("Omit")),
+    ]
+    for change in changes:
+        before = hint(lake)
+        crashing = FaultStore(open_store(StoreConfig(lake.store.url)), Fault(key=keys.iceberg("t")))
+        with pytest.raises(Crash):
+            change(DatasetLog(crashing, "t"))
+        assert (lake.dataset("t").version, hint(lake)) == (before + 1, before)
+        change(DatasetLog(lake.store, "t"))
+        assert (lake.dataset("t").version, hint(lake)) == (before + 1, before + 1)
 
 
 def test_retry_whose_export_ends_the_process_succeeds_next_time(lake: Lake) -> None:

@@ -320,11 +320,14 @@ class DatasetLog:
     ) -> Observed | None:
         """Commit what ``decide`` returns for the current head until ``done``; None if there is no dataset."""
         patience = self._new_patience()
+        is_retry = True
         while True:
             seen = self._way.settled(patience)
             if seen is None:
                 return None
             if done(seen):
+                if is_retry:
+                    export_commit(self._store, self, seen.head, retries=True)
                 return seen
             before_swap = partial(check, seen) if check else None
             published = self._way.publish(decide(seen), seen, before_swap=before_swap)
@@ -332,6 +335,7 @@ class DatasetLog:
                 patience.pause()
             else:
                 self._export(published.head)
+                is_retry = False
 
     # --- reading ---
 
