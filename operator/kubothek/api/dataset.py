@@ -140,14 +140,14 @@ class DatasetSpec(Strict):
             holds=lambda self: self.ledger is None or not self.sources,
         ),
         Rule(
-            cel="!has(self.export) || !has(self.export.iceberg.enabled) || !self.export.iceberg.enabled || "
-            "self.export.iceberg.unsupportedColumns == 'Omit' || !has(self.table) || !has(self.table.schema) || "
-            "self.table.schema.all(c, !c.type.startsWith('uint'))",
+            cel="!has(self.export) || !(has(self.export.iceberg.enabled) ? self.export.iceberg.enabled : "
+            "has(self.sharing) && self.sharing.exposed) || self.export.iceberg.unsupportedColumns == 'Omit' || "
+            "!has(self.table) || !has(self.table.schema) || self.table.schema.all(c, !c.type.startsWith('uint'))",
             message="export.iceberg refuses the unsigned integers of table.schema, which Iceberg lacks: declare them "
             "as int64, or set unsupportedColumns to Omit",
             holds=lambda self: (
                 self.export is None
-                or not self.export.iceberg.enabled
+                or not self.exports_iceberg
                 or self.export.iceberg.unsupported_columns == "Omit"
                 or not any(column.type.startswith("uint") for column in self.table.columns or ())
             ),
