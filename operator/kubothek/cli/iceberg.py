@@ -69,11 +69,11 @@ def iceberg(
                 handle.set_iceberg(after_commits, version_hint=not no_version_hint)
             omits = omit_unsupported or after_commits == "Omit"
             found[name] = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
-        endpoint = store.config.endpoint
+        endpoint, is_bucket = store.config.endpoint, store.url.startswith("s3://")
     objects = [{"dataset": name, **_object(each, members.get(name))} for name, each in found.items()]
     lines = [line for name, each in found.items() for line in _lines(name, each, endpoint, members.get(name))]
     if rest is not None:
-        lines += (line for name in found for line in _rest_lines(name, rest))
+        lines += (line for name in found for line in _rest_lines(name, rest, is_bucket=is_bucket))
     show(output, {"cube": dataset, "datasets": objects} if members else objects[0], lines)
 
 
@@ -129,13 +129,15 @@ def _lines(dataset: str, exported: IcebergExport, endpoint: str | None, version:
     yield f"Spark      spark.read.format('iceberg'){spark}.load({table!r})"
 
 
-def _rest_lines(dataset: str, url: str) -> Iterator[str]:
+def _rest_lines(dataset: str, url: str, *, is_bucket: bool) -> Iterator[str]:
     table, spark = f'kubothek.default."{dataset}"', "spark.sql.catalog.kubothek"
     load = f"load_catalog('kubothek', uri={url!r}, token=TOKEN).load_table(('default', {dataset!r}))"
+    # DuckDB otherwise asks for credentials, which the catalogue does not give. It reads the bucket with a secret.
+    delegation = ", ACCESS_DELEGATION_MODE 'none'" if is_bucket else ""
     yield ""
     yield f"pyiceberg  {load}.scan()"
     yield f"polars     pl.scan_iceberg({load})"
-    yield f"DuckDB     ATTACH '' AS kubothek (TYPE iceberg, ENDPOINT '{url}', TOKEN '…'); FROM {table}"
+    yield f"DuckDB     ATTACH '' AS kubothek (TYPE iceberg, ENDPOINT '{url}', TOKEN '…'{delegation}); FROM {table}"
     yield f"Trino      connector.name=iceberg iceberg.catalog.type=rest iceberg.rest-catalog.uri={url}"
     yield "           iceberg.rest-catalog.security=OAUTH2 iceberg.rest-catalog.oauth2.token=…"
     yield f"Spark      --conf {spark}=org.apache.iceberg.spark.SparkCatalog --conf {spark}.type=rest"
