@@ -22,7 +22,7 @@ from kubothek.storage import Store
 from kubothek.table.iceberg.data_files import correct_doubles, data_file, partition_values
 from kubothek.table.iceberg.locations import Locations
 from kubothek.table.iceberg.manifests import Manifests, Removed, Version
-from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, record_of, snapshot, table_metadata
+from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, snapshot, table_metadata
 from kubothek.table.iceberg.objects import AvroBuffer, StoreFiles
 from kubothek.table.iceberg.published import DAMAGED, Publications, Published
 from kubothek.table.iceberg.schemas import Schemas, rescaled, sort_order
@@ -154,7 +154,7 @@ class _Export:
         if sufficient is not None and last.metadata is not None and last.version >= sufficient:
             return self._result(last.version, len(last.metadata.snapshots), version_hint=last.hint is not None)
         if rebuild:
-            last = replace(last, metadata=None, data=b"", manifests=())
+            last = replace(last, metadata=None, data=b"", snapshots={}, manifests=())
         known = last.metadata
         head = seen.head if seen.marker else rebuild_head(self._journal, newest)
         if known and (present := known.current_snapshot()) and (names := known.name_mapping()) is not None:
@@ -163,7 +163,7 @@ class _Export:
         schemas = self._schemas
         tagged = {tag.record for tag in seen.head.tags.values()}
         oldest = max(seen.head.horizon, seen.head.since + 1)
-        exported = {key: each for each in (known.snapshots if known else ()) if (key := record_of(each))}
+        exported = last.snapshots
         missing, joint = self._missing(newest, oldest, exported)
         kept = {
             key: each
@@ -175,10 +175,10 @@ class _Export:
         for record in sorted(missing.values(), key=lambda record: record.version):
             if record.operation is not Operation.DROP:
                 states[record.key] = self._next(record, kept, states)
-        snapshots = [*kept.values(), *(state.snapshot for state in states.values())]
+        by_record = {**kept, **{key: state.snapshot for key, state in states.items()}}
+        snapshots = sorted(by_record.values(), key=lambda each: each.snapshot_id)
         current = states[newest.key].snapshot if newest.key in states else kept[newest.key]
         schema = next(each for each in schemas.schemas if each.schema_id == current.schema_id)
-        snapshots.sort(key=lambda each: each.snapshot_id)
         metadata = table_metadata(
             self._locations.table,
             seen.head.since,
@@ -188,13 +188,14 @@ class _Export:
             sort_order(Layout.of(head).sort_by, schema),
             snapshots,
             [each for each in snapshots if each.snapshot_id >= oldest],
+            known.snapshot_log if known else (),
             seen.head.tags,
             self._former(last, newest.version),
         )
         self._flush()
         manifests = states[newest.key].manifests if newest.key in states else self._list(current)
         hints = head.iceberg_setting.version_hint if self._version_hint is None else self._version_hint
-        self._publications.replace(last, metadata, manifests, version_hint=hints)
+        self._publications.replace(last, metadata, by_record, manifests, version_hint=hints)
         return self._result(newest.version, len(snapshots), version_hint=hints)
 
     def _result(self, version: int, snapshots: int, *, version_hint: bool) -> IcebergExport:

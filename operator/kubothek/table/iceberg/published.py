@@ -12,7 +12,7 @@ can continue from the same one, and the earlier version is then in no ``metadata
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -21,11 +21,12 @@ from typing import Final
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
 
 from kubothek.errors import InvalidKey, ObjectNotFound, TooSlow
 from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg.locations import Locations
-from kubothek.table.iceberg.metadata import columns_of
+from kubothek.table.iceberg.metadata import columns_of, record_of
 from kubothek.table.iceberg.objects import StoreFiles
 from kubothek.table.log.exports import exported_versions
 from kubothek.table.log.journal import Journal
@@ -71,6 +72,7 @@ class Published:
     ``table``      version and ETag of its object of table metadata; None if there is none
     ``metadata``   None if there is none, or a part of it that the next export needs is lost or damaged
     ``data``       the bytes of the metadata
+    ``snapshots``  those of the metadata, by the key of their record
     ``manifests``  those of its current snapshot
     ``at``         when it was the last, by the clock of the journal and the monotonic one
     """
@@ -79,6 +81,7 @@ class Published:
     table: tuple[int, str] | None
     metadata: TableMetadata | None
     data: bytes
+    snapshots: Mapping[str, Snapshot]
     manifests: Sequence[ManifestFile]
     at: tuple[datetime, float]
 
@@ -129,7 +132,7 @@ class Publications:
             version, hint = found.hint
         else:
             version, hint = max((each for each in found.versions if each <= newest), default=0), None
-        none = Published(hint, None, None, b"", (), found.at)
+        none = Published(hint, None, None, b"", {}, (), found.at)
         if version == 0:
             return none
         try:
@@ -144,19 +147,28 @@ class Publications:
                 or metadata.name_mapping() is None
             ):
                 return none
+            snapshots = {}
             for each in metadata.snapshots:
                 columns_of(each)
+                snapshots[record_of(each)] = each
             manifests = self._files.manifests(current.manifest_list)
         except DAMAGED:
             return none
-        last = replace(none, metadata=metadata, data=data, manifests=manifests)
+        last = replace(none, metadata=metadata, data=data, snapshots=snapshots, manifests=manifests)
         return last if not verify or self._is_complete(last) else none
 
     def replace(
-        self, last: Published, metadata: TableMetadata, manifests: Sequence[ManifestFile], *, version_hint: bool
+        self,
+        last: Published,
+        metadata: TableMetadata,
+        snapshots: Mapping[str, Snapshot],
+        manifests: Sequence[ManifestFile],
+        *,
+        version_hint: bool,
     ) -> None:
         """Write table metadata in place of the last export that it continues from.
 
+        ``snapshots``     of the metadata, by the key of their record
         ``version_hint``  write the hint too; else remove it
 
         Raises PreconditionFailed if another export did so meanwhile; TooSlow.
@@ -173,7 +185,7 @@ class Publications:
         write = self._write_with_hint if version_hint else self._write_alone
         hint, etag, at = write(last, version, data)
         cost = _PARSED * len(data) + _MANIFEST_BYTES * len(manifests)
-        published = Published(hint, (version, etag), metadata, data, manifests, at)
+        published = Published(hint, (version, etag), metadata, data, snapshots, manifests, at)
         _LAST.keep((self._store.url, self._journal.uuid), published, cost)
 
     def _write_with_hint(self, last: Published, version: int, data: bytes) -> tuple[str, str, tuple[datetime, float]]:
