@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.api.jobs import JOB, CommitJob, ExitCode
 from kubothek.errors import Conflict
-from kubothek.jobs import commit
+from kubothek.jobs import commit, merge
 from kubothek.jobs.progress import Reporter
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs.conftest import Here
@@ -60,7 +60,7 @@ def test_merge_job_with_clauses_computes_deletes_and_moves_rows(table: Here) -> 
     before = rows(table)
     result, code = table.run(made)
     assert code == ExitCode.DONE, result
-    moved = {10: ("3", "times 10")} | {v: ("3", "left") for v in range(30, 34)}
+    moved = {10: ("3", "times 10")} | dict.fromkeys(range(30, 34), ("3", "left"))
     assert rows(table) == {v: row for v, row in before.items() if v != 11} | moved
 
 
@@ -101,17 +101,17 @@ def test_merge_job_with_wrong_input_is_refused_before_first_byte(
 
 
 def test_merge_job_conflicts_with_commit_of_same_rows_only(table: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Any = vars(commit)["merge"].prepare
+    real: Any = merge.prepare
 
     def run(concurrent: dict[str, Any], **fields: Any) -> tuple[str, int]:
         def prepared(*given: Any) -> Any:
-            monkeypatch.setattr(commit.merge, "prepare", real)
+            monkeypatch.setattr(merge, "prepare", real)
             decide = real(*given)
             result, code = table.run(concurrent)
             assert code == ExitCode.DONE, result
             return decide
 
-        monkeypatch.setattr(commit.merge, "prepare", prepared)
+        monkeypatch.setattr(merge, "prepare", prepared)
         result, code = table.run(job(table, "Merge", "new.csv", **UPSERT, **fields))
         return result.reason, code
 
