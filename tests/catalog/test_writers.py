@@ -90,6 +90,7 @@ WRITES: Mapping[str, Callable[[Dataset], object]] = {
     "Overwrite": lambda flights: flights.overwrite(MORE),
     "Delete": lambda flights: flights.delete("month = 1"),
     "Update": lambda flights: flights.update({"carrier": "ZZ"}, where="month = 1", row_level=True),
+    "Merge": lambda flights: flights.upsert(MORE, key=["month", "carrier"]),
     "Rollback": lambda flights: flights.rollback(2),
     "Compact": lambda flights: flights.compact(),
     "Index": lambda flights: flights.set_skipping(()),

@@ -26,6 +26,7 @@ class Operation(StrEnum):
     REPLACE = "Replace"
     DELETE = "Delete"
     UPDATE = "Update"
+    MERGE = "Merge"
     OVERWRITE = "Overwrite"
     ROLLBACK = "Rollback"
     DROP = "Drop"
@@ -57,6 +58,7 @@ ROW_OPERATIONS: Final = frozenset(
         Operation.REPLACE,
         Operation.DELETE,
         Operation.UPDATE,
+        Operation.MERGE,
         Operation.OVERWRITE,
         Operation.ROLLBACK,
     }

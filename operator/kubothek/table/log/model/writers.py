@@ -20,6 +20,7 @@ OPERATION_OF_VERB: Final[Mapping[str, str]] = {
     "rollback": "Rollback",
     "compact": "Compact",
     "skipping": "Index",
+    "indices": "Index",
     "tag": "Tag",
     "untag": "Tag",
 }
