@@ -108,6 +108,7 @@ def open(  # noqa: A001 - the natural name of the entry point
     region: str | None = None,
     credentials_dir: str | None = None,
     keys_dir: str | None = None,
+    writer: str | None = None,
 ) -> Lake:
     """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. It contacts no store.
 
@@ -118,8 +119,10 @@ def open(  # noqa: A001 - the natural name of the entry point
     ``credentials_dir``  directory with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally
                          AWS_SESSION_TOKEN; None = what the AWS SDK finds (environment, profile, web identity)
     ``keys_dir``         directory with the keys of encrypted skipping metadata, one file each
+    ``writer``           name under which to write to datasets whose manifest lists it in ``spec.writers``; None =
+                         KUBOTHEK_WRITER, else the pod's service account, ``system:serviceaccount:NAMESPACE:NAME``
 
-    Raises InputError for an invalid store.
+    Raises InputError for an invalid store or name.
     """
     from pathlib import Path
 
@@ -128,7 +131,7 @@ def open(  # noqa: A001 - the natural name of the entry point
     from kubothek.urls import absolute_url
 
     place = absolute_url(os.fspath(url), Path.cwd())
-    return Lake(open_store(StoreConfig(place, endpoint, region, credentials_dir, keys_dir)))
+    return Lake(open_store(StoreConfig(place, endpoint, region, credentials_dir, keys_dir)), writer)
 
 
 def __getattr__(name: str) -> Any:

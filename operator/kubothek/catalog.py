@@ -13,9 +13,10 @@
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
     lake.cube("nyc").query(conditions="month = 1", payload_columns=["delay", "temp"]).to_pandas()
 
-**Ownership.** A dataset that a Dataset resource has claimed is written only through that resource (commit-protocol,
-"Ownership"): here it can be read, and a write is rejected with OwnedByAnother. Any number of users with the store's
-credentials can concurrently write datasets without a claim; this API never claims one.
+**Ownership.** A dataset that a Dataset resource has claimed is written only through that resource, and by the writers
+that its ``spec.writers`` names (commit-protocol, "Ownership"): others can read it, and a write is rejected with
+OwnedByAnother. Any number of users with the store's credentials can concurrently write datasets without a claim; this
+API never claims one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from kubothek.cube.log import CubeLog
 from kubothek.dataset import BY as _BY
 from kubothek.dataset import CommitResult, Dataset, OnConflict, Where
 from kubothek.errors import DatasetExists, DatasetNotFound, IdReused, InputError, OwnedByAnother
+from kubothek.identity import default_writer
 from kubothek.odf.dataset import Table as LedgerTable
 from kubothek.odf.dataset import create
 from kubothek.odf.derived import create as create_derivative
@@ -70,13 +72,24 @@ _CREATE_ID: Final = "python:create"
 
 
 class Lake:
-    """The datasets in one store. The constructor does no I/O."""
+    """The datasets in one store. The constructor does no I/O.
 
-    def __init__(self, store: Store) -> None:
+    ``writer``  the name under which it writes to datasets of manifests; None = see :func:`default_writer`
+    """
+
+    def __init__(self, store: Store, writer: str | None = None) -> None:
+        if writer is not None and not writer.strip():
+            raise InputError("writer is empty: name this client as spec.writers of a Dataset does, or leave it out")
         self.store = store
+        self._writer = writer
 
     def __repr__(self) -> str:
         return f"Lake({self.store.url!r})"
+
+    @cached_property
+    def writer(self) -> str | None:
+        """The name under which this lake writes to datasets of manifests; None if it has none."""
+        return self._writer or default_writer()
 
     @cached_property
     def _conditional_writes(self) -> bool:

@@ -53,7 +53,7 @@ class Upkeep(Handle):
         """
         one = (indices,) if isinstance(indices, IndexDefinition) else indices
         wanted = one if isinstance(one, SkippingState) else SkippingState(tuple(one))
-        return reskip(self._store, self._log(writing=True), wanted, rebuild=rebuild, by=BY)
+        return reskip(self._store, self._log("skipping"), wanted, rebuild=rebuild, by=BY)
 
     def tags(self) -> dict[str, int]:
         """Return the tagged versions, by tag."""
@@ -67,11 +67,11 @@ class Upkeep(Handle):
 
         Raises VersionNotFound, VersionIncomplete, InputError for an invalid name, OwnedByAnother.
         """
-        return self._log(writing=True).tag(name, version)
+        return self._log("tag").tag(name, version)
 
     def untag(self, name: str) -> None:
         """Remove a tag if it exists. Raises OwnedByAnother."""
-        self._log(writing=True).untag(name)
+        self._log("untag").untag(name)
 
     def health(self) -> Health:
         """Return statistics of the files and of what only the history needs, computed from commit records."""
@@ -203,7 +203,7 @@ class Upkeep(Handle):
         digest = sha256("\0".join(["kubothek python compact", definition]).encode()).hexdigest()
         return compact(
             self._store,
-            self._log(writing=True),
+            self._log("compact"),
             request,
             commit_id=id or f"python:compact:{uuid4()}",
             digest=digest,

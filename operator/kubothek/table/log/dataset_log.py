@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,6 +25,7 @@ from kubothek.table.indexes.model import Dialect
 from kubothek.table.indexes.report import IndexReport, report
 from kubothek.table.log.actions import convert, tombstone
 from kubothek.table.log.exports import export_commit
+from kubothek.table.log.granted import Author, GrantedTarget
 from kubothek.table.log.history.changed_files import ChangedFiles, changed_files
 from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
@@ -40,7 +42,7 @@ from kubothek.table.log.model.head import Head, IcebergSetting
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
-from kubothek.table.log.settle import CommitBackoff, read_head, require_sound_ledger, settle_thoroughly, unadopted
+from kubothek.table.log.settle import CommitBackoff, Way, read_head, require_sound_ledger, settle_thoroughly, unadopted
 from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
 
 _T = TypeVar("_T")
@@ -57,6 +59,7 @@ class DatasetState:
     ``indices``  empty for a foreign head, and for a deleted dataset
     ``tags``     versions by name
     ``partition_on``  the partition columns; None if there is no table
+    ``writers``  names of the writers that the owner admits
     """
 
     uuid: str
@@ -71,6 +74,7 @@ class DatasetState:
     dialect: Dialect = Dialect.KARTOTHEK
     tags: Mapping[str, int] = field(default_factory=dict)
     partition_on: tuple[str, ...] | None = None
+    writers: tuple[str, ...] = ()
 
 
 class DatasetLog:
@@ -78,7 +82,8 @@ class DatasetLog:
 
     ``claim``               the writer's claim, checked before every write. None: a user with the store's credentials,
                             who needs no claim
-    ``unowned_only``        without a claim: refuse datasets that have an owner
+    ``unowned_only``        without a claim: refuse datasets that have an owner, unless it admits the author
+                            (:meth:`writing_as`)
     ``conditional_writes``  whether the store has them, as its probe found. Without them only the owner may write, one
                             commit at a time, which the caller must ensure
     ``iceberg``             what commits set the export of Iceberg metadata to; None: they keep it
@@ -107,7 +112,17 @@ class DatasetLog:
         self._conditional_writes = conditional_writes
         open_journal = partial(Journal, store, clock=clock, rng=rng or random.SystemRandom())
         self._journal = open_journal(uuid, iceberg=iceberg)
-        self._way = way_of(self._journal, open_journal)
+        self._way: Way = way_of(self._journal, open_journal)
+        self._granted: GrantedTarget | None = None
+
+    def writing_as(self, author: Author) -> DatasetLog:
+        """Return a log for the commits of this author, which the owner of the dataset may admit; for one operation.
+
+        A dataset without an owner is written as without an author. Shares the cache of the head with this log.
+        """
+        log = copy(self)
+        log._granted = log._way = GrantedTarget(self._way, author)
+        return log
 
     def by_hand(self) -> DatasetLog:
         """Return a log for a user's decision about a dataset that a manifest owns, as ``kubothek heal`` makes it."""
@@ -188,7 +203,12 @@ class DatasetLog:
         """Return the head with nothing left to settle; None if there is no dataset. Commits what it settles."""
 
         def read() -> Observed | None:
-            return self._store.together(self._require_claim, self._journal.observe)[1]
+            if (granted := self._granted) is None:
+                return self._store.together(self._require_claim, self._journal.observe)[1]
+            owner, seen = self._store.together(partial(owner_of, self._store, self.uuid), self._journal.observe)
+            self._require_conditional_writes()
+            granted.require(owner, lambda: seen)
+            return seen
 
         return self._way.settled(self._new_patience(), read, adopts=adopts)
 
@@ -422,6 +442,7 @@ class DatasetLog:
             dialect=seen.head.index_state.dialect,
             tags=versions_of(seen.head),
             partition_on=seen.head.partition_keys if not seen.head.tombstone else None,
+            writers=tuple(grant.writers) if (grant := seen.head.grant) and not seen.head.tombstone else (),
         )
 
     def _require_owner(self, owner: str | None) -> None:
@@ -471,8 +492,13 @@ class DatasetLog:
                 before_first=lambda: self._require_adoptable(self._journal.observe()),
             )
             return
-        if self._unowned_only:
+        if self._granted is not None:
+            self._granted.require(owner_of(self._store, self.uuid), self._journal.observe)
+        elif self._unowned_only:
             require_unowned(self._store, self.uuid)
+        self._require_conditional_writes()
+
+    def _require_conditional_writes(self) -> None:
         if not self._conditional_writes:
             raise OwnedByAnother(
                 f"{self._store.url} has no conditional writes: only the owner of {self.uuid!r} may write it"
