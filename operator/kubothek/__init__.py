@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted
     from kubothek.dataset import CommitResult, Dataset
     from kubothek.gc.collection import Collection
+    from kubothek.sql.rows import QueryResult
     from kubothek.table.iceberg.state import IcebergExport
     from kubothek.table.indexes import Dialect, IndexKind
     from kubothek.table.layout import Layout
@@ -61,6 +62,7 @@ __all__ = [
     "IndexKind",
     "Lake",
     "Layout",
+    "QueryResult",
     "Record",
     "__version__",
     "errors",
@@ -91,6 +93,7 @@ _MODULES: Final = {
     "IndexKind": "kubothek.table.indexes",
     "Lake": "kubothek.catalog",
     "Layout": "kubothek.table.layout",
+    "QueryResult": "kubothek.sql.rows",
     "Record": "kubothek.table.log.model.record",
 }
 

@@ -44,6 +44,7 @@ from kubothek.odf.spec.identity import OwnerKey
 from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.odf.time_axes import BLOCK, happened_until, version_of
 from kubothek.sql import FindSnapshot, Query, TableScan, prepare
+from kubothek.sql.rows import QueryResult
 from kubothek.storage import Store
 from kubothek.storage.urls import create_directory
 from kubothek.table.indexes import Dialect, IndexChange, IndexKind, check_indexable
@@ -278,15 +279,15 @@ class Lake:
 
     def sql(
         self, statement: str, as_of: Version | None = None, *, as_at: datetime | None = None
-    ) -> pa.RecordBatchReader:
-        """Return the rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
+    ) -> QueryResult:
+        """Return the rows of one SELECT over the store's datasets, as a stream; ``.to_arrow()`` makes a table of it.
 
         A name that is not a plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag of
         every dataset without its own: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF TAG 'audit'``,
         ``FROM flights AS OF TIMESTAMP '2026-11-21 14:00' f``. The hash of a ledger's block is a version, too. ``as_at``
         restricts ledgers to rows with event times up to it. Raises QueryInvalid, VersionNotFound.
         """
-        return self._prepare(statement, as_of, as_at).rows()
+        return QueryResult(self._prepare(statement, as_of, as_at).rows())
 
     def explain(self, statement: str, as_of: Version | None = None) -> tuple[TableScan, ...]:
         """Return what :meth:`sql` would read: versions of datasets, and how many files each planning step leaves.

@@ -15,7 +15,8 @@ __all__ = ["BY", "CommitResult", "Dataset", "OnConflict", "Where"]
 class Dataset(Reading, Writing, Upkeep):
     """One dataset. Every call reads the current version, unless ``as_of`` names another.
 
-    ``as_of``  a version number, a time at which it was current (a ``datetime``; without time zone: UTC), or a tag
+    ``as_of``  a version number, a time at which it was current (a ``datetime`` or ISO text such as "2026-11-21T14:00";
+               without time zone: UTC), or a tag
     """
 
     @property
