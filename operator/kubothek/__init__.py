@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kubothek.table.log.model.record import Record
     from kubothek.table.log.multi.spec import CubeSpec
     from kubothek.table.log.transaction import AlreadyApplied, Committed
+    from kubothek.table.log.update_indexes import Reindexed
     from kubothek.table.maintenance.compaction import Compaction, CompactionPlan
     from kubothek.table.maintenance.heal import Healed
     from kubothek.table.maintenance.health import Health
@@ -64,6 +65,7 @@ __all__ = [
     "Layout",
     "QueryResult",
     "Record",
+    "Reindexed",
     "__version__",
     "errors",
     "open",
@@ -95,6 +97,7 @@ _MODULES: Final = {
     "Layout": "kubothek.table.layout",
     "QueryResult": "kubothek.sql.rows",
     "Record": "kubothek.table.log.model.record",
+    "Reindexed": "kubothek.table.log.update_indexes",
 }
 
 
