@@ -241,7 +241,7 @@ def completions(*words: str) -> list[str]:
 
 
 def test_completion_suggests_commands_options_and_datasets(letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert completions("de") == ["describe"]
+    assert completions("de") == ["describe", "delete"]
     assert completions("describe", "l") == ["letters"]
     assert completions("get", "")[-1] == "letters"
     assert completions("get", "cu") == ["cubes"]
