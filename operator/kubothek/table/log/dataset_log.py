@@ -25,6 +25,7 @@ from kubothek.table.indexes.model import Dialect
 from kubothek.table.indexes.report import IndexReport, report
 from kubothek.table.log.actions import convert, tombstone
 from kubothek.table.log.exports import export_commit
+from kubothek.table.log.history.changed_files import ChangedFiles, changed_files
 from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
 from kubothek.table.log.history.tags import retag, versions_of
@@ -399,6 +400,16 @@ class DatasetLog:
     def history(self) -> Iterator[Record]:
         """Return all commits, newest first, read lazily. Raises DatasetNotFound, HeadMissing."""
         return History(self._journal, self._existing_head()).records()
+
+    def changed_files(self, before: Version, after: Version | None = None) -> ChangedFiles:
+        """Return the files that each commit after ``before`` changed, up to ``after``; None = the current version.
+
+        A change of another program that was not adopted yet belongs to the version that will adopt it. Raises
+        DatasetNotFound, HeadMissing, and the errors of :func:`~.history.changed_files.changed_files`.
+        """
+        if after is None and (shown := self._way.shown()) is not None:
+            after = self._member(shown[0]).version
+        return changed_files(History(self._journal, self._existing_head()), before, after)
 
     def inspect(self) -> DatasetState:
         """Return the state of the dataset. Writes nothing, and raises only for failures of the store itself."""
