@@ -37,7 +37,7 @@ from kubothek.table.log.legacy_heads import one_table
 from kubothek.table.log.metadata_commit import noted
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import Operation
-from kubothek.table.log.model.head import Head, IcebergExports, export_metadata
+from kubothek.table.log.model.head import Head, IcebergSetting
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
@@ -96,7 +96,7 @@ class DatasetLog:
         rng: random.Random | None = None,
         patience: timedelta = PATIENCE,
         conditional_writes: bool = True,
-        iceberg: IcebergExports | None = None,
+        iceberg: IcebergSetting | None = None,
     ) -> None:
         if not conditional_writes:
             store = OneWriterStore(store)
@@ -301,21 +301,21 @@ class DatasetLog:
             raise self._not_found()
         return seen.version
 
-    def set_iceberg(self, exports: IcebergExports) -> int:
-        """Set whether commits also write Iceberg metadata. Return the version of the dataset afterwards. Idempotent.
+    def set_iceberg(self, setting: IcebergSetting) -> int:
+        """Set how commits also write Iceberg metadata. Return the version of the dataset afterwards. Idempotent.
 
         Raises DatasetNotFound, DatasetDeleted, OwnedByAnother.
         """
         self._require_claim()
 
         def decide(seen: Observed) -> Draft:
-            wanted = {**seen.head.metadata, **export_metadata(exports)}
+            wanted = {**seen.head.metadata, **setting.metadata}
             metadata = {key: value for key, value in wanted.items() if value is not None}
             return noted(self._journal, seen, metadata, what="export", operation=Operation.LAYOUT, by=self._by)
 
         def done(seen: Observed) -> bool:
             require_alive(seen, self._claim)
-            return seen.head.iceberg == exports
+            return seen.head.iceberg_setting == setting
 
         seen = self._until_swapped(decide, done=done)
         if seen is None:
@@ -343,11 +343,14 @@ class DatasetLog:
     ) -> Observed | None:
         """Commit what ``decide`` returns for the current head until ``done``; None if there is no dataset."""
         patience = self._new_patience()
+        is_retry = True
         while True:
             seen = self._way.settled(patience)
             if seen is None:
                 return None
             if done(seen):
+                if is_retry:
+                    export_commit(self._store, self, seen.head, retries=True)
                 return seen
             before_swap = partial(check, seen) if check else None
             published = self._way.publish(decide(seen), seen, before_swap=before_swap)
@@ -355,6 +358,7 @@ class DatasetLog:
                 patience.pause()
             else:
                 self._export(published.head)
+                is_retry = False
 
     # --- reading ---
 
