@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted
     from kubothek.dataset import CommitResult, Dataset
     from kubothek.gc.collection import Collection
+    from kubothek.sql.rows import QueryResult
     from kubothek.table.expressions.computed import Expression
     from kubothek.table.iceberg.state import IcebergExport
     from kubothek.table.indexes import Dialect, IndexKind
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kubothek.table.log.model.record import Record
     from kubothek.table.log.multi.spec import CubeSpec
     from kubothek.table.log.transaction import AlreadyApplied, Committed
+    from kubothek.table.log.update_indexes import Reindexed
     from kubothek.table.maintenance.compaction import Compaction, CompactionPlan
     from kubothek.table.maintenance.heal import Healed
     from kubothek.table.maintenance.health import Health
@@ -65,7 +67,9 @@ __all__ = [
     "Lake",
     "Layout",
     "MergeClause",
+    "QueryResult",
     "Record",
+    "Reindexed",
     "__version__",
     "errors",
     "open",
@@ -97,7 +101,9 @@ _MODULES: Final = {
     "Lake": "kubothek.catalog",
     "Layout": "kubothek.table.layout",
     "MergeClause": "kubothek.table.operations.merging.model",
+    "QueryResult": "kubothek.sql.rows",
     "Record": "kubothek.table.log.model.record",
+    "Reindexed": "kubothek.table.log.update_indexes",
 }
 
 

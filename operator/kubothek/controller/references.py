@@ -269,8 +269,8 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
         adopt=dataset.spec.adopt,
         clustering=clustering_of(dataset.spec.maintenance.compaction),
         iceberg=iceberg_of(dataset.spec),
-        writers=writers_of(dataset),
         version_hint=_version_hint_of(dataset.spec),
+        writers=writers_of(dataset),
     )
 
 

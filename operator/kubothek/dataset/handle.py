@@ -17,6 +17,7 @@ from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Sn
 from kubothek.table.log.granted import Author
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.writers import OPERATION_OF_VERB
+from kubothek.table.log.multi.members import is_member
 from kubothek.table.log.prepare.draft import require_rows_open
 from kubothek.table.operations import Rows
 
@@ -109,6 +110,11 @@ class Handle:
         written = operations.write_rows(self._store, now.snapshot, data, table=table, evolve=evolve, check=check)
         now.note_written(*written.keys)
         return written
+
+    def _require_no_member(self, what: str, instead: str) -> None:
+        """Raise InputError for a dataset of a cube, whose rules bind its datasets together. Raises DatasetNotFound."""
+        if self._log().record_in_cube() is not None or is_member(self.snapshot().head):
+            raise InputError(f"dataset {self.name!r} belongs to a cube and cannot be {what} alone; {instead}")
 
     def _log(self, verb: str | None = None, *, writing: bool = False) -> DatasetLog:
         """Return the log for reads, or for the writes of one method.

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from kubothek.errors import (
     CommitError,
+    Conflict,
     DatasetNotFound,
     ForeignOverwrite,
     LakeError,
@@ -143,23 +144,26 @@ class DatasetLog:
 
     # --- writing ---
 
-    def begin(self, commit_id: str, digest: str, *, adopts: bool = True) -> Transaction | AlreadyApplied:
+    def begin(
+        self, commit_id: str, digest: str, *, adopts: bool = True, revives: bool = False
+    ) -> Transaction | AlreadyApplied:
         """Start a commit, or return what it did if it was applied before.
 
         ``commit_id``  unique within the dataset for ever
         ``digest``     of everything that defines what the commit does
         ``adopts``     False: a foreign head is adopted only when the transaction commits, so that a refused change
                        leaves it as it is
+        ``revives``    a deleted dataset is no error: without a claim, the commit begins a new one on its tombstone
 
         Settles what crashes and foreign writers left. Raises OwnedByAnother, DatasetDeleted, IdReused,
         ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
         """
         request = Request(keys.check_id(commit_id), digest, self._claim)
         # Head before marker: in the reverse order, a commit in between would be missed.
-        seen = self._settled(adopts=adopts)
+        seen = self._settled(adopts=adopts, revives=revives)
         marker = applied(self._journal, request, seen)
         if seen is not None and seen.marker is None and (marker or (seen.base and seen.base.id == commit_id)):
-            seen = self._settled()  # the foreign head may have overwritten this commit
+            seen = self._settled(revives=revives)  # the foreign head may have overwritten this commit
             marker = applied(self._journal, request, seen)
         if marker is not None:
             if seen is not None:
@@ -175,9 +179,10 @@ class DatasetLog:
         request = Request(f"{what}:{uuid4()}", digest, self._claim)
         return Transaction(self._way, request, self._settled(adopts=adopts), self._patience, self._export)
 
-    def _settled(self, *, adopts: bool = True) -> Observed | None:
+    def _settled(self, *, adopts: bool = True, revives: bool = False) -> Observed | None:
         seen = self.settled(adopts=adopts)
-        require_alive(seen, self._claim)
+        if not revives or self._claim is not None:
+            require_alive(seen, self._claim)
         return seen
 
     def settle(self) -> DatasetState:
@@ -225,27 +230,44 @@ class DatasetLog:
 
         return convert.convert(self._journal, self._new_patience(), table, begin_other)
 
-    def delete(self) -> int | None:
+    def delete(self, version: int | None = None, *, by: str = "") -> int | None:
         """Replace the head by a tombstone and return its version. The data stays for the grace period.
 
+        ``version``  delete this version only
+        ``by``       without a claim: who deletes it, for history
+
         Return None if there is nothing to delete: no dataset, or one that a later incarnation created. Idempotent.
+        Raises Conflict if the dataset has another version, OwnedByAnother.
         """
         incarnation = self._claim.incarnation if self._claim else ""
         self._require_claim()
+
+        def done(seen: Observed) -> bool:
+            # Without a claim there are no incarnations: the dataset that is there now is meant.
+            if seen.head.tombstone is not None or (self._claim is not None and incarnation in seen.head.fenced):
+                return True
+            if version not in (None, seen.version):
+                raise Conflict(
+                    f"dataset {self.uuid!r} has version {seen.version} now, not {version}: another commit came first. "
+                    "It was not deleted; run it again"
+                )
+            return False
+
         seen = self._until_swapped(
-            lambda seen: tombstone.drop(self._journal, seen, incarnation=incarnation, by=self._by),
-            done=lambda seen: seen.head.tombstone is not None or incarnation in seen.head.fenced,
+            lambda seen: tombstone.drop(self._journal, seen, incarnation=incarnation, by=by or self._by), done=done
         )
         return seen.version if seen and seen.head.tombstone else None
 
-    def restore(self) -> int:
+    def restore(self, *, by: str = "") -> int:
         """Undo a deletion and return the version. Do nothing to a dataset that is not deleted.
+
+        ``by``  without a claim: who restores it, for history
 
         Raises RestoreExpired, VersionIncomplete, DatasetNotFound.
         """
         self._require_claim()
         seen = self._until_swapped(
-            lambda seen: tombstone.restore(self._journal, seen, by=self._by),
+            lambda seen: tombstone.restore(self._journal, seen, by=by or self._by),
             done=lambda seen: seen.head.tombstone is None,
             check=partial(tombstone.require_within_grace, self._journal),
         )
