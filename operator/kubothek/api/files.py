@@ -79,7 +79,7 @@ class Source(Strict):
             holds=lambda self: (self.format is None) != (self.sql is None),
         ),
         Rule(
-            cel="!has(self.sql) || !(has(self.columns) || has(self.csv) || self.compression != 'Auto')",
+            cel="!has(self.sql) || !(has(self.schema) || has(self.csv) || self.compression != 'Auto')",
             message="source.schema, csv and compression describe files: remove them, and CAST columns in source.sql",
             holds=lambda self: (
                 self.sql is None or (self.columns is None and self.csv is None and self.compression == "Auto")
