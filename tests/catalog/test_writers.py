@@ -185,6 +185,31 @@ def test_writer_commits_each_operation_in_its_name(store: Store, operation: str)
     assert newest.version == flights.version
 
 
+def test_writer_sets_secondary_indices_with_the_operation_index(store: Store) -> None:
+    def index_delay(flights: Dataset) -> object:
+        return flights.set_indices(["carrier", "delay"])
+
+    grant(store, {"etl": ["Append"]})
+    refused(store, index_delay, "not Index")
+    grant(store, {"etl": ["Index"]})
+    index_delay(opened(store))
+    assert set(opened(store).indices) == {"carrier", "delay"}
+    assert {record.by for record in opened(store).history() if record.operation is Operation.INDEX} == {"etl"}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda lake: lake.drop("flights"),
+        lambda lake: lake.rename("flights", "planes"),
+        lambda lake: lake.dataset("flights").drop_columns("delay"),
+    ],
+)
+def test_drop_rename_and_columns_are_refused_to_every_writer(store: Store, write: Callable[[Lake], object]) -> None:
+    grant(store, {"etl": GRANTABLE})
+    refused(store, lambda _: write(Lake(store, "etl")), "through that resource only: change the Dataset")
+
+
 def test_repeated_id_of_writer_is_applied_once(store: Store) -> None:
     grant(store, {"etl": ["Append"]})
     first = opened(store).append(MORE, id="batch-1")

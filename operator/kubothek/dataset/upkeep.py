@@ -84,7 +84,7 @@ class Upkeep(Handle):
         """
         wanted = index_kinds(indices)
         chosen = None if dialect is None else one_of(Dialect, "dialect", dialect)
-        return reindex(self._store, self._log(writing=True), wanted, dialect=chosen, rebuild=rebuild, by=BY)
+        return reindex(self._store, self._log("indices"), wanted, dialect=chosen, rebuild=rebuild, by=BY)
 
     def tags(self) -> dict[str, int]:
         """Return the tagged versions, by tag."""
