@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     bulk,
     chains,
+    changes,
     collection,
     compaction,
     cubes,
@@ -45,6 +46,7 @@ WORK = (
     "exports",
     "memory",
     "bulk",
+    "changes",
     "compaction",
     "collection",
     "cubes",
@@ -129,6 +131,7 @@ def _tables(
         return
     pace = {"rounds": given.rounds, "seconds": given.seconds}
     plain: dict[str, Callable[[Place], Iterator[Table | Load]]] = {
+        "changes": lambda where: changes.run(where, **pace),
         "compaction": lambda where: compaction.run(where, given.files),
         "gateway": lambda where: gateway.run(where, given.megabytes, nginx=given.nginx, **pace),
         "ledger": lambda where: ledger.run(where, given.records, **pace),

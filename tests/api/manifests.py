@@ -1257,6 +1257,25 @@ CASES = [
         "export.iceberg refuses the unsigned integers of table.schema",
     ),
     Case(
+        "an export of what a gateway serves that refuses its own schema",
+        "Dataset",
+        dataset(sharing={"exposed": True}, export={"iceberg": {"unsupportedColumns": "Refuse"}})
+        | {"table": {"schema": [column("a", "uint32")]}},
+        "export.iceberg refuses the unsigned integers of table.schema",
+    ),
+    Case(
+        "a refusal of what is not exported",
+        "Dataset",
+        dataset(export={"iceberg": {"unsupportedColumns": "Refuse"}}) | {"table": {"schema": [column("a", "uint32")]}},
+    ),
+    Case(
+        "a refusal of what a gateway serves without an export",
+        "Dataset",
+        dataset(sharing={"exposed": True}, export={"iceberg": {"enabled": False, "unsupportedColumns": "Refuse"}})
+        | {"table": {"schema": [column("a", "uint32")]}},
+    ),
+    Case("an export without a version hint", "Dataset", dataset(export={"iceberg": {"versionHint": False}})),
+    Case(
         "an export that leaves columns of its own schema out",
         "Dataset",
         dataset(export={"iceberg": {"enabled": True}}) | {"table": {"schema": [column("a", "uint32")]}},

@@ -13,11 +13,13 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError, OAuthError
 
+from kubothek.api.meta import API_VERSION
 from kubothek.catalog import Lake
 from kubothek.cluster.api import Api
-from kubothek.errors import DatasetNotFound, StoreUnavailable
+from kubothek.errors import DatasetNotFound, OwnedByAnother, StoreUnavailable
 from kubothek.gateway.access import Principal, Verb
 from kubothek.gateway.app import make_app
+from kubothek.gateway.datasets import Datasets
 from kubothek.gateway.kubernetes import access as access_module
 from kubothek.gateway.kubernetes.access import ClusterAccess, Remembered
 from kubothek.gateway.kubernetes.catalogue import STALE, NamespaceCatalogue
@@ -27,6 +29,7 @@ from kubothek.storage import StoreConfig, open_store
 from tests.cluster.apiserver import ADMIN, OPERATOR, ApiServer
 from tests.cluster.harness import PATIENCE, Clock, manifest, resource_path, until
 from tests.cluster.proxy import Fault, FaultProxy
+from tests.cube import small as cube
 
 AUDIENCE = "gateway.test.svc"
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
@@ -282,6 +285,43 @@ async def test_gateway_follows_dataset_changes_immediately(api: Api, server: Api
         await until(lambda: _raises(StoreUnavailable, lambda: catalogue.place("more")))
         delete(server, "Dataset", namespace, "more")
         await until(lambda: not catalogue.names())
+
+
+async def test_cube_is_a_namespace_of_datasets_that_gateway_may_not_write(
+    api: Api, server: ApiServer, namespace: str, tmp_path: Path
+) -> None:
+    cube.build(open_store(StoreConfig(tmp_path.as_uri())))
+    put(server, "ObjectStore", namespace, "lake", {"url": tmp_path.as_uri(), "volume": {"claimName": "data"}})
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "Cube",
+        "name": "sites",
+        "uid": "d9607e19-f88f-11e6-a518-42010a800195",
+        "controller": True,
+    }
+
+    def put_member(name: str, spec: dict[str, Any]) -> None:
+        member = manifest("Dataset", namespace, f"sites-{name}", {**spec, "uuid": f"geo++{name}"})
+        member["metadata"]["ownerReferences"] = [owner]
+        server.apply(resource_path("Dataset", namespace, f"sites-{name}"), member)
+
+    put_member("seed", EXPOSED)
+    put_member("extra", {"storeRef": {"name": "lake"}})
+    async with following(api, namespace) as catalogue:
+        assert catalogue.cubes() == ["sites"]
+        assert catalogue.cube("sites") is None, "one of its datasets is not exposed"
+        assert catalogue.place("sites-seed").claim is None
+        with pytest.raises(OwnedByAnother, match=r"geo\+\+seed"):
+            Datasets(catalogue).writable("sites-seed")
+        put_member("extra", EXPOSED)
+        await until(lambda: catalogue.cube("sites") is not None)
+        found = catalogue.cube("sites")
+        assert found is not None
+        assert found.datasets.keys() == {"sites-seed", "sites-extra"}
+        assert catalogue.cube("geo") is catalogue.cube("none") is None
+        delete(server, "Dataset", namespace, "sites-seed")
+        delete(server, "Dataset", namespace, "sites-extra")
+        await until(lambda: not catalogue.cubes())
 
 
 async def test_iceberg_token_of_other_namespace_lists_and_loads_nothing(

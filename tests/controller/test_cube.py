@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.api import jobs
 from kubothek.api.cube import Cube
-from kubothek.api.dataset import Dataset
+from kubothek.api.dataset import Dataset, Sharing
 from kubothek.controller.context import FailureClass
 from kubothek.controller.kinds.members import refusal_key
 from kubothek.controller.references import iceberg_of
@@ -178,8 +178,11 @@ def test_cube_edit_updates_datasets_and_keeps_foreign_labels(ready: Fake) -> Non
             )
         }
     )
-    ready.edit(*KEY, maintenance={"compaction": {"minFiles": 9}}, datasets=[{"name": "seed"}, {"name": "new"}])
+    more: dict[str, Any] = {"datasets": [{"name": "seed"}, {"name": "new"}], "sharing": {"exposed": True}}
+    ready.edit(*KEY, maintenance={"compaction": {"minFiles": 9}}, **more)
     ready.settle(*KEY)
+    assert dataset(ready, "geo-seed").spec.sharing == Sharing(exposed=True)
+    assert iceberg_of(dataset(ready, "geo-seed").spec) == "Omit", "what a gateway serves is exported"
     compaction = dataset(ready, "geo-seed").spec.maintenance.compaction
     assert compaction is not None
     assert compaction.min_files == 9

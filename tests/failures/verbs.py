@@ -99,12 +99,13 @@ ROWS: Final[dict[str, Row]] = {
 DRY_RUNS: Final = (
     reads("gc letters --keep-versions 1"),
     reads("compact letters --dry-run"),
+    reads("diff letters 1 3 --rows --key n"),
     reads("cube cleanup geo --dry-run"),
     reads("cube delete geo --dry-run"),
     reads('cube remove-partitions geo "p = 1" --dry-run'),
     reads("cube copy geo --tgt-prefix copied --dry-run"),
 )
-"""What says what it would do, and so needs no right to write."""
+"""What only shows, or says what it would do, and so needs no right to write."""
 
 
 def verbs(group: click.Group = cli, prefix: str = "") -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kubothek.api.dataset import Export
+from kubothek.api.dataset import Export, Sharing
 from kubothek.api.maintenance import Maintenance
 from kubothek.api.members import PartName, dataset_name, head_uuid, member_uuid
 from kubothek.api.meta import NAME_LIMIT, Lenient, Resource, Status, Strict, Time
@@ -131,6 +131,8 @@ class CubeSpec(Strict):
     maintenance: Maintenance = Maintenance()
     """Takes effect at the next inspection. Automatic maintenance of each dataset. Its Datasets have the labels of the
     Cube, so that a GCPolicy can select them."""
+    sharing: Sharing | None = None
+    """Access to the Datasets of the cube through gateways of the namespace; the rights are those on its Datasets."""
     export: Export | None = None
     """Metadata of each dataset for engines that read other formats."""
     adopt: bool = False

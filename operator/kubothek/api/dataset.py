@@ -80,6 +80,10 @@ class IcebergExport(Strict):
     unsupported_columns: Literal["Omit", "Refuse"] = "Omit"
     """Takes effect at the next inspection. Columns of types that Iceberg lacks, such as unsigned integers. Omit: leave
     them out. Refuse: do not export the table."""
+    version_hint: bool | None = None
+    """Takes effect at the next inspection. True: exports also write `version-hint.text`, by which engines find the
+    table from files alone; one request more for each commit. Engines that use a catalogue do not need it. Default:
+    true, unless a gateway serves the Dataset (sharing.exposed)."""
 
 
 class Export(Strict):
@@ -136,14 +140,14 @@ class DatasetSpec(Strict):
             holds=lambda self: self.ledger is None or not self.sources,
         ),
         Rule(
-            cel="!has(self.export) || !has(self.export.iceberg.enabled) || !self.export.iceberg.enabled || "
-            "self.export.iceberg.unsupportedColumns == 'Omit' || !has(self.table) || !has(self.table.schema) || "
-            "self.table.schema.all(c, !c.type.startsWith('uint'))",
+            cel="!has(self.export) || !(has(self.export.iceberg.enabled) ? self.export.iceberg.enabled : "
+            "has(self.sharing) && self.sharing.exposed) || self.export.iceberg.unsupportedColumns == 'Omit' || "
+            "!has(self.table) || !has(self.table.schema) || self.table.schema.all(c, !c.type.startsWith('uint'))",
             message="export.iceberg refuses the unsigned integers of table.schema, which Iceberg lacks: declare them "
             "as int64, or set unsupportedColumns to Omit",
             holds=lambda self: (
                 self.export is None
-                or not self.export.iceberg.enabled
+                or not self.exports_iceberg
                 or self.export.iceberg.unsupported_columns == "Omit"
                 or not any(column.type.startswith("uint") for column in self.table.columns or ())
             ),
@@ -209,6 +213,17 @@ class DatasetSpec(Strict):
     suspend: bool = False
     """Takes effect at once. True: start no jobs for this Dataset and its Commits; running jobs continue. Deleting a
     suspended Dataset keeps its data."""
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether a gateway serves the Dataset."""
+        return self.sharing is not None and self.sharing.exposed
+
+    @property
+    def exports_iceberg(self) -> bool:
+        """Whether commits write Iceberg metadata; by default, if a gateway serves the Dataset."""
+        enabled = (self.export or Export()).iceberg.enabled
+        return self.is_exposed if enabled is None else enabled
 
 
 class TagStatus(Lenient):

@@ -113,25 +113,29 @@ def write_rows(reader: pa.RecordBatchReader, output: str, started: float | None 
     return print_table(reader, wide=output == "wide", started=started)
 
 
-def print_table(reader: pa.RecordBatchReader, *, wide: bool = False, started: float | None = None) -> str:
-    """Print the first rows, on a terminal in its width unless ``wide``; return a text with their number."""
+def print_table(
+    reader: pa.RecordBatchReader,
+    *,
+    wide: bool = False,
+    started: float | None = None,
+    most: int | None = _TABLE_ROWS,
+) -> str:
+    """Print the first ``most`` rows, on a terminal in its width unless ``wide``; return a text with their number."""
     from kubothek.cli.columns import columns, fitted
     from kubothek.cli.output import print_lines
 
-    rows = list(islice(_rows(reader), _TABLE_ROWS + 1))
+    rows = list(islice(_rows(reader), None if most is None else most + 1))
     took = "" if started is None else f" in {time.monotonic() - started:.1f} s"
     digits = [_digits(field.type) for field in reader.schema]
-    shown = [
-        tuple(_cell(value, number) for value, number in zip(row, digits, strict=True)) for row in rows[:_TABLE_ROWS]
-    ]
+    shown = [tuple(_cell(value, number) for value, number in zip(row, digits, strict=True)) for row in rows[:most]]
     names = reader.schema.names
     numbers = [field.name for field in reader.schema if _is_number(field.type)]
     if wide or not sys.stdout.isatty():
         print_lines(columns(names, shown, numbers), chop=True)
     else:
         print_lines(fitted(names, shown, numbers, shutil.get_terminal_size().columns))
-    if len(rows) > _TABLE_ROWS:
-        return f"the first {count(_TABLE_ROWS, 'row')} (all of them: -o csv, json or yaml){took}"
+    if most is not None and len(rows) > most:
+        return f"the first {count(most, 'row')} (all of them: -o csv, json or yaml){took}"
     return count(len(shown), "row") + took
 
 

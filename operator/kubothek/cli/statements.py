@@ -39,7 +39,7 @@ def _wrong_sql(text: str) -> str | None:
 
     with in_memory_database(threads=1) as database:
         try:
-            parse(database, text)
+            parse(database, text, feeds=True)
         except (duckdb.Error, QueryInvalid) as error:
             return f"QueryInvalid: {_on_one_line(str(error))}"
     return None

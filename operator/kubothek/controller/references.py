@@ -269,14 +269,19 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
         adopt=dataset.spec.adopt,
         clustering=clustering_of(dataset.spec.maintenance.compaction),
         iceberg=iceberg_of(dataset.spec),
+        version_hint=_version_hint_of(dataset.spec),
     )
 
 
 def iceberg_of(spec: DatasetSpec) -> Literal["Off", "Omit", "Refuse"]:
-    """Return the export of Iceberg metadata; by default, what a gateway serves is exported."""
-    wanted = (spec.export or Export()).iceberg
-    exposed = spec.sharing is not None and spec.sharing.exposed
-    return wanted.unsupported_columns if (exposed if wanted.enabled is None else wanted.enabled) else "Off"
+    """Return the export of Iceberg metadata."""
+    return (spec.export or Export()).iceberg.unsupported_columns if spec.exports_iceberg else "Off"
+
+
+def _version_hint_of(spec: DatasetSpec) -> bool:
+    """Return whether exports write a version hint; by default, unless a gateway serves the dataset."""
+    wanted = (spec.export or Export()).iceberg.version_hint
+    return not spec.is_exposed if wanted is None else wanted
 
 
 def clustering_of(thresholds: Thresholds | None) -> jobs.Clustering | None:

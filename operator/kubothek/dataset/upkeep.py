@@ -16,7 +16,7 @@ from kubothek.table.clustering import Clustering
 from kubothek.table.expressions import as_predicate
 from kubothek.table.iceberg.state import IcebergExport
 from kubothek.table.log import Version
-from kubothek.table.log.model.head import IcebergExports
+from kubothek.table.log.model.head import IcebergExports, IcebergSetting
 from kubothek.table.log.update_skipping import Reskipped, reskip
 from kubothek.table.maintenance import (
     Compaction,
@@ -138,11 +138,13 @@ class Upkeep(Handle):
             ) from error
         return export(self._store, self._log(writing=True), omit_unsupported=omit_unsupported, rebuild=rebuild)
 
-    def set_iceberg(self, exports: IcebergExports) -> int:
+    def set_iceberg(self, exports: IcebergExports, *, version_hint: bool = True) -> int:
         """Set whether each commit also writes Iceberg metadata, whichever program commits; return the version after it.
 
-        ``exports``  Off; Omit: leave out columns whose type Iceberg lacks; Refuse: do not export a table with such a
-                     column
+        ``exports``       Off; Omit: leave out columns whose type Iceberg lacks; Refuse: do not export a table with such
+                          a column
+        ``version_hint``  also write ``version-hint.text``, by which engines find the table from files alone; one
+                          request more for each commit, which engines that use a catalogue do not need
 
         An export that fails does not fail its commit: it lags until the next commit, or until :meth:`heal`. A program
         without pyiceberg leaves it to the next one that has it. Raises InputError, DatasetNotFound; OwnedByAnother for
@@ -150,7 +152,8 @@ class Upkeep(Handle):
         """
         if exports not in get_args(IcebergExports):
             raise InputError(f"exports is {exports!r}; use one of {', '.join(get_args(IcebergExports))}")
-        return self._log(writing=True).set_iceberg(exports)
+        setting = IcebergSetting() if exports == "Off" else IcebergSetting(exports, version_hint)
+        return self._log(writing=True).set_iceberg(setting)
 
     def plan_compaction(
         self,

@@ -91,11 +91,16 @@ class OneStore:
 
     def cube(self, name: str) -> CubeVersion | None:
         """Read the head of the cube."""
-        try:
-            seen = CubeLog(self._store, name).journal.observe()
-        except (CubeInvalid, HeadUnreadable):  # the name is none, or the datasets of the cube are unknown
-            return None
-        if seen is None or not seen.head.members:
-            return None
-        versions = {seen.head.spec.uuid(member): each.version for member, each in seen.head.members.items()}
-        return CubeVersion(seen.head.version, versions)
+        return cube_version(self._store, name)
+
+
+def cube_version(store: Store, prefix: str) -> CubeVersion | None:
+    """Read the current version of a cube, with the names of the datasets in the store; None if there is none."""
+    try:
+        seen = CubeLog(store, prefix).journal.observe()
+    except (CubeInvalid, HeadUnreadable):  # the name is none, or the datasets of the cube are unknown
+        return None
+    if seen is None or not seen.head.members:
+        return None
+    versions = {seen.head.spec.uuid(member): each.version for member, each in seen.head.members.items()}
+    return CubeVersion(seen.head.version, versions)

@@ -14,6 +14,7 @@ from kubothek.storage import Store
 from kubothek.storage.immutable_cache import Kept, by_store
 from kubothek.table.log import Claim, DatasetLog
 from kubothek.table.log.model import keys
+from kubothek.table.log.multi.spec import SEPARATOR
 
 _REMEMBERED: Final = 10_000
 _SECONDS: Final = 1.0
@@ -100,6 +101,8 @@ class Datasets:
         Raises DatasetNotFound, OwnedByAnother.
         """
         place = self.catalogue.place(name)
+        if SEPARATOR in place.uuid:
+            raise OwnedByAnother(f"{place.uuid!r} belongs to a cube: only changes of the cube write it")
         conditional = _conditional_writes(place.store)
         if place.claim is not None and not conditional:
             raise OwnedByAnother(f"{place.store.url} has no conditional writes: only jobs may write {name!r}")

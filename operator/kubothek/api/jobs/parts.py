@@ -138,6 +138,8 @@ class DatasetRef(Plain):
     iceberg: Literal["Off", "Omit", "Refuse"] | None = None
     """The export of Iceberg metadata after commits, by what happens to columns of types that Iceberg lacks. None: keep
     that of the table."""
+    version_hint: bool = True
+    """Whether these exports also write version-hint.text."""
 
 
 class RemoteRef(Plain):

@@ -56,6 +56,7 @@ def wanted(cube: Cube, member: Member) -> Dataset:
             adopt=cube.spec.adopt,
             sources=member.spec.sources if member.spec else (),
             maintenance=cube.spec.maintenance,
+            sharing=cube.spec.sharing,
             export=cube.spec.export,
             suspend=cube.spec.suspend,
         ),

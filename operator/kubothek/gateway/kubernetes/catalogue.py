@@ -17,11 +17,12 @@ from kubothek.cluster.api import Api, ApiError, ApiUnavailable, Object
 from kubothek.cluster.queue import Backoff
 from kubothek.controller.references import iceberg_of, store_ref
 from kubothek.errors import DatasetNotFound, LakeError, StoreUnavailable
-from kubothek.gateway.catalogue import Place
+from kubothek.gateway.catalogue import CubeVersion, Place, cube_version
 from kubothek.jobs.translate import store_config
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import Claim
 from kubothek.table.log.model.head import IcebergExports
+from kubothek.table.log.multi.spec import SEPARATOR
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 STALE: Final = 300.0
@@ -38,7 +39,8 @@ class _Exposed:
     uuid: str
     store: str
     public: bool
-    claim: Claim
+    claim: Claim | None
+    cube: str | None
     iceberg: IcebergExports
 
 
@@ -64,8 +66,14 @@ class _Datasets:
             return
         owner = f"{self._cluster}/{dataset.namespace}/{name}"
         claim = Claim(owner, dataset.metadata.uid or "", dataset.spec.adopt)
-        exports = iceberg_of(dataset.spec)
-        found = _Exposed(dataset.uuid, dataset.spec.store_ref.name, sharing.public, claim, exports)
+        found = _Exposed(
+            uuid=dataset.uuid,
+            store=dataset.spec.store_ref.name,
+            public=sharing.public,
+            claim=claim if dataset.cube is None else None,
+            cube=dataset.cube,
+            iceberg=iceberg_of(dataset.spec),
+        )
         if self.exposed.get(name) != found:
             _LOG.info("Dataset %s is served%s", name, ", to everybody" if found.public else "")
             self.exposed[name] = found
@@ -159,11 +167,20 @@ class NamespaceCatalogue:
         return sorted(self._datasets.exposed)
 
     def cubes(self) -> Sequence[str]:
-        """Return no names: Datasets of a Cube are not exposed."""
-        return ()
+        """Return the sorted names of the Cubes that have exposed Datasets."""
+        return sorted({each.cube for each in list(self._datasets.exposed.values()) if each.cube is not None})
 
-    def cube(self, name: str) -> None:
-        """Return None."""
+    def cube(self, name: str) -> CubeVersion | None:
+        """Return the current version of a Cube, by the names of its Datasets; None also if one is not exposed."""
+        members = {each.uuid: dataset for dataset, each in list(self._datasets.exposed.items()) if each.cube == name}
+        if not members:
+            return None
+        uuid, dataset = next(iter(members.items()))
+        prefix, _, _ = uuid.partition(SEPARATOR)
+        found = cube_version(self.place(dataset).store, prefix)
+        if found is None or not found.datasets.keys() <= members.keys():
+            return None
+        return CubeVersion(found.version, {members[each]: version for each, version in found.datasets.items()})
 
     def _found(self, name: str) -> _Exposed | None:
         if not self.ready:

@@ -24,6 +24,7 @@ from kubothek.table.indexes.model import Dialect
 from kubothek.table.indexes.report import IndexReport, report
 from kubothek.table.log.actions import convert, tombstone
 from kubothek.table.log.exports import export_commit
+from kubothek.table.log.history.changed_files import ChangedFiles, changed_files
 from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
 from kubothek.table.log.history.tags import retag, versions_of
@@ -35,7 +36,7 @@ from kubothek.table.log.legacy_heads import one_table
 from kubothek.table.log.metadata_commit import noted
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import Operation
-from kubothek.table.log.model.head import Head, IcebergExports, export_metadata
+from kubothek.table.log.model.head import Head, IcebergSetting
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
@@ -94,7 +95,7 @@ class DatasetLog:
         rng: random.Random | None = None,
         patience: timedelta = PATIENCE,
         conditional_writes: bool = True,
-        iceberg: IcebergExports | None = None,
+        iceberg: IcebergSetting | None = None,
     ) -> None:
         if not conditional_writes:
             store = OneWriterStore(store)
@@ -278,21 +279,21 @@ class DatasetLog:
             raise self._not_found()
         return seen.version
 
-    def set_iceberg(self, exports: IcebergExports) -> int:
-        """Set whether commits also write Iceberg metadata. Return the version of the dataset afterwards. Idempotent.
+    def set_iceberg(self, setting: IcebergSetting) -> int:
+        """Set how commits also write Iceberg metadata. Return the version of the dataset afterwards. Idempotent.
 
         Raises DatasetNotFound, DatasetDeleted, OwnedByAnother.
         """
         self._require_claim()
 
         def decide(seen: Observed) -> Draft:
-            wanted = {**seen.head.metadata, **export_metadata(exports)}
+            wanted = {**seen.head.metadata, **setting.metadata}
             metadata = {key: value for key, value in wanted.items() if value is not None}
             return noted(self._journal, seen, metadata, what="export", operation=Operation.LAYOUT, by=self._by)
 
         def done(seen: Observed) -> bool:
             require_alive(seen, self._claim)
-            return seen.head.iceberg == exports
+            return seen.head.iceberg_setting == setting
 
         seen = self._until_swapped(decide, done=done)
         if seen is None:
@@ -320,11 +321,14 @@ class DatasetLog:
     ) -> Observed | None:
         """Commit what ``decide`` returns for the current head until ``done``; None if there is no dataset."""
         patience = self._new_patience()
+        is_retry = True
         while True:
             seen = self._way.settled(patience)
             if seen is None:
                 return None
             if done(seen):
+                if is_retry:
+                    export_commit(self._store, self, seen.head, retries=True)
                 return seen
             before_swap = partial(check, seen) if check else None
             published = self._way.publish(decide(seen), seen, before_swap=before_swap)
@@ -332,6 +336,7 @@ class DatasetLog:
                 patience.pause()
             else:
                 self._export(published.head)
+                is_retry = False
 
     # --- reading ---
 
@@ -377,6 +382,16 @@ class DatasetLog:
     def history(self) -> Iterator[Record]:
         """Return all commits, newest first, read lazily. Raises DatasetNotFound, HeadMissing."""
         return History(self._journal, self._existing_head()).records()
+
+    def changed_files(self, before: Version, after: Version | None = None) -> ChangedFiles:
+        """Return the files that each commit after ``before`` changed, up to ``after``; None = the current version.
+
+        A change of another program that was not adopted yet belongs to the version that will adopt it. Raises
+        DatasetNotFound, HeadMissing, and the errors of :func:`~.history.changed_files.changed_files`.
+        """
+        if after is None and (shown := self._way.shown()) is not None:
+            after = self._member(shown[0]).version
+        return changed_files(History(self._journal, self._existing_head()), before, after)
 
     def inspect(self) -> DatasetState:
         """Return the state of the dataset. Writes nothing, and raises only for failures of the store itself."""

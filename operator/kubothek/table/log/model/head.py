@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import unquote
 
 import msgpack  # type: ignore[import-untyped]
@@ -50,6 +50,7 @@ DRIFT: Final = "kubothek_drift"
 INTAKE: Final = "kubothek_intake_"
 """The name of a standing source follows."""
 OWN_PREFIX: Final = "kubothek_"
+_VERSION_HINT: Final = "versionHint"
 
 IcebergExports = Literal["Off", "Omit", "Refuse"]
 """Whether commits also write Iceberg metadata, and what happens to columns of types that Iceberg lacks: they are left
@@ -80,9 +81,21 @@ class Tag:
     record: str
 
 
-def export_metadata(iceberg: IcebergExports) -> dict[str, Any]:
-    """Return the metadata of the head that sets the export to this; None removes it."""
-    return {EXPORT: None if iceberg == "Off" else {"iceberg": iceberg}}
+class IcebergSetting(NamedTuple):
+    """The export of Iceberg metadata after commits.
+
+    ``version_hint``  whether exports also write ``version-hint.text``, by which readers of files alone find the table
+    """
+
+    exports: IcebergExports = "Off"
+    version_hint: bool = True
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the head that sets the export to this; None removes it."""
+        if self.exports == "Off":
+            return {EXPORT: None}
+        return {EXPORT: {"iceberg": self.exports, **({} if self.version_hint else {_VERSION_HINT: False})}}
 
 
 @dataclass(frozen=True)
@@ -225,9 +238,15 @@ class Head:
     @property
     def iceberg(self) -> IcebergExports:
         """Whether commits also write Iceberg metadata; Off if the setting cannot be parsed."""
+        return self.iceberg_setting.exports
+
+    @property
+    def iceberg_setting(self) -> IcebergSetting:
+        """How commits write Iceberg metadata; they do not if the setting cannot be parsed."""
         found = self.metadata.get(EXPORT)
-        exports = found.get("iceberg") if isinstance(found, dict) else None
-        return exports if exports in ("Omit", "Refuse") else "Off"
+        if not isinstance(found, dict) or found.get("iceberg") not in ("Omit", "Refuse"):
+            return IcebergSetting()
+        return IcebergSetting(found["iceberg"], found.get(_VERSION_HINT) is not False)
 
     @property
     def horizon(self) -> int:
