@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted
     from kubothek.dataset import CommitResult, Dataset
     from kubothek.gc.collection import Collection
+    from kubothek.table.expressions.computed import Expression
     from kubothek.table.iceberg.state import IcebergExport
     from kubothek.table.indexes import Dialect, IndexKind
     from kubothek.table.layout import Layout
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kubothek.table.maintenance.compaction import Compaction, CompactionPlan
     from kubothek.table.maintenance.heal import Healed
     from kubothek.table.maintenance.health import Health
+    from kubothek.table.operations.merging.model import MergeClause
     from kubothek.table.skipping.model import Encryption, IndexDefinition
     from kubothek.verify.datasets import DatasetVerdict
 
@@ -54,6 +56,7 @@ __all__ = [
     "DatasetVerdict",
     "Dialect",
     "Encryption",
+    "Expression",
     "Healed",
     "Health",
     "IcebergExport",
@@ -61,6 +64,7 @@ __all__ = [
     "IndexKind",
     "Lake",
     "Layout",
+    "MergeClause",
     "Record",
     "__version__",
     "errors",
@@ -84,6 +88,7 @@ _MODULES: Final = {
     "DatasetVerdict": "kubothek.verify.datasets",
     "Dialect": "kubothek.table.indexes",
     "Encryption": "kubothek.table.skipping.model",
+    "Expression": "kubothek.table.expressions.computed",
     "Healed": "kubothek.table.maintenance.heal",
     "Health": "kubothek.table.maintenance.health",
     "IcebergExport": "kubothek.table.iceberg.state",
@@ -91,6 +96,7 @@ _MODULES: Final = {
     "IndexKind": "kubothek.table.indexes",
     "Lake": "kubothek.catalog",
     "Layout": "kubothek.table.layout",
+    "MergeClause": "kubothek.table.operations.merging.model",
     "Record": "kubothek.table.log.model.record",
 }
 

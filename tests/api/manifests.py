@@ -181,6 +181,8 @@ VERIFICATION = {"datasetRef": {"name": "flights"}}
 ADOPTED = {"storeRef": {"name": "lake"}, "adopt": True}
 DELETION = change("Delete", where="month = 3")
 UPDATE = change("Update", where="month = 3", set={"a": "1", "b": "NULL"}, rowLevel=True)
+UPDATED = {"action": "Update"}
+MERGE = commit(operation="Merge", key=["id"], whenMatched=[UPDATED], whenNotMatched=[{"action": "Insert"}])
 FILE_STORE = {"url": "file:///data", "volume": {"claimName": "data"}}
 
 CASES = [
@@ -656,6 +658,52 @@ CASES = [
         "only Delete accepts purge",
     ),
     Case("an update", "Commit", change("Update", where="TRUE", set={"carrier": "'AA'"}, rowLevel=True)),
+    Case("a merge", "Commit", MERGE),
+    Case(
+        "a merge with clauses",
+        "Commit",
+        commit(
+            operation="Merge",
+            key=["id", "month"],
+            whenMatched=[
+                {"action": "Delete", "where": "source.gone"},
+                {"action": "Update", "set": {"seats": "source.seats * 2"}, "where": "source.seen > target.seen"},
+            ],
+            whenNotMatched=[{"action": "Insert", "where": "NOT source.gone"}],
+            whenNotMatchedBySource=[{"action": "Update", "set": {"seats": "NULL"}}, {"action": "Delete"}],
+            onConflict="Retry",
+        ),
+    ),
+    Case("a merge by nothing", "Commit", commit(operation="Merge", whenMatched=[UPDATED]), "Merge requires key"),
+    Case("a merge by one column twice", "Commit", {**MERGE, "key": ["id", "id"]}, "key names a column twice"),
+    Case("a merge without clauses", "Commit", commit(operation="Merge", key=["id"]), "Merge requires whenMatched"),
+    Case("an append with a key", "Commit", commit(key=["id"]), "Merge requires key"),
+    Case("an append with a clause", "Commit", commit(whenMatched=[UPDATED]), "Merge requires whenMatched"),
+    Case("a merge without a source", "Commit", change("Merge", key=["id"], whenMatched=[UPDATED]), "require source"),
+    Case(
+        "a merge that inserts matched rows",
+        "Commit",
+        {**MERGE, "whenMatched": [{"action": "Insert"}]},
+        "spec.whenMatched[0].action",
+    ),
+    Case(
+        "a merge that sets columns of deleted rows",
+        "Commit",
+        {**MERGE, "whenMatched": [{"action": "Delete", "set": {"a": "1"}}]},
+        "only Update accepts set",
+    ),
+    Case(
+        "a merge that ignores rows and sets columns",
+        "Commit",
+        {**MERGE, "whenNotMatched": [{"action": "Nothing", "set": {"a": "1"}}]},
+        "only Insert accepts set",
+    ),
+    Case(
+        "a merge that updates other rows with nothing",
+        "Commit",
+        {**MERGE, "whenNotMatchedBySource": [UPDATED]},
+        "Update requires set",
+    ),
     Case("an erasure", "Commit", change("Delete", where="person = 7", rowLevel=True, purge=True)),
     Case("an append that purges", "Commit", commit(purge=True), "only Delete accepts purge"),
     Case("a rollback to a version", "Commit", change("Rollback", toVersion=3)),
@@ -664,8 +712,12 @@ CASES = [
         "Commit",
         change("Rollback", toTime="2026-11-21T14:00:00Z", allowSchemaChange=True),
     ),
-    Case("an append without a source", "Commit", change("Append"), "Append, Replace and Overwrite require source"),
-    Case("a replace without a source", "Commit", change("Replace"), "Append, Replace and Overwrite require source"),
+    Case(
+        "an append without a source", "Commit", change("Append"), "Append, Replace, Overwrite and Merge require source"
+    ),
+    Case(
+        "a replace without a source", "Commit", change("Replace"), "Append, Replace, Overwrite and Merge require source"
+    ),
     Case("a deletion with a source", "Commit", commit(operation="Delete", where="a = 1"), "require source"),
     Case("a deletion of nobody knows what", "Commit", change("Delete"), "Delete and Update require where"),
     Case(

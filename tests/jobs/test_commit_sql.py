@@ -298,6 +298,15 @@ def test_commit_of_statement_emits_lineage_with_versions(here: Here, lake: Lake,
     assert [each["name"] for each in target["facets"]["schema"]["fields"]] == ["carrier", "delay"]
 
 
+def test_merge_of_statement_emits_lineage_of_its_inputs(here: Here, lake: Lake, web: Web) -> None:
+    done(here, sql_job(here))
+    clauses: dict[str, Any] = {"key": ["carrier"], "when_matched": [{"action": "Update"}]}
+    done(here, sql_job(here, commit_id="c2", operation="Merge", lineage=collector(web, "commit/m"), **clauses))
+    end = events(web)[-1]
+    assert [each["name"] for each in end["inputs"]] == [f"{here.root}/delays"]
+    assert end["outputs"][0]["facets"]["version"]["datasetVersion"] == "2"
+
+
 def test_failed_commit_of_statement_emits_fail_event_and_ignores_collector_error(
     here: Here, lake: Lake, web: Web
 ) -> None:

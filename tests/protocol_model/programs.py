@@ -50,6 +50,7 @@ class Rules:
     reports_after_the_marker: bool = True
     checks_labels: bool = True
     checks_reads: bool = True
+    looks_for_keys_in_new_files: bool = True
     looks_for_lost_commits: bool = True
     marks_what_a_foreign_head_builds_on: bool = True
     voids_absent_markers: bool = True
@@ -90,6 +91,7 @@ class Me:
     ``lossy``   responses to its swaps can get lost
     ``timed``   it looks at the clock, as all do; without a clock in the scenario that only costs states
     ``prompt``  no request of it takes longer than half the grace period
+    ``key``     of the row that a "merge" updates, or inserts
     ``partition``  where it writes; a "replace" also reads and removes what is there
     ``refs``    it takes the copy of where the chain is along
     ``heir``    it is of a resource that was made again once the old one, and the dataset, were gone
@@ -104,6 +106,7 @@ class Me:
     timed: bool = False
     heir: bool = False
     prompt: bool = True
+    key: str = ""
     partition: str = "p"
     refs: bool = False
 
@@ -156,6 +159,10 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
     added: frozenset[File] = frozenset() if me.change == "delete" else frozenset({own})
     within = me.partition if me.change == "replace" else None
     removed = frozenset[File]() if me.change in ("append", "move") else matching(based, within)
+    if me.change == "merge":
+        removed = _with_key(based, me.key)
+        if me.rules.looks_for_keys_in_new_files and _with_key(present, me.key) - removed:
+            return None
     if me.rules.checks_labels and not removed <= present:
         return None
     reads = matching(based, within) if me.change in ("overwrite", "replace") else None
@@ -224,8 +231,16 @@ def _fenced(me: Me, head: Head) -> bool:
 
 
 def _rows(me: Me, head: Head | None) -> frozenset[str]:
-    """A rewrite has the rows of what it replaces; anything else has new rows, named by the commit."""
+    """A rewrite has the rows of what it replaces, a merge those and its key's; others have one of their own."""
+    if me.change == "merge":
+        replaced = _with_key(frozenset() if head is None or head.stone else head.files, me.key)
+        return frozenset({me.key}).union(*(file.rows for file in replaced))
     return frozenset(head.rows) if head and me.change == "rewrite" else frozenset({me.id})
+
+
+def _with_key(files: frozenset[File], key: str) -> frozenset[File]:
+    """The files that hold the row of this key."""
+    return frozenset(file for file in files if key in file.rows)
 
 
 def new_name(me: Me, k: int, on: Head | None, floor: int, commit_id: str = "") -> RecordName:

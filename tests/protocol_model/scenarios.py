@@ -100,6 +100,26 @@ def replaces(rules: Rules) -> Scenario:
     return Scenario(started(), cast, all_succeed=("b", "c"))
 
 
+def merges(rules: Rules) -> Scenario:
+    """Two merges insert a row of the same key, while an append adds another row."""
+    cast = {
+        "A": _write("A", "a", rules, change="merge", key="k"),
+        "B": _write("B", "b", rules, change="merge", key="k"),
+        "C": _write("C", "c", rules),
+    }
+    return Scenario(started(), cast, all_succeed=("c",))
+
+
+def merge_beside_a_compaction(rules: Rules) -> Scenario:
+    """A merge updates a row of a file that a compaction replaces, while an append adds another row."""
+    cast = {
+        "A": _write("A", "a", rules, change="merge", key="r"),
+        "B": _write("B", "b", rules, change="rewrite"),
+        "C": _write("C", "c", rules),
+    }
+    return Scenario(started(), cast, all_succeed=("c",))
+
+
 def replace_beside_plateau(rules: Rules) -> Scenario:
     """Plateau overwrites a replacement, from a head that was there before it, or adds to its partition."""
     cast = {"A": _write("A", "a", rules, change="replace"), "X": _foreign("x", keeps_metadata=True)}
@@ -363,6 +383,8 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     creation,
     rewrites,
     replaces,
+    merges,
+    merge_beside_a_compaction,
     replace_beside_plateau,
     two_compactions_and_an_append,
     plateau_beside_two_writers,

@@ -46,6 +46,12 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"checks_labels"}, scenarios.rewrites, "'r' were deleted, and are back"),
     ({"checks_reads"}, scenarios.rewrites, "computed from other files"),
     ({"checks_reads"}, scenarios.replaces, "computed from other files"),
+    ({"looks_for_keys_in_new_files"}, scenarios.merges, "'k' are in the head twice"),
+    (
+        {"checks_labels", "looks_for_keys_in_new_files"},
+        scenarios.merge_beside_a_compaction,
+        "are in the head twice|were deleted, and are back",
+    ),
     ({"swap_is_conditional"}, scenarios.replaces, "drops .* silently|computed from other files"),
     ({"looks_for_lost_commits"}, scenarios.plateau_beside_two_writers, "neither in the history nor noted"),
     ({"looks_for_lost_commits"}, scenarios.kartothek_beside_two_writers, "neither in the history nor noted"),

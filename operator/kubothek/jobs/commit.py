@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -83,8 +84,14 @@ def _commit(job: CommitJob, store: Store, reporter: Reporter, lineage: Run) -> J
         message = f"version {started.version} had made this change before"
     else:
         made: list[Change] = []
-        with started as now:
-            decide = _maker(job, store, log, now.snapshot, reporter, lineage)
+        with started as now, ExitStack() as held:
+            if job.operation == "Merge":
+                from kubothek.jobs import merge  # imports DuckDB, as the next one
+                from kubothek.table.scratch import Scratch
+
+                decide = merge.prepare(job, store, now, held.enter_context(Scratch()), reporter, lineage)
+            else:
+                decide = _maker(job, store, log, now.snapshot, reporter, lineage)
 
             def make(snapshot: Snapshot) -> Change:
                 made.append(now.note_added(decide(snapshot)))
@@ -92,7 +99,8 @@ def _commit(job: CommitJob, store: Store, reporter: Reporter, lineage: Run) -> J
 
             change = make(now.snapshot)
             reporter.report("Committing", rows=sum(file.rows for file in change.added))
-            again = make if job.on_conflict == "Retry" else None
+            # A merge knows by itself which commits conflict.
+            again = make if job.on_conflict == "Retry" or job.operation == "Merge" else None
             committed = now.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
         message = _message(made[-1], committed)
@@ -145,6 +153,8 @@ def _maker(
             if to is None:
                 raise InputError("a Rollback needs toVersion, toTime or toTag")
             return lambda now: rollback(store, log, now, to, allow_schema_change=job.allow_schema_change, by=by)
+        case "Merge":
+            raise AssertionError("a merge has its own function")
 
 
 def _with_rows(job: CommitJob, store: Store, snapshot: Snapshot, write: Write) -> Maker:

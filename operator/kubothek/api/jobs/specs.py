@@ -24,6 +24,7 @@ from kubothek.api.jobs.parts import (
     StatementSpec,
     StoreRef,
 )
+from kubothek.api.merge import MatchedClause, NotMatchedClause, UnsourcedClause
 from kubothek.api.values import Column
 
 OnChange = Literal["Stop", "Continue", "Reset"]
@@ -38,11 +39,16 @@ class CommitJob(BaseJob):
     commit_id: str
     digest: str
     """Digest of the Commit's fields that define the change; distinguishes a reused id from a repeated one."""
-    operation: Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"] = "Append"
+    operation: Literal["Append", "Replace", "Overwrite", "Merge", "Delete", "Update", "Rollback"] = "Append"
     source: SourceSpec | None = None
-    """For Append, Replace and Overwrite: files; None if the rows are those of ``statement``."""
+    """For Append, Replace, Overwrite and Merge: files; None if the rows are those of ``statement``."""
     statement: StatementSpec | None = None
-    """For Append, Replace and Overwrite: a SELECT, instead of ``source``."""
+    """For Append, Replace, Overwrite and Merge: a SELECT, instead of ``source``."""
+    key: tuple[str, ...] = ()
+    """For Merge: the columns that identify a row; and its clauses."""
+    when_matched: tuple[MatchedClause, ...] = ()
+    when_not_matched: tuple[NotMatchedClause, ...] = ()
+    when_not_matched_by_source: tuple[UnsourcedClause, ...] = ()
     where: str | None = None
     """For Replace, Delete and Update, in the language of :mod:`kubothek.table.expressions`."""
     new_values: dict[str, str] = Field(default_factory=dict)

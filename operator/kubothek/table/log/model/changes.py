@@ -25,6 +25,7 @@ class Operation(StrEnum):
     REPLACE = "Replace"
     DELETE = "Delete"
     UPDATE = "Update"
+    MERGE = "Merge"
     OVERWRITE = "Overwrite"
     ROLLBACK = "Rollback"
     DROP = "Drop"
@@ -56,6 +57,7 @@ ROW_OPERATIONS: Final = frozenset(
         Operation.REPLACE,
         Operation.DELETE,
         Operation.UPDATE,
+        Operation.MERGE,
         Operation.OVERWRITE,
         Operation.ROLLBACK,
     }
