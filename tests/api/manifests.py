@@ -388,6 +388,45 @@ CASES = [
     Case("a uuid of a cube", "Dataset", dataset(uuid="++geo"), "spec.uuid begins with '++'"),
     Case("a ledger in a cube", "Dataset", dataset(uuid="geo++planes", ledger={"metadata": []}), "a ledger is none"),
     Case("a uuid of a cube's member", "Dataset", dataset(uuid="geo++seed")),
+    Case(
+        "a cube's member with writers",
+        "Dataset",
+        dataset(uuid="geo++seed", writers=[{"name": "etl", "operations": ["Append"]}]),
+        "spec.writers goes without '++'",
+    ),
+    Case("a writer in a cluster", "Dataset", dataset(writers=[{"serviceAccount": "etl", "operations": ["Append"]}])),
+    Case(
+        "a writer in another namespace",
+        "Dataset",
+        dataset(writers=[{"serviceAccount": "etl", "namespace": "spark", "operations": ["Merge", "Tag"]}]),
+    ),
+    Case("a writer with a name", "Dataset", dataset(writers=[{"name": "dbt@laptop", "operations": ["Delete"]}])),
+    Case("a writer without identity", "Dataset", dataset(writers=[{"operations": ["Append"]}]), "has one identity"),
+    Case(
+        "a writer with two identities",
+        "Dataset",
+        dataset(writers=[{"name": "a", "serviceAccount": "b", "operations": ["Append"]}]),
+        "has one identity",
+    ),
+    Case(
+        "a namespace of a name",
+        "Dataset",
+        dataset(writers=[{"name": "a", "namespace": "b", "operations": ["Append"]}]),
+        "namespace is that of a serviceAccount",
+    ),
+    Case(
+        "a writer's name that poses as a service account",
+        "Dataset",
+        dataset(writers=[{"name": "system:serviceaccount:a:b", "operations": ["Append"]}]),
+        "spec.writers[0].name",
+    ),
+    Case("a writer without operations", "Dataset", dataset(writers=[{"name": "a", "operations": []}]), "operations"),
+    Case(
+        "a writer with an operation of the owner",
+        "Dataset",
+        dataset(writers=[{"name": "a", "operations": ["Layout"]}]),
+        "spec.writers[0].operations[0]",
+    ),
     Case("an empty uuid", "Dataset", dataset(uuid=""), "spec.uuid"),
     Case("no partitions", "Dataset", table(partitionOn=[])),
     Case(
@@ -554,6 +593,12 @@ CASES = [
     Case("a way to change", "Dataset", derivative(transform={"onChange": "Guess"}), "spec.ledger.transform.onChange"),
     Case("types of a ledger that are none", "Dataset", ledger(types="Arrow"), "spec.ledger.types"),
     Case("a ledger with standing sources", "Dataset", ledger() | sources(), "spec.sources goes without a ledger"),
+    Case(
+        "a ledger with writers",
+        "Dataset",
+        ledger() | {"writers": [{"name": "etl", "operations": ["Append"]}]},
+        "spec.writers goes without a ledger",
+    ),
     Case("a ledger that adopts", "Dataset", ledger() | {"adopt": True}, "adopt goes without a ledger"),
     Case(
         "a ledger with a schema",

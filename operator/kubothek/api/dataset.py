@@ -16,6 +16,7 @@ from kubothek.api.sources import Intake, SourceState, StandingSource
 from kubothek.api.table import Table
 from kubothek.api.transforms import Lineage
 from kubothek.api.values import Reference, TagName
+from kubothek.api.writers import Writer
 
 SOURCE_TROUBLES = (
     "Corrupt",
@@ -158,6 +159,12 @@ class DatasetSpec(Strict):
             holds=lambda self: self.ledger is None or not self.adopt,
         ),
         Rule(
+            cel="!has(self.ledger) || !has(self.writers) || self.writers.size() == 0",
+            message="spec.writers goes without a ledger, whose rows change with its chain: remove it, and push rows "
+            "through a gateway",
+            holds=lambda self: self.ledger is None or not self.writers,
+        ),
+        Rule(
             cel="!has(self.ledger) || !has(self.table) || !has(self.table.schema)",
             message="table.schema goes without a ledger, whose chain says the columns: remove it",
             holds=lambda self: self.ledger is None or self.table.columns is None,
@@ -193,6 +200,10 @@ class DatasetSpec(Strict):
     dataset with several tables, or without a list of its partitions, first: `kubothek adopt --convert`."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=16), UniqueBy("name")] = ()
     """Takes effect at the next inspection. Sources whose files the operator commits automatically."""
+    writers: Annotated[tuple[Writer, ...], Field(max_length=16)] = ()
+    """Takes effect at the next inspection, which an edit requests. Clients of the library that may commit to the table
+    beside manifests; with any, the inspection also creates a missing table. Default: none. It guards against mistakes:
+    the credentials of the store decide who can write to it."""
     maintenance: Maintenance = Maintenance()
     """Takes effect at the next inspection, if its field does not say otherwise. Automatic maintenance of the table."""
     run_history: RunHistory = RunHistory()
@@ -268,6 +279,8 @@ class TableState(Lenient):
     """Its chain, if it has one."""
     iceberg: IcebergStatus | None = None
     """Its Iceberg metadata, if commits export it."""
+    writers: tuple[str, ...] = ()
+    """Clients of the library that the table admits."""
 
 
 class OneShot(Attempts):
@@ -408,6 +421,12 @@ class Dataset(Resource):
             cel="!has(self.spec.uuid) || !self.spec.uuid.startsWith('++')",
             message="spec.uuid begins with '++', which is kept for the heads of cubes: choose another",
             holds=lambda self: self.spec.uuid is None or not self.spec.uuid.startswith("++"),
+        ),
+        Rule(
+            cel="!has(self.spec.writers) || self.spec.writers.size() == 0 || !has(self.spec.uuid) || "
+            "!self.spec.uuid.contains('++')",
+            message="spec.writers goes without '++' in spec.uuid: a dataset of a cube changes with its Cube. Remove it",
+            holds=lambda self: not self.spec.writers or self.spec.uuid is None or "++" not in self.spec.uuid,
         ),
         Rule(
             cel="!has(self.spec.ledger) || !has(self.spec.uuid) || !self.spec.uuid.contains('++')",

@@ -270,6 +270,15 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
         clustering=clustering_of(dataset.spec.maintenance.compaction),
         iceberg=iceberg_of(dataset.spec),
         version_hint=_version_hint_of(dataset.spec),
+        writers=writers_of(dataset),
+    )
+
+
+def writers_of(dataset: Dataset) -> tuple[jobs.WriterRef, ...]:
+    """Return the writers of a Dataset as jobs need them."""
+    return tuple(
+        jobs.WriterRef(name=writer.identity(dataset.namespace), operations=writer.operations)
+        for writer in dataset.spec.writers
     )
 
 

@@ -183,7 +183,7 @@ class Writing(Handle):
 
         Raises VersionNotFound, VersionIncomplete, SchemaMismatch, and Conflict if there was any other commit meanwhile.
         """
-        log = self._log(writing=True)
+        log = self._log()
 
         def start(_: Transaction) -> Maker:
             return lambda snapshot: operations.rollback(

@@ -22,6 +22,7 @@ from kubothek.table.indexes import Dialect, IndexKind
 from kubothek.table.layout import Layout
 from kubothek.table.log import DatasetLog, Head
 from kubothek.table.log.model.head import IcebergSetting
+from kubothek.table.log.model.writers import Grant
 from kubothek.table.log.multi.spec import SEPARATOR, CubeSpec
 from kubothek.table.maintenance import Health
 from kubothek.table.schema import parse_type
@@ -146,6 +147,12 @@ def claim(dataset: jobs.DatasetRef) -> log.Claim:
     return log.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
 
 
+def grant(dataset: jobs.DatasetRef) -> Grant:
+    """Return what the Dataset permits other writers; it may be nothing."""
+    writers = ((writer.name, writer.operations) for writer in dataset.writers)
+    return Grant.of(dataset.claim.owner, dataset.claim.incarnation, writers, evolves=evolves(dataset.table))
+
+
 def cube_spec(cube: jobs.CubeRef) -> CubeSpec | None:
     """Return the cube's specification in the manifest; None if the manifest gives none. Raises CubeInvalid."""
     if not cube.dimension_columns:
@@ -222,6 +229,7 @@ def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
         dialect=state.dialect.value,
         tags=dict(state.tags),
         partition_on=_columns(state.partition_on),
+        writers=state.writers,
     )
 
 

@@ -125,6 +125,13 @@ class Claim(Plain):
     incarnation: str
 
 
+class WriterRef(Plain):
+    """A client of the library that may commit to a dataset, by its identity, and its operations."""
+
+    name: str
+    operations: tuple[str, ...]
+
+
 class DatasetRef(Plain):
     """A dataset, with its claim and layout."""
 
@@ -140,6 +147,7 @@ class DatasetRef(Plain):
     that of the table."""
     version_hint: bool = True
     """Whether these exports also write version-hint.text."""
+    writers: tuple[WriterRef, ...] = ()
 
 
 class RemoteRef(Plain):

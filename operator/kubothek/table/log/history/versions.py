@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from kubothek.errors import ObjectNotFound, VersionIncomplete, VersionNotFound
+from kubothek.errors import InputError, ObjectNotFound, VersionIncomplete, VersionNotFound
 from kubothek.storage import Store
 from kubothek.table.log.journal import Journal, Observed
 from kubothek.table.log.model import keys
@@ -19,7 +19,9 @@ from kubothek.table.log.records import chain, down_to, parallel, records_from
 _SHOWN: Final = 5
 
 Version: TypeAlias = int | datetime | str
-"""How a version is requested: by number, by a time at which it was current, or by tag."""
+"""How a version is requested: by number, by a time at which it was current, or by tag.
+
+Text that begins with a digit is a time in ISO 8601; tags begin with a letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class History:
     def find(self, version: Version) -> Record:
         """Return the commit that made a version. Raises VersionNotFound."""
         if isinstance(version, str):
-            return self.tagged(version)
+            return self.as_of(_time_in(version)) if version[:1].isdigit() else self.tagged(version)
         return self.as_of(version) if isinstance(version, datetime) else self.at(version)
 
     def tagged(self, name: str) -> Record:
@@ -189,3 +191,13 @@ def _absent(store: Store, key: str) -> str | None:
     except ObjectNotFound:
         return key
     return None
+
+
+def _time_in(text: str) -> datetime:
+    """Return the time of a text. Raises InputError."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(
+            f"{text!r} is neither a tag, which begins with a letter, nor a time like 2026-11-21T14:00"
+        ) from error

@@ -26,6 +26,7 @@ from kubothek.table.indexes.model import Dialect, IndexKind, IndexState
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.ledgers import ChainNote
 from kubothek.table.log.model.paths import count
+from kubothek.table.log.model.writers import Grant
 from kubothek.table.skipping.model import NONE, SkippingState
 
 VERSION: Final = "kubothek_version"
@@ -40,6 +41,7 @@ LOST: Final = "kubothek_lost"
 OVERWRITTEN: Final = "kubothek_overwritten"
 LAYOUT: Final = "kubothek_layout"
 EXPORT: Final = "kubothek_export"
+WRITERS: Final = "kubothek_writers"
 INDEX: Final = "kubothek_index"
 DIALECT: Final = "kubothek_dialect"
 PENDING: Final = "kubothek_index_pending"
@@ -247,6 +249,11 @@ class Head:
         if not isinstance(found, dict) or found.get("iceberg") not in ("Omit", "Refuse"):
             return IcebergSetting()
         return IcebergSetting(found["iceberg"], found.get(_VERSION_HINT) is not False)
+
+    @property
+    def grant(self) -> Grant | None:
+        """What the owner permits other writers; None if there are none, or if it cannot be parsed."""
+        return Grant.of_json(self.metadata.get(WRITERS))
 
     @property
     def horizon(self) -> int:

@@ -24,6 +24,7 @@ from kubothek.table.log.model.head import (
     LEDGER,
     OWN_PREFIX,
     TABLE,
+    WRITERS,
     Head,
 )
 from kubothek.table.log.model.keys import DEFAULT_TABLE
@@ -274,7 +275,8 @@ def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str
         ledger[DRIFT] = None
     raised = {HORIZON: horizon} if horizon > live.horizon else {}
     export = {} if journal.iceberg is None else journal.iceberg.metadata
-    own = {**layout, **table, **intake, **ledger, **raised, **export, **derived}
+    writers = {} if change.grant is None else {WRITERS: change.grant.to_json()}
+    own = {**layout, **table, **intake, **ledger, **raised, **export, **writers, **derived}
     merged = {_CREATED: created, **live.metadata, **change.metadata, **own}
     return {key: value for key, value in merged.items() if value is not None}
 
