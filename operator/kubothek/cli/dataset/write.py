@@ -111,7 +111,7 @@ def overwrite(
 @store_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @source_options
-@click.option("--key", "-k", "key", metavar="COLUMN", multiple=True, required=True, help="Identifies a row; repeatable.")
+@click.option("--key", "-k", metavar="COLUMN", multiple=True, required=True, help="Identifies a row; repeatable.")
 @click.option(
     "--matched",
     type=click.Choice(["Update", "Delete", "Nothing"]),
