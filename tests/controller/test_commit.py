@@ -179,6 +179,23 @@ def test_commit_of_statement_passes_it_with_its_store_to_job(context: Fake) -> N
     assert launch.secrets == {"other": "reader"}
 
 
+@pytest.mark.parametrize("source", [{"sql": "SELECT 1 AS a"}, {"paths": ["a.csv"], "format": "CSV"}])
+def test_commit_of_statement_reports_lineage_under_its_name(source: dict[str, Any]) -> None:
+    context = Fake(open_lineage_url="http://marquez:5000")
+    with_running_commit(context, source=source)
+    job = context.launches[-1].job
+    assert isinstance(job, CommitJob)
+    if "sql" not in source:
+        assert job.lineage is None
+        return
+    assert job.lineage is not None
+    assert (job.lineage.url, job.lineage.namespace, job.lineage.job) == (
+        "http://marquez:5000",
+        "cluster/team",
+        "commit/january",
+    )
+
+
 def test_commit_of_statement_waits_for_store_that_it_reads(context: Fake) -> None:
     with_dataset(context)
     context.create("Commit", "january", COMMIT_SPEC | {"source": {"sql": "SELECT 1", "storeRef": {"name": "other"}}})

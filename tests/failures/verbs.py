@@ -49,6 +49,7 @@ ROWS: Final[dict[str, Row]] = {
     "log": reads("log letters"),
     "diff": reads("diff letters 1 3"),
     "append": Row("append letters letters.csv"),
+    "merge": Row("merge letters letters.csv --key n"),
     "replace": Row("replace letters letters.csv"),
     "overwrite": Row("overwrite letters letters.csv"),
     "update": Row('update letters "n = 1" --set n=100'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,9 @@ from kubothek.jobs.progress import Reporter
 from kubothek.storage import Store
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs.conftest import UUID, Here
+from tests.webserver import Web, web
+
+__all__ = ["web"]
 
 pytestmark = pytest.mark.slow
 
@@ -225,9 +229,9 @@ def test_bad_statement_is_refused_and_writes_nothing(here: Here, lake: Lake, sql
 
 
 def test_statement_beyond_its_time_limit_is_refused(here: Here, lake: Lake) -> None:
-    endless = "SELECT count(*) AS n FROM range(1000000) a, range(1000000) b, range(1000) c WHERE a.range % 7 = b.range"
-    message = refused(here, sql_job(here, endless, statement={"time_limit_seconds": 0.5}), "QueryInvalid")
-    assert "longer than 0.5 s" in message
+    endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) AS n FROM t"
+    message = refused(here, sql_job(here, endless, statement={"time_limit_seconds": 0.2}), "QueryInvalid")
+    assert "longer than 0.2 s" in message
 
 
 def test_statement_for_ledger_is_refused(here: Here, lake: Lake) -> None:
@@ -262,3 +266,75 @@ def test_commit_of_statement_that_crashes_commits_once_on_next_attempt(tmp_path:
         run(here, here.store, table=table)
         assert here.rows() == ROWS, fault
         assert here.snapshot().head.version == 1, fault
+
+
+# --- OpenLineage ----------------------------------------------------------------------------------------------------
+
+
+def events(web: Web) -> list[dict[str, Any]]:
+    assert {path for path, _ in web.posted} == {"/api/v1/lineage"}
+    return [json.loads(body) for _, body in web.posted]
+
+
+def collector(web: Web, name: str) -> dict[str, Any]:
+    return {"url": web.url("").rstrip("/"), "namespace": "cluster/team", "job": name}
+
+
+def test_commit_of_statement_emits_lineage_with_versions(here: Here, lake: Lake, web: Web) -> None:
+    done(here, sql_job(here, lineage=collector(web, "commit/sums")))
+    start, end = events(web)
+    assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
+    assert start["run"]["runId"] == end["run"]["runId"]
+    assert (end["job"]["namespace"], end["job"]["name"]) == ("cluster/team", "commit/sums")
+    assert end["job"]["facets"]["sql"]["query"] == SUMS
+    assert end["job"]["facets"]["jobType"]["jobType"] == "COMMIT"
+    assert start["inputs"] == [], "nothing was read yet"
+    (source,), (target,) = end["inputs"], end["outputs"]
+    assert source["name"] == f"{here.root}/delays"
+    assert source["facets"]["version"]["datasetVersion"] == str(lake.dataset("delays").version)
+    assert target["name"] == f"{here.root}/{UUID}"
+    assert target["facets"]["version"]["datasetVersion"] == "1"
+    assert target["outputFacets"]["outputStatistics"]["rowCount"] == 2
+    assert [each["name"] for each in target["facets"]["schema"]["fields"]] == ["carrier", "delay"]
+
+
+def test_merge_of_statement_emits_lineage_of_its_inputs(here: Here, lake: Lake, web: Web) -> None:
+    done(here, sql_job(here))
+    clauses: dict[str, Any] = {"key": ["carrier"], "when_matched": [{"action": "Update"}]}
+    done(here, sql_job(here, commit_id="c2", operation="Merge", lineage=collector(web, "commit/m"), **clauses))
+    end = events(web)[-1]
+    assert [each["name"] for each in end["inputs"]] == [f"{here.root}/delays"]
+    assert end["outputs"][0]["facets"]["version"]["datasetVersion"] == "2"
+
+
+def test_failed_commit_of_statement_emits_fail_event_and_ignores_collector_error(
+    here: Here, lake: Lake, web: Web
+) -> None:
+    done(here, sql_job(here, lineage={"url": "http://127.0.0.1:9", "namespace": "n"}))
+    web.taken = 500
+    refused(here, sql_job(here, "SELECT * FROM nowhere", "c2", lineage=collector(web, "x")), "QueryInvalid")
+    assert [each["eventType"] for each in events(web)] == ["START", "FAIL"]
+    assert "nowhere" in events(web)[1]["run"]["facets"]["errorMessage"]["message"]
+
+
+@pytest.mark.parametrize("into_dataset", [True, False])
+def test_query_run_emits_lineage_with_versions(here: Here, lake: Lake, web: Web, into_dataset: bool) -> None:
+    store = {"name": "lake", "url": here.root.as_uri()}
+    dataset = {"uuid": "top", "claim": {"owner": "cluster/ns/top", "incarnation": "i"}}
+    result: dict[str, Any] = (
+        {"becomes": {"store": store, "dataset": dataset, "commit_id": "query:ns/q"}}
+        if into_dataset
+        else {"location": {"store": store, "path": "reports/top", "format": "CSV"}}
+    )
+    job = {"verb": "query", "job": "q-query-1", "uid": "uid-q", "store": store, "sql": SUMS}
+    outcome = done(here, job | result | {"lineage": collector(web, "query/q")}).query
+    assert outcome is not None
+    start, end = events(web)
+    assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
+    assert (end["job"]["name"], end["job"]["facets"]["jobType"]["jobType"]) == ("query/q", "QUERY")
+    assert [each["name"] for each in end["inputs"]] == [f"{here.root}/delays"]
+    (target,) = end["outputs"]
+    assert target["name"] == f"{here.root}/{'top' if into_dataset else 'reports/top'}"
+    version = "1" if into_dataset else (outcome.location or "").rpartition("/")[2]
+    assert target["facets"]["version"]["datasetVersion"] == version
+    assert target["outputFacets"]["outputStatistics"]["rowCount"] == 2

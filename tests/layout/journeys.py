@@ -21,6 +21,7 @@ JOURNEYS: Final = {
         jobs.main:main
         jobs.main:perform
         jobs.commit:run
+        jobs.commit:_commit
         jobs.commit:_maker
         jobs.commit:_with_rows
         table.log.dataset_log:DatasetLog.begin

@@ -180,7 +180,8 @@ class CommitSpec(Strict):
     columns only; default: the partitions of the new rows. SQL-like: `month = 3 AND carrier IN ('AA', 'UA')`, with AND,
     OR, NOT, BETWEEN, IS NULL. `TRUE` selects everything; any other filter that selects everything is refused."""
     new_values: Annotated[dict[str, _Literal] | None, Field(alias="set", min_length=1, max_length=100), _FIXED] = None
-    """Immutable. For Update: the new value of each column, as a literal: `1.5`, `'x'`, `DATE '2026-01-31'`, `NULL`."""
+    """Immutable. For Update: the new value of each column, an SQL expression over the columns of the row: `price *
+    1.1`, `'x'`, `DATE '2026-01-31'`, `NULL`."""
     row_level: Annotated[bool, _FIXED] = False
     """Immutable. For Delete and Update. True: files that also hold other rows are rewritten. False: only whole files
     are deleted, and a filter that selects only some rows of a file is refused."""

@@ -35,6 +35,7 @@ _SECTIONS = {
     },
     "Changes of a dataset": {
         "append": Entry("kubothek.cli.dataset.write:append", "Add the rows of files."),
+        "merge": Entry("kubothek.cli.dataset.write:merge", "Update and insert the rows of files by key."),
         "replace": Entry("kubothek.cli.dataset.write:replace", "Replace partitions by the rows of files."),
         "overwrite": Entry("kubothek.cli.dataset.write:overwrite", "Replace all rows by those of files."),
         "update": Entry("kubothek.cli.dataset.rows:update", "Set values in the rows that match a filter."),

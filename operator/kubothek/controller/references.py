@@ -328,6 +328,14 @@ def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
     return jobs.SparkSettings(from_bytes=parse_quantity(engine.spec.spark_from), conf=dict(engine.spec.spark_conf))
 
 
+def open_lineage(resource: Resource, settings: Settings, *, job: str | None = None) -> jobs.OpenLineage | None:
+    """Return the collector of the lineage of a resource's runs, if there is one; ``job`` as in the job spec."""
+    if settings.open_lineage_url is None:
+        return None
+    namespace = f"{settings.cluster_id}/{resource.namespace}"
+    return jobs.OpenLineage(url=settings.open_lineage_url, namespace=namespace, job=job)
+
+
 def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
     """Return a source of files as jobs need it; ``store`` holds its paths, if it has any."""
     assert source.format is not None, "a rule of the kind"

@@ -6,16 +6,17 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kubothek.api.jobs import CommitJob, CommitOutcome, JobResult, StatementSpec
 from kubothek.errors import InputError
-from kubothek.jobs import merge, statement, translate
+from kubothek.jobs import open_lineage, translate
 from kubothek.jobs.ingest import Check, write_answer, write_source
+from kubothek.jobs.open_lineage import LineageDataset, Run
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.sql.result import Answer
 from kubothek.storage import Store, open_store
 from kubothek.table.expressions import Predicate, parse
 from kubothek.table.layout import Layout
@@ -37,9 +38,11 @@ from kubothek.table.operations import (
     update,
 )
 from kubothek.table.scan.plan import PlannedFile
-from kubothek.table.scratch import Scratch
 from kubothek.table.time_zones import zones_of
 from kubothek.words import count
+
+if TYPE_CHECKING:
+    from kubothek.sql.result import Answer  # imports DuckDB
 
 Maker = Callable[[Snapshot], Change]
 """Decides the change for a snapshot; called again for a newer snapshot after a conflict."""
@@ -59,7 +62,21 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         return push.run(job, store, reporter)
     reporter.report("Starting")
     if job.statement is not None:
+        from kubothek.jobs import statement  # imports DuckDB
+
         statement.expect()
+    lineage = Run(
+        id=f"{job.uid}/{job.attempt}",
+        job=(job.lineage and job.lineage.job) or job.dataset.uuid,
+        type="COMMIT",
+        sql=None if job.statement is None else job.statement.sql,
+        output=LineageDataset(job.store.url, job.dataset.uuid),
+    )
+    with open_lineage.reporting(job.lineage, lambda: lineage):
+        return _commit(job, store, reporter, lineage)
+
+
+def _commit(job: CommitJob, store: Store, reporter: Reporter, lineage: Run) -> JobResult:
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     started = log.begin(job.commit_id, job.digest)
     if isinstance(started, AlreadyApplied):
@@ -69,9 +86,12 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         made: list[Change] = []
         with started as now, ExitStack() as held:
             if job.operation == "Merge":
-                decide = merge.prepare(job, store, now, held.enter_context(Scratch()), reporter)
+                from kubothek.jobs import merge  # imports DuckDB, as the next one
+                from kubothek.table.scratch import Scratch
+
+                decide = merge.prepare(job, store, now, held.enter_context(Scratch()), reporter, lineage)
             else:
-                decide = _maker(job, store, log, now.snapshot, reporter)
+                decide = _maker(job, store, log, now.snapshot, reporter, lineage)
 
             def make(snapshot: Snapshot) -> Change:
                 made.append(now.note_added(decide(snapshot)))
@@ -84,17 +104,21 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
             committed = now.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
         message = _message(made[-1], committed)
+        lineage.output = dataclasses.replace(lineage.output, schema=made[-1].schema, rows=outcome.rows)
+    lineage.output = dataclasses.replace(lineage.output, version=str(outcome.version))
     state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, commit=outcome, dataset=state)
 
 
-def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, reporter: Reporter) -> Maker:
+def _maker(
+    job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, reporter: Reporter, lineage: Run
+) -> Maker:
     """Write the rows of the source, if there is one, and return the function that decides the change."""
     by = job.dataset.claim.owner
     match job.operation:
         case "Append" | "Replace" | "Overwrite":
             if job.statement is not None:
-                return _of_statement(job, job.statement, store, snapshot, reporter)
+                return _of_statement(job, job.statement, store, snapshot, reporter, lineage)
 
             def write(now: Snapshot, table: pa.Schema | None, check: Check) -> Written:
                 return write_source(
@@ -153,18 +177,23 @@ def _with_rows(job: CommitJob, store: Store, snapshot: Snapshot, write: Write) -
     return lambda now: overwrite(now, written, allow_schema_change=allowed, by=by)
 
 
-def _of_statement(job: CommitJob, asked: StatementSpec, store: Store, snapshot: Snapshot, reporter: Reporter) -> Maker:
+def _of_statement(
+    job: CommitJob, asked: StatementSpec, store: Store, snapshot: Snapshot, reporter: Reporter, lineage: Run
+) -> Maker:
     """Write the rows of a statement.
 
     A statement that reads the dataset itself depends on all of it: any other commit since the snapshot conflicts, and
     the statement runs again for the newer snapshot. The rows of other statements are written once.
     """
+    from kubothek.jobs import statement  # imports DuckDB
+
     home = asked.store.url.rstrip("/") == job.store.url.rstrip("/")
     source = store if home else open_store(translate.store_config(asked.store))
 
     def written(now: Snapshot) -> tuple[Maker, Answer]:
         reporter.report("Reading")
         answer = statement.plan(asked, source)
+        lineage.note_reads(asked.store.url, answer.reads)
 
         def write(now: Snapshot, table: pa.Schema | None, check: Check) -> Written:
             report = partial(_report_rows, reporter)

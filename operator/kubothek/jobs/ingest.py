@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,7 +14,6 @@ from kubothek.errors import DataTypeMismatch, SourceChanged
 from kubothek.ingest import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
-from kubothek.sql.result import Answer
 from kubothek.storage import Store
 from kubothek.table.expressions import Predicate
 from kubothek.table.files import PartitionedWriter
@@ -28,6 +28,9 @@ from kubothek.table.skipping.model import SkippingState
 from kubothek.table.skipping.refresh import beginning
 from kubothek.table.time_zones import declared_zones, expected_zones, zones_after, zones_in, zones_of
 from kubothek.tracing import span
+
+if TYPE_CHECKING:
+    from kubothek.sql.result import Answer  # imports DuckDB, which most jobs do not need
 
 Check = Callable[[pa.Schema, Layout], Predicate | None]
 """Takes the stored schema and the layout of the rows; raises if they are not allowed, and returns the bound filter that

@@ -12,6 +12,7 @@ from kubothek.api.merge import MergeClause
 from kubothek.errors import InputError, SourceEmpty
 from kubothek.ingest import SourceReader, decide_schemas
 from kubothek.jobs import statement, translate
+from kubothek.jobs.open_lineage import Run
 from kubothek.jobs.progress import Reporter
 from kubothek.storage import Store, open_store
 from kubothek.table.log import Change, Snapshot, Transaction
@@ -23,7 +24,7 @@ from kubothek.table.time_zones import expected_zones, in_zones, zoned, zones_of
 
 
 def prepare(
-    job: CommitJob, store: Store, now: Transaction, scratch: Scratch, reporter: Reporter
+    job: CommitJob, store: Store, now: Transaction, scratch: Scratch, reporter: Reporter, lineage: Run
 ) -> Callable[[Snapshot], Change]:
     """Read the rows into ``scratch``, and return the function that makes the change for a snapshot.
 
@@ -43,7 +44,7 @@ def prepare(
     if job.statement is None:
         merger.read(now.snapshot, _rows_of_files(job, now.snapshot, reporter), scratch)
     else:
-        merger.read(now.snapshot, _rows_of_statement(job, store), scratch)
+        merger.read(now.snapshot, _rows_of_statement(job, store, lineage), scratch)
     reporter.report("Writing")
     return merger.change
 
@@ -57,11 +58,12 @@ def _clauses(job: CommitJob) -> Merge:
     )
 
 
-def _rows_of_statement(job: CommitJob, store: Store) -> pa.RecordBatchReader:
+def _rows_of_statement(job: CommitJob, store: Store, lineage: Run) -> pa.RecordBatchReader:
     """Raises InputError for a statement that reads the dataset that the merge changes, of which it would depend."""
     assert job.statement is not None, "asked only for a statement"
     home = job.statement.store.url.rstrip("/") == job.store.url.rstrip("/")
     answer = statement.plan(job.statement, store if home else open_store(translate.store_config(job.statement.store)))
+    lineage.note_reads(job.statement.store.url, answer.reads)
     if home and any(read.name.partition("/")[0] == job.dataset.uuid for read in answer.reads):
         raise InputError(
             f"source.sql reads {job.dataset.uuid!r}, which this Merge changes; let a Query write the rows to another "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kubothek.api.jobs import JobResult, QueryDataset, QueryJob, QueryLocation, QueryOutcome, QueryRead, StatementSpec
 from kubothek.errors import InputError
-from kubothek.jobs import cube_query, statement, translate
+from kubothek.jobs import cube_query, open_lineage, statement, translate
 from kubothek.jobs.ingest import write_answer
+from kubothek.jobs.open_lineage import LineageDataset, Run
 from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
@@ -28,10 +30,20 @@ def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
     reporter.report("Starting")
     if job.sql is not None:
         statement.expect()
-    if job.becomes is not None:
-        return _into_dataset(job, job.becomes, store, reporter)
-    assert job.location is not None, "a rule of the kind"
-    return _into_file(job, job.location, store, reporter)
+    target = job.becomes or job.location
+    assert target is not None, "a rule of the kind"
+    name = target.path if isinstance(target, QueryLocation) else target.dataset.uuid
+    lineage = Run(
+        id=f"{job.uid}/{job.attempt}",
+        job=(job.lineage and job.lineage.job) or name,
+        type="QUERY",
+        sql=job.sql,
+        output=LineageDataset(target.store.url, name),
+    )
+    with open_lineage.reporting(job.lineage, lambda: lineage):
+        if isinstance(target, QueryLocation):
+            return _into_file(job, target, store, reporter, lineage)
+        return _into_dataset(job, target, store, reporter, lineage)
 
 
 def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
@@ -74,7 +86,7 @@ def _report(reporter: Reporter) -> Callable[[int], None]:
 # --- a file ---------------------------------------------------------------------------------------------------------
 
 
-def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: Reporter) -> JobResult:
+def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: Reporter, lineage: Run) -> JobResult:
     target = open_store(translate.store_config(location.store))
     what = digest(*_question(job), location.path, location.format)
     destination = Destination(job.uid, job.attempt, what, location.path, location.format)
@@ -82,6 +94,8 @@ def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: R
     if result is None:
         result = publish(target, destination, _prepare(job, store, reporter), _report(reporter))
     clean_up(target, destination, result)
+    lineage.note_reads(job.store.url, result.reads)
+    lineage.output = replace(lineage.output, version=result.location.rpartition("/")[2], rows=result.rows)
     message = f"{count(result.rows, 'row')} in {result.location}"
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, query=_file_outcome(result))
 
@@ -110,7 +124,7 @@ def _reads(reads: Sequence[Read]) -> tuple[QueryRead, ...]:
 # --- a dataset ------------------------------------------------------------------------------------------------------
 
 
-def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: Reporter) -> JobResult:
+def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: Reporter, lineage: Run) -> JobResult:
     target = open_store(translate.store_config(becomes.store))
     log = translate.dataset_log(target, becomes.dataset, conditional_writes=becomes.store.conditional_writes)
     started = log.begin(becomes.commit_id, digest(*_question(job)))
@@ -120,12 +134,15 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
     else:
         query = _prepare(job, store, reporter)
         reads = _reads(query.reads)
+        lineage.note_reads(job.store.url, query.reads)
         now = started.snapshot
         written = write_answer(query, target, becomes.dataset, now, _report(reporter), table=now.schema)
         if written.files:
             started.note_written(written.files[0].key)
         reporter.report("Committing", rows=sum(file.rows for file in written.files))
         done = started.commit(overwrite(now, written, by=becomes.dataset.claim.owner))
+        lineage.output = replace(lineage.output, schema=written.schema, rows=done.added.rows)
+    lineage.output = replace(lineage.output, version=str(done.version))
     added = done.added
     outcome = QueryOutcome(version=done.version, rows=added.rows, files=added.files, bytes=added.bytes, reads=reads)
     return JobResult(

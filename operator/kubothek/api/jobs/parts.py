@@ -172,10 +172,14 @@ class InputRef(Plain):
 
 
 class OpenLineage(Plain):
-    """The collector of OpenLineage events: its url, and the namespace of the jobs."""
+    """The collector of OpenLineage events: its url, and the namespace of the jobs.
+
+    ``job`` is the name of the job; None: that of the dataset that it writes.
+    """
 
     url: str
     namespace: str
+    job: str | None = None
 
 
 class SparkSettings(Plain):

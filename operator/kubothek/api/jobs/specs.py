@@ -63,6 +63,8 @@ class CommitJob(BaseJob):
     on_conflict: Literal["Fail", "Retry"] = "Fail"
     push_source: str | None = None
     """For Append to a ledger: its push source. None: the dataset is not a ledger."""
+    lineage: OpenLineage | None = None
+    """The collector of the run of a statement."""
     spark: SparkSettings = SparkSettings()
 
 
@@ -297,6 +299,7 @@ class QueryJob(BaseJob):
     as_at: str | None = None
     location: QueryLocation | None = None
     becomes: QueryDataset | None = None
+    lineage: OpenLineage | None = None
     memory_bytes: int = 1024 * 1024 * 1024
     time_limit_seconds: float = 3600.0
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     metavar="COLUMN=VALUE",
     multiple=True,
     required=True,
-    help="A literal of filters: delay=0, carrier=\"'AA'\", gate=NULL; repeatable.",
+    help="An expression over the row: delay=delay * 60, carrier='AA', gate=NULL; repeatable.",
 )
 @dry_run_option
 @conflict_option

@@ -1,4 +1,4 @@
-"""``kubothek append``, ``replace``, ``overwrite``: rows from files, URLs or standard input to a dataset."""
+"""``kubothek append``, ``replace``, ``overwrite``, ``merge``: rows from files, URLs or standard input to a dataset."""
 
 from __future__ import annotations
 
@@ -104,4 +104,68 @@ def overwrite(
         target = Target(partition_on=snapshot.head.partition_keys) if allow_schema_change else Target.of(snapshot)
         rows = rows_of(files, target, held, form=form)
         done = opened.overwrite(rows, allow_schema_change=allow_schema_change, id=commit_id, on_conflict=on_conflict)
+    click.echo(commit_message(dataset, done))
+
+
+@click.command()
+@store_options
+@click.argument("dataset", shell_complete=complete_dataset)
+@source_options
+@click.option("--key", "-k", metavar="COLUMN", multiple=True, required=True, help="Identifies a row; repeatable.")
+@click.option(
+    "--matched",
+    type=click.Choice(["Update", "Delete", "Nothing"]),
+    default="Update",
+    show_default=True,
+    help="What happens to rows of the dataset with a row of the files.",
+)
+@click.option(
+    "--not-matched",
+    type=click.Choice(["Insert", "Nothing"]),
+    default="Insert",
+    show_default=True,
+    help="What happens to other rows of the files.",
+)
+@click.option(
+    "--not-matched-by-source",
+    type=click.Choice(["Delete", "Nothing"]),
+    default="Nothing",
+    show_default=True,
+    help="What happens to other rows of the dataset.",
+)
+@evolve_option
+@conflict_option
+def merge(
+    choice: StoreChoice,
+    dataset: str,
+    files: tuple[str, ...],
+    form: str | None,
+    commit_id: str | None,
+    key: tuple[str, ...],
+    matched: str,
+    not_matched: str,
+    not_matched_by_source: str,
+    evolve: bool,
+    on_conflict: OnConflict,
+) -> None:
+    """Merge the rows of files into a dataset by key, in one commit: update those there, insert the others.
+
+    FILE is as for `kubothek append`. Two rows of the files with one key are refused. Commits and the Python API have
+    conditions and expressions as well.
+    """
+    from kubothek.cli.source_rows import Target, rows_of
+
+    with choice.opened() as store, ExitStack() as held, schema_hint("--evolve allows new and missing columns"):
+        opened = dataset_of(store, dataset)
+        rows = rows_of(files, Target.of(opened.snapshot(), evolve=True), held, form=form)
+        done = opened.merge(
+            rows,
+            key=key,
+            when_matched=matched,
+            when_not_matched=not_matched,
+            when_not_matched_by_source=not_matched_by_source,
+            evolve=evolve,
+            id=commit_id,
+            on_conflict=on_conflict,
+        )
     click.echo(commit_message(dataset, done))

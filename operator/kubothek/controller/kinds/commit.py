@@ -30,6 +30,7 @@ from kubothek.controller.references import (
     dataset_ref,
     find_engine,
     launch_job,
+    open_lineage,
     refuse_member,
     source_spec,
     spark_settings,
@@ -178,6 +179,9 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         to_tag=spec.to_tag,
         allow_schema_change=spec.allow_schema_change,
         on_conflict=spec.on_conflict,
+        lineage=open_lineage(commit, settings, job=f"commit/{commit.name}")
+        if source is not None and source.sql
+        else None,
         push_source=(spec.push_source or DEFAULT_PUSH_SOURCE) if parts.dataset.spec.ledger is not None else None,
         spark=spark_settings(parts.engine),
     )

@@ -142,10 +142,11 @@ def history_of(store: Store, layout: Layout, state: ChainState) -> History:
 def ingest(ground: Ground, what: Ingest) -> Made | None:
     """Return the change that ingests these rows; None if there is nothing new in them (WR-05).
 
-    Raises MergeInvalid, SchemaMismatch, DataTypeMismatch, UnsupportedVersion for a chain with an unknown column type,
-    and what the rows raise as they are read.
+    Raises MergeInvalid, SchemaMismatch, DataTypeMismatch, UnsupportedVersion for a chain with an unknown column type or
+    an event of a later version, and what the rows raise as they are read.
     """
     state = ground.chain.state
+    state.require_known()
     state.readable_schema()
     extension = Extension(ground.chain, ground.now)
     written = Written()
