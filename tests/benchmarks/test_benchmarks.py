@@ -126,7 +126,7 @@ def test_benchmark_catalogues_load_same_table() -> None:
 def test_benchmark_exports_count_requests_of_s3() -> None:
     with place("s3") as where:
         requests = next(found for found in exports.run(where, 10, rounds=1, seconds=5) if isinstance(found, Requests))
-    assert [len(made) for _, made in requests.made[:2]] == [7, 4]
+    assert [len(made) for _, made in requests.made[:2]] == [7, 3]
 
 
 @pytest.mark.slow
