@@ -21,8 +21,7 @@ from kubothek.odf.dataset.extension import Extension
 from kubothek.odf.dataset.parts import ChainParts, moment
 from kubothek.odf.dataset.rows import Rows
 from kubothek.odf.dataset.slicing import SLICE_BYTES, Sliced, SliceWriter, cast_column, evolved, slice_schema
-from kubothek.odf.merge import RETRACTS, Merged, Scratch, merge, takes_operations
-from kubothek.odf.merge.scratch import MEMORY
+from kubothek.odf.merge import RETRACTS, Merged, merge, takes_operations
 from kubothek.odf.sources.readers import normalise
 from kubothek.odf.spec.events import Checkpoint, SourceState
 from kubothek.odf.spec.layout import Layout
@@ -33,6 +32,7 @@ from kubothek.odf.view import History, ViewWriter, seen_of, wanted_indices
 from kubothek.storage import Store
 from kubothek.table.log import Change, Operation, Snapshot
 from kubothek.table.log.model import keys
+from kubothek.table.scratch import MEMORY, Scratch
 
 _PIECE: Final = 1 << 19
 """Rows that are written at a time."""
