@@ -37,7 +37,7 @@ def test_fields_of_null_struct_are_as_in_a_file(kind: Any, values: list[Any], re
     leaf = pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
     mask = pa.array([True, True, False, False] if required else [True, False, False, False])
     wanted = pa.struct([pa.field("x", kind, nullable=not required)])
-    column = pa.StructArray.from_arrays([leaf], fields=[pa.field("x", kind)], mask=mask)[start:]
+    column: Any = pa.StructArray.from_arrays([leaf], fields=[pa.field("x", kind)], mask=mask)[start:]
     found = settled(column, wanted)
     found.validate(full=True)
     assert found.type == wanted

@@ -64,7 +64,7 @@ def _required(array: Any) -> Any:
     if isinstance(array, pa.StructArray):
         children = [array.field(number) for number in range(array.type.num_fields)]
         return pa.StructArray.from_arrays(children, fields=[*array.type])
-    children = [array.values] if pa.types.is_nested(array.type) else None
-    own = 1 if pa.types.is_fixed_size_list(array.type) else 2 if children else len(array.buffers())
+    values = [array.values] if pa.types.is_nested(array.type) else None
+    own = 1 if pa.types.is_fixed_size_list(array.type) else 2 if values else len(array.buffers())
     buffers = [None, *array.buffers()[1:own]]
-    return pa.Array.from_buffers(array.type, len(array), buffers, 0, array.offset, children)
+    return pa.Array.from_buffers(array.type, len(array), buffers, 0, array.offset, values)

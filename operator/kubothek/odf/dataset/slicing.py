@@ -316,9 +316,10 @@ def cast_column(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     if not field.nullable and column.null_count:
         raise DataTypeMismatch(f"column {field.name!r} cannot be null, and is null in {column.null_count} rows")
     try:
-        return settled(column, field.type)
+        made: pa.Array[Any] = settled(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataTypeMismatch(f"column {field.name!r}: cannot store {column.type} as {field.type}: {error}") from error
+    return made
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
