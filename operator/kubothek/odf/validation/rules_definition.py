@@ -26,7 +26,7 @@ from kubothek.odf.spec.events import (
 )
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.logical_types import columns_of, logical_type
-from kubothek.odf.spec.object_links import column_faults, nested_links
+from kubothek.odf.spec.object_links import column_faults, listed_links
 from kubothek.odf.spec.sources import (
     MergeStrategy,
     SqlQueryStep,
@@ -167,8 +167,8 @@ def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
     yield from column_problems(schema, state.vocabulary)
     for column, fault in column_faults(event.schema) if event.schema is not None else ():
         yield Problem("LinkType", "OL-01", fault, Severity.REFUSED, column=column)
-    for column in nested_links(event.schema):
-        message = "its values have links to objects within them, which are neither checked nor transferred"
+    for column in listed_links(event.schema):
+        message = "its lists or maps have links to objects, which are neither checked nor transferred"
         yield Problem("LinkedObjectUnchecked", "OL-01", message, Severity.NOTE, column=column)
     if state.schema is not None:
         for each in _evolution(state, event, state.schema, schema):

@@ -22,6 +22,7 @@ from kubothek.odf.spec.digest_values import is_listed
 from kubothek.odf.spec.events import DataSlice
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.spec.object_links import LinkPath
 from kubothek.odf.spec.sources import MergeStrategy
 from kubothek.odf.validation.columns import column_problems
 from kubothek.odf.validation.link_checks import LinkChecks, check_linked
@@ -41,7 +42,7 @@ class Expected:
     """What a chain says of one slice; plain data that is sent to other processes.
 
     ``merges``  the merge strategies of the sources that can have written it; none if no source is known
-    ``links``   columns that link to large objects
+    ``links``   columns, and fields within them, that link to large objects
     ``doubts``  what of this is in doubt, because of the event in the block ``unknown``
     """
 
@@ -51,7 +52,7 @@ class Expected:
     block: Multihash
     number: int
     merges: tuple[MergeStrategy, ...] = ()
-    links: tuple[str, ...] = ()
+    links: tuple[LinkPath, ...] = ()
     doubts: Doubt = Doubt.NONE
     unknown: int | None = None
 
@@ -171,7 +172,7 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
     is_named = not any(Doubt.VOCABULARY in each.depends and each.severity is Severity.ERROR for each in found)
     merges = () if Doubt.SOURCES in expected.doubts else expected.merges
     checks = RowChecks(expected.vocabulary, interval.start, merges) if is_named else None
-    links = LinkChecks([name for name in expected.links if name in schema.names], interval.start)
+    links = LinkChecks([path for path in expected.links if path[0] in schema.names], interval.start)
     hasher = LogicalHash(schema, columns)
     try:
         for batch in slice_columns.batches(threads=columns is not None):

@@ -25,7 +25,7 @@ from kubothek.odf.spec.events import AddData, DatasetKind, ExecuteTransform
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.object_links import link_columns
+from kubothek.odf.spec.object_links import LinkPath, link_columns
 from kubothek.odf.spec.sources import MergeStrategy
 from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.keys import repeated_keys
@@ -254,7 +254,7 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
     return Audit(state=state, problems=tuple(found), slices=tuple(slices), checkpoints=tuple(checkpoints))
 
 
-def _links(state: ChainState) -> tuple[str, ...]:
+def _links(state: ChainState) -> tuple[LinkPath, ...]:
     try:
         return link_columns(None if state.data_schema is None else state.data_schema.schema)
     except FormatInvalid:
