@@ -23,12 +23,10 @@ STRINGS = "the table's strings are strings, whatever dtype of pandas they came f
 EMPTY = "a frame without rows changes nothing: the table has no columns from it"
 LABELS = "each file has a name of its own, also those of one frame"
 WORDS = "the error has other words"
-LOST = "a collection stops where a version that is kept has lost a data file (VersionIncomplete)"
 NO_FILE = "no file, no frame: the stream of a scan without rows has its schema"
 FIXTURE = "needs pytest-mock, or plateau's own MetaPartition objects"
 ORDER = "the columns of a file are sorted by name"
 DIFFERENCES: dict[str, str] = {
-    "test_delete.py::test_delete_missing_dataset": LOST,
     "test_gc.py::test_garbage_collect_idempotent": ADOPTED,
     "test_gc.py::test_gc_tables": ADOPTED,
     "test_gc.py::test_gc_without_secondary_indices": ADOPTED,
