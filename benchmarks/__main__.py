@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     bulk,
     chains,
+    changes,
     collection,
     compaction,
     cubes,
@@ -23,6 +24,7 @@ from benchmarks import (
     ledger,
     memory,
     merge,
+    merge_by_key,
     skipping,
     spread,
     tables,
@@ -45,6 +47,7 @@ WORK = (
     "exports",
     "memory",
     "bulk",
+    "changes",
     "compaction",
     "collection",
     "cubes",
@@ -52,6 +55,7 @@ WORK = (
     "ledger",
     "spread",
     "merge",
+    "merge_by_key",
     "gateway",
     "chains",
     "transform",
@@ -71,7 +75,7 @@ def main() -> None:
     parser.add_argument("--places", nargs="+", choices=PLACES, default=PLACES)
     parser.add_argument("--rounds", type=int, help=f"{_ROUNDS} if not said, of latency {_LATENCY_ROUNDS}")
     parser.add_argument("--seconds", type=float, default=20, help="a system sits out once it took this long in a table")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of the bulk commit")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of the bulk commit, and of merge_by_key")
     parser.add_argument("--files", type=int, default=2_000, help="that are compacted into eight")
     parser.add_argument("--live", type=int, default=100_000, help="files among which garbage is collected")
     parser.add_argument("--garbage", type=int, default=10_000, help="objects that are collected")
@@ -129,10 +133,12 @@ def _tables(
         return
     pace = {"rounds": given.rounds, "seconds": given.seconds}
     plain: dict[str, Callable[[Place], Iterator[Table | Load]]] = {
+        "changes": lambda where: changes.run(where, **pace),
         "compaction": lambda where: compaction.run(where, given.files),
         "gateway": lambda where: gateway.run(where, given.megabytes, nginx=given.nginx, **pace),
         "ledger": lambda where: ledger.run(where, given.records, **pace),
         "merge": lambda where: merge.run(where, given.histories, **pace),
+        "merge_by_key": lambda where: merge_by_key.run(where, given.rows, **pace),
         "verify": lambda where: verify.run(where, given.years),
     }
     if work in plain:

@@ -1,5 +1,7 @@
 """What Iceberg metadata costs, beside the commit that it follows; and what it gives readers, beside pyiceberg's own.
 
+No export writes a version hint, as for readers of a catalogue.
+
 In :func:`run`, the table has one file a partition. Only some of these files exist
 (:data:`~benchmarks.systems.table.READABLE`), so an export of the whole table reads as many footers; one after a commit
 knows the footer of the new file. In :func:`run_versions`, all files of a table of many versions exist.
@@ -26,6 +28,7 @@ from benchmarks.places import Place, Root
 from benchmarks.systems.iceberg import Iceberg
 from benchmarks.systems.ours import commit_partitions
 from benchmarks.systems.table import NAME, PART, READABLE, ROWS, rows
+from kubothek import IcebergExport
 from kubothek.dataset.handle import CommitResult
 from kubothek.storage import Store
 from kubothek.table.iceberg.export import export
@@ -77,29 +80,36 @@ class _Work:
     def export_own(self) -> None:
         """Export what this process has committed."""
         assert self._committed is not None, "prepared"
-        export(self.store, self.dataset._log(writing=True), committed=self._committed.record_key)
+        self._export(committed=self._committed.record_key)
+
+    def export_any(self, *, rebuild: bool = False) -> IcebergExport:
+        """Export as a process that did not commit."""
+        return self._export(rebuild=rebuild)
+
+    def _export(self, *, committed: str | None = None, rebuild: bool = False) -> IcebergExport:
+        log = self.dataset._log(writing=True)
+        return export(self.store, log, committed=committed, rebuild=rebuild, version_hint=False)
 
 
 def run(place: Place, partitions: int, *, rounds: int, seconds: float) -> Iterator[Table | Requests]:
     """The tables of one size; afterwards the export must be of the newest version."""
     work = _Work(place.root("exports"), partitions, _COMMITS)
-    dataset = work.dataset
     cases = [
         Case(f"commit of {ROWS:,} rows", work.append),
         Case("export after an own commit", work.export_own, prepare=work.append_one),
         Case("export after an own removal", work.export_own, prepare=work.remove_one),
-        Case("export by another process", dataset.export_iceberg, prepare=work.append_one),
+        Case("export by another process", work.export_any, prepare=work.append_one),
     ]
-    dataset.export_iceberg()
+    work.export_any()
     title = f"Iceberg metadata at {partitions:,} partitions, {place.name}"
     yield compare(title, cases, rounds=rounds, seconds=seconds)
     if place.log is not None:
         yield Requests(f"Requests of the same, {place.name}", [*_counted(place.log, work.store, cases)])
-    everything = Case("export of everything", lambda: dataset.export_iceberg(rebuild=True))
+    everything = Case("export of everything", lambda: work.export_any(rebuild=True))
     yield compare(f"The whole of it, {place.name}", [everything], rounds=1, seconds=seconds)
-    exported = dataset.export_iceberg()
-    if exported.version != dataset.version:
-        raise RuntimeError(f"exported version {exported.version} instead of {dataset.version}")
+    exported = work.export_any()
+    if exported.version != work.dataset.version:
+        raise RuntimeError(f"exported version {exported.version} instead of {work.dataset.version}")
     own = Iceberg(place.root("pyiceberg"))
     own.build(partitions)
     yield _readers(place, partitions, exported.metadata_location, own.metadata_location, rounds, seconds)
@@ -112,7 +122,7 @@ def run_versions(place: Place, versions: int, *, rounds: int, seconds: float) ->
     """
     root = place.root(f"versions-{versions}")
     work = _Work(root, 1, versions - 1)
-    location = work.dataset.export_iceberg().metadata_location
+    location = work.export_any().metadata_location
     size = work.store.stat(location.removeprefix(f"{work.store.url}/")).size
     about = f"{versions:,} versions, {size:,} bytes of metadata, {place.name}"
     with served(root.url, root.endpoint, NAME) as (url, _):

@@ -2,7 +2,7 @@
 
 A block of YAML in a page is a whole manifest or several. What is only a part of one says so where the block begins,
 after the word ``yaml``: ``part=Dataset`` (a part of a Dataset, or documents of kinds that they name), ``values`` (the
-chart's), ``prometheus``. GitHub shows such a block as any other.
+chart's), ``prometheus``, ``tokens`` (of ``kubothek serve``). GitHub shows such a block as any other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 API = "kubothek.io/v1alpha1"
 
-OTHER = ("values", "prometheus")
+OTHER = ("values", "prometheus", "tokens")
 """Marks of what no API server takes."""
 
 _STORE = {"storeRef": {"name": "lake"}}
@@ -62,7 +62,7 @@ class Documents:
     """The YAML documents of one file, or of one block of a page."""
 
     place: str
-    documents: tuple[Json, ...]
+    documents: tuple[Any, ...]
     mark: str = ""
 
     def manifests(self) -> tuple[Json, ...]:

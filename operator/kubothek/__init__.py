@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kubothek.cube.transaction import CubeAlreadyApplied, CubeCommitted
     from kubothek.dataset import CommitResult, Dataset
     from kubothek.gc.collection import Collection
+    from kubothek.sql.rows import QueryResult
+    from kubothek.table.expressions.computed import Expression
     from kubothek.table.iceberg.state import IcebergExport
     from kubothek.table.indexes import Dialect, IndexKind
     from kubothek.table.layout import Layout
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
     from kubothek.table.log.model.record import Record
     from kubothek.table.log.multi.spec import CubeSpec
     from kubothek.table.log.transaction import AlreadyApplied, Committed
+    from kubothek.table.log.update_indexes import Reindexed
     from kubothek.table.maintenance.compaction import Compaction, CompactionPlan
     from kubothek.table.maintenance.heal import Healed
     from kubothek.table.maintenance.health import Health
+    from kubothek.table.operations.merging.model import MergeClause
     from kubothek.table.skipping.model import Encryption, IndexDefinition
     from kubothek.verify.datasets import DatasetVerdict
 
@@ -54,6 +58,7 @@ __all__ = [
     "DatasetVerdict",
     "Dialect",
     "Encryption",
+    "Expression",
     "Healed",
     "Health",
     "IcebergExport",
@@ -61,7 +66,10 @@ __all__ = [
     "IndexKind",
     "Lake",
     "Layout",
+    "MergeClause",
+    "QueryResult",
     "Record",
+    "Reindexed",
     "__version__",
     "errors",
     "open",
@@ -84,6 +92,7 @@ _MODULES: Final = {
     "DatasetVerdict": "kubothek.verify.datasets",
     "Dialect": "kubothek.table.indexes",
     "Encryption": "kubothek.table.skipping.model",
+    "Expression": "kubothek.table.expressions.computed",
     "Healed": "kubothek.table.maintenance.heal",
     "Health": "kubothek.table.maintenance.health",
     "IcebergExport": "kubothek.table.iceberg.state",
@@ -91,7 +100,10 @@ _MODULES: Final = {
     "IndexKind": "kubothek.table.indexes",
     "Lake": "kubothek.catalog",
     "Layout": "kubothek.table.layout",
+    "MergeClause": "kubothek.table.operations.merging.model",
+    "QueryResult": "kubothek.sql.rows",
     "Record": "kubothek.table.log.model.record",
+    "Reindexed": "kubothek.table.log.update_indexes",
 }
 
 
@@ -102,6 +114,7 @@ def open(  # noqa: A001 - the natural name of the entry point
     region: str | None = None,
     credentials_dir: str | None = None,
     keys_dir: str | None = None,
+    writer: str | None = None,
 ) -> Lake:
     """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. It contacts no store.
 
@@ -112,8 +125,10 @@ def open(  # noqa: A001 - the natural name of the entry point
     ``credentials_dir``  directory with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally
                          AWS_SESSION_TOKEN; None = what the AWS SDK finds (environment, profile, web identity)
     ``keys_dir``         directory with the keys of encrypted skipping metadata, one file each
+    ``writer``           name under which to write to datasets whose manifest lists it in ``spec.writers``; None =
+                         KUBOTHEK_WRITER, else the pod's service account, ``system:serviceaccount:NAMESPACE:NAME``
 
-    Raises InputError for an invalid store.
+    Raises InputError for an invalid store or name.
     """
     from pathlib import Path
 
@@ -122,7 +137,7 @@ def open(  # noqa: A001 - the natural name of the entry point
     from kubothek.urls import absolute_url
 
     place = absolute_url(os.fspath(url), Path.cwd())
-    return Lake(open_store(StoreConfig(place, endpoint, region, credentials_dir, keys_dir)))
+    return Lake(open_store(StoreConfig(place, endpoint, region, credentials_dir, keys_dir)), writer)
 
 
 def __getattr__(name: str) -> Any:

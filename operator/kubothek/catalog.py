@@ -13,18 +13,19 @@
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
     lake.cube("nyc").query(conditions="month = 1", payload_columns=["delay", "temp"]).to_pandas()
 
-**Ownership.** A dataset that a Dataset resource has claimed is written only through that resource (commit-protocol,
-"Ownership"): here it can be read, and a write is rejected with OwnedByAnother. Any number of users with the store's
-credentials can concurrently write datasets without a claim; this API never claims one.
+**Ownership.** A dataset that a Dataset resource has claimed is written only through that resource, and by the writers
+that its ``spec.writers`` names (commit-protocol, "Ownership"): others can read it, and a write is rejected with
+OwnedByAnother. Any number of users with the store's credentials can concurrently write datasets without a claim; this
+API never claims one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,8 +34,12 @@ from kubothek.cube.discovery import cubes
 from kubothek.cube.handle import Cube
 from kubothek.cube.log import CubeLog
 from kubothek.dataset import BY as _BY
-from kubothek.dataset import CommitResult, Dataset, OnConflict, Where
+from kubothek.dataset import CommitResult, Dataset, OnConflict, Where, moving
+from kubothek.dataset.columns import arrow_schema
+from kubothek.dataset.moving import CREATE_ID
+from kubothek.dataset.upkeep import index_kinds, one_of
 from kubothek.errors import DatasetExists, DatasetNotFound, IdReused, InputError, OwnedByAnother
+from kubothek.identity import default_writer
 from kubothek.odf.dataset import Table as LedgerTable
 from kubothek.odf.dataset import create
 from kubothek.odf.derived import create as create_derivative
@@ -44,6 +49,7 @@ from kubothek.odf.spec.identity import OwnerKey
 from kubothek.odf.spec.versions import NEWEST, SpecVersion
 from kubothek.odf.time_axes import BLOCK, happened_until, version_of
 from kubothek.sql import FindSnapshot, Query, TableScan, prepare
+from kubothek.sql.rows import QueryResult
 from kubothek.storage import Store
 from kubothek.storage.urls import create_directory
 from kubothek.table.indexes import Dialect, IndexChange, IndexKind, check_indexable
@@ -54,7 +60,7 @@ from kubothek.table.log.model.keys import DEFAULT_TABLE, check_table
 from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.name_lists import names_in
 from kubothek.table.partitioning import check_new_table, check_without_time_zones
-from kubothek.table.schema import normalise, parse_type, require_distinct, without_time_zones
+from kubothek.table.schema import normalise, require_distinct, without_time_zones
 from kubothek.table.skipping.indexes import check as check_skipping
 from kubothek.table.skipping.model import IndexDefinition, SkippingChange, SkippingState
 from kubothek.table.skipping.prune.aggregate import Skipped
@@ -62,21 +68,28 @@ from kubothek.table.time_zones import zones_in
 
 __all__ = ["CommitResult", "Dataset", "Lake", "OnConflict", "Where"]
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
-
 _USUAL_VIEW: Final = LedgerTable()
-_CREATE_ID: Final = "python:create"
-"""The same id for every creation of a dataset, so that one of two concurrent creations is rejected."""
 
 
 class Lake:
-    """The datasets in one store. The constructor does no I/O."""
+    """The datasets in one store. The constructor does no I/O.
 
-    def __init__(self, store: Store) -> None:
+    ``writer``  the name under which it writes to datasets of manifests; None = see :func:`default_writer`
+    """
+
+    def __init__(self, store: Store, writer: str | None = None) -> None:
+        if writer is not None and not writer.strip():
+            raise InputError("writer is empty: name this client as spec.writers of a Dataset does, or leave it out")
         self.store = store
+        self._writer = writer
 
     def __repr__(self) -> str:
         return f"Lake({self.store.url!r})"
+
+    @cached_property
+    def writer(self) -> str | None:
+        """The name under which this lake writes to datasets of manifests; None if it has none."""
+        return self._writer or default_writer()
 
     @cached_property
     def _conditional_writes(self) -> bool:
@@ -209,8 +222,8 @@ class Lake:
             if dictionary_columns is None
             else names_in("dictionary_columns", dictionary_columns),
         )
-        wanted = _index_kinds(indices)
-        declared = None if schema is None else _arrow_schema(schema)
+        wanted = index_kinds(indices)
+        declared = None if schema is None else arrow_schema(schema)
         if declared is not None:
             check_without_time_zones(declared, partition_on)
         stored = None if declared is None else normalise(without_time_zones(declared), partition_on)
@@ -224,7 +237,7 @@ class Lake:
         dataset = Dataset(self, name)
         exists = DatasetExists(f"there is a dataset {name!r} in {self.store.url} already; append to it instead")
         try:
-            started = dataset._log(writing=True).begin(_CREATE_ID, uuid4().hex)
+            started = dataset._log(writing=True).begin(CREATE_ID, uuid4().hex, revives=True)
             assert isinstance(started, Transaction), "the digest is new"
             if started.snapshot.exists:
                 raise exists
@@ -237,7 +250,7 @@ class Lake:
                     metadata=metadata or {},
                     table=check_table(table),
                     zones={} if declared is None else zones_in(declared),
-                    index=IndexChange(wanted=wanted, dialect=_one_of(Dialect, "dialect", dialect)),
+                    index=IndexChange(wanted=wanted, dialect=one_of(Dialect, "dialect", dialect)),
                     skipping=SkippingChange(wanted=SkippingState(skipping)),
                     by=_BY,
                 )
@@ -245,6 +258,66 @@ class Lake:
         except IdReused as error:
             raise exists from error
         return dataset
+
+    def copy(
+        self,
+        name: str,
+        new_name: str,
+        *,
+        to: Lake | None = None,
+        as_of: Version | None = None,
+        id: str | None = None,  # noqa: A002
+    ) -> CommitResult:
+        """Create a dataset with the rows of another, in one commit. Data files are copied, not decoded.
+
+        ``to``     the lake of the copy; None = this one
+        ``as_of``  the version to copy; None = the current one
+        ``id``     permanent id of this copy: a repetition with the same id does nothing and returns the first result
+
+        Columns, partitioning, layout, indices, skipping metadata and user metadata are copied; history, tags, the
+        export of Iceberg metadata and the chain of a ledger are not. Raises DatasetNotFound, VersionNotFound,
+        DatasetExists, OwnedByAnother.
+        """
+        target = self if to is None else to
+        source, snapshot = self.store, self.dataset(name).snapshot(as_of)
+        create_directory(target.store.config)
+        log = Dataset(target, new_name)._log(writing=True)
+        return moving.copy(source, snapshot, target.store, log, moving.copy_digest(source, name, as_of, id))
+
+    def rename(self, name: str, new_name: str) -> CommitResult:
+        """Give a dataset another name: copy its current version, then delete it as :meth:`drop` does.
+
+        All keys of a Kartothek dataset contain its name, so the data files are copied. History stays with the old name,
+        for the grace period. A repetition after a crash continues, or does nothing. Raises DatasetNotFound,
+        DatasetExists, OwnedByAnother; Conflict if another commit came meanwhile; VersionTagged for a dataset with tags;
+        InputError for a ledger and for a dataset of a cube.
+        """
+        if name == new_name:
+            raise InputError(f"dataset {name!r} has this name already; choose another name")
+        source = Dataset(self, name)
+        with suppress(DatasetNotFound):
+            source._require_no_member("renamed", "copy the cube under another prefix: kubothek cube copy")
+        return moving.rename(self.store, source._log(writing=True), Dataset(self, new_name)._log(writing=True))
+
+    def drop(self, name: str) -> int:
+        """Delete a dataset, in one commit, and return the version of its tombstone.
+
+        Readers find no dataset. :meth:`restore` undoes it within the grace period of the store; the first
+        ``kubothek gc --enforce`` after it deletes the data. The name can be used again at once, but then the old
+        dataset cannot be restored. Raises DatasetNotFound, OwnedByAnother, InputError for a dataset of a cube.
+        """
+        dataset = Dataset(self, name)
+        dataset._require_no_member("dropped", "delete it by its cube: kubothek cube delete")
+        version = dataset._log(writing=True).delete(by=_BY)
+        assert version is not None, "it was there, and its head stays"
+        return version
+
+    def restore(self, name: str) -> int:
+        """Undo :meth:`drop`, in one commit, and return the new version. Does nothing to a dataset that is there.
+
+        Raises RestoreExpired after the grace period, VersionIncomplete, DatasetNotFound, OwnedByAnother.
+        """
+        return Dataset(self, name)._log(writing=True).restore(by=_BY)
 
     def create_ledger(
         self,
@@ -264,7 +337,7 @@ class Lake:
 
         Raises DatasetExists, EventInvalid; InputError for missing inputs, TransformInvalid.
         """
-        version = _one_of(SpecVersion, "spec_version", spec_version)
+        version = one_of(SpecVersion, "spec_version", spec_version)
         create_directory(self.store.config)
         dataset = Dataset(self, name)
         log = dataset._log(writing=True)
@@ -276,17 +349,15 @@ class Lake:
             create(self.store, log, snapshot, owner, table=table, version=version, by=_BY)
         return dataset
 
-    def sql(
-        self, statement: str, as_of: Version | None = None, *, as_at: datetime | None = None
-    ) -> pa.RecordBatchReader:
-        """Return the rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
+    def sql(self, statement: str, as_of: Version | None = None, *, as_at: datetime | None = None) -> QueryResult:
+        """Return the rows of one SELECT over the store's datasets, as a stream; ``.to_arrow()`` makes a table of it.
 
         A name that is not a plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag of
         every dataset without its own: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF TAG 'audit'``,
         ``FROM flights AS OF TIMESTAMP '2026-11-21 14:00' f``. The hash of a ledger's block is a version, too. ``as_at``
         restricts ledgers to rows with event times up to it. Raises QueryInvalid, VersionNotFound.
         """
-        return self._prepare(statement, as_of, as_at).rows()
+        return QueryResult(self._prepare(statement, as_of, as_at).rows())
 
     def explain(self, statement: str, as_of: Version | None = None) -> tuple[TableScan, ...]:
         """Return what :meth:`sql` would read: versions of datasets, and how many files each planning step leaves.
@@ -319,24 +390,3 @@ class Lake:
             return dataset.snapshot(wanted)
 
         return find
-
-
-def _index_kinds(indices: Sequence[str] | str | Mapping[str, IndexKind | str]) -> dict[str, IndexKind]:
-    if isinstance(indices, Mapping):
-        return {column: _one_of(IndexKind, f"index on {column!r}", kind) for column, kind in indices.items()}
-    indices = names_in("indices", indices)
-    require_distinct(indices)
-    return dict.fromkeys(indices, IndexKind.NATIVE)
-
-
-def _one_of(choices: type[_Choice], what: str, value: str) -> _Choice:
-    try:
-        return choices(value)
-    except ValueError:
-        raise InputError(f"{what}: {value!r} is none of {', '.join(choices)}") from None
-
-
-def _arrow_schema(schema: pa.Schema | Mapping[str, str]) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
-    return pa.schema([pa.field(name, parse_type(type_name)) for name, type_name in schema.items()])

@@ -95,6 +95,10 @@ class SourceEmpty(InputError):
     """A source has no rows, or no bytes at all."""
 
 
+class DuplicateKeys(InputError):
+    """Several rows of a merge's source have the same key, so it is undefined which of them the table would get."""
+
+
 class SourceCorrupt(InputError):
     """A source file is damaged, truncated, or not of its stated format or compression."""
 

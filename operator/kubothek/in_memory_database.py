@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
+
 
 _ISOLATED: Final[Mapping[str, str | bool]] = {
     "enable_external_access": False,
@@ -42,3 +44,30 @@ def functions(condition: str) -> frozenset[str]:
         query = f"SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE {condition}"  # noqa: S608 - ours
         found = database.execute(query).fetchall()
     return frozenset(name for (name,) in found)
+
+
+class StreamErrors:
+    """The first error of the streams that a database reads: DuckDB replaces it by an error of its own with its text."""
+
+    def __init__(self) -> None:
+        self._first: Exception | None = None
+
+    def watch(self, rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+        """Return a stream of the same batches that records its error; a table is returned as it is."""
+        import pyarrow as pa  # not for every program that only quotes a name
+
+        if not isinstance(rows, pa.RecordBatchReader):
+            return rows
+        return pa.RecordBatchReader.from_batches(rows.schema, self._watched(rows))
+
+    def take(self) -> Exception | None:
+        """Return the error of the statement that failed last, once; None if no stream failed."""
+        error, self._first = self._first, None
+        return error
+
+    def _watched(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from rows
+        except Exception as error:
+            self._first = self._first or error
+            raise

@@ -147,6 +147,11 @@ def cube_change(operation: str, **spec: Any) -> Json:
     return {"cube": {name: value for name, value in change.items() if value is not None}}
 
 
+def selected(**source: Any) -> Json:
+    """A source of rows from a statement."""
+    return {"sql": "SELECT * FROM flights"} | source
+
+
 def rows(name: str = "seed", **source: Any) -> Json:
     return {"name": name, "source": files(**source)}
 
@@ -176,6 +181,8 @@ VERIFICATION = {"datasetRef": {"name": "flights"}}
 ADOPTED = {"storeRef": {"name": "lake"}, "adopt": True}
 DELETION = change("Delete", where="month = 3")
 UPDATE = change("Update", where="month = 3", set={"a": "1", "b": "NULL"}, rowLevel=True)
+UPDATED = {"action": "Update"}
+MERGE = commit(operation="Merge", key=["id"], whenMatched=[UPDATED], whenNotMatched=[{"action": "Insert"}])
 FILE_STORE = {"url": "file:///data", "volume": {"claimName": "data"}}
 
 CASES = [
@@ -381,6 +388,45 @@ CASES = [
     Case("a uuid of a cube", "Dataset", dataset(uuid="++geo"), "spec.uuid begins with '++'"),
     Case("a ledger in a cube", "Dataset", dataset(uuid="geo++planes", ledger={"metadata": []}), "a ledger is none"),
     Case("a uuid of a cube's member", "Dataset", dataset(uuid="geo++seed")),
+    Case(
+        "a cube's member with writers",
+        "Dataset",
+        dataset(uuid="geo++seed", writers=[{"name": "etl", "operations": ["Append"]}]),
+        "spec.writers goes without '++'",
+    ),
+    Case("a writer in a cluster", "Dataset", dataset(writers=[{"serviceAccount": "etl", "operations": ["Append"]}])),
+    Case(
+        "a writer in another namespace",
+        "Dataset",
+        dataset(writers=[{"serviceAccount": "etl", "namespace": "spark", "operations": ["Merge", "Tag"]}]),
+    ),
+    Case("a writer with a name", "Dataset", dataset(writers=[{"name": "dbt@laptop", "operations": ["Delete"]}])),
+    Case("a writer without identity", "Dataset", dataset(writers=[{"operations": ["Append"]}]), "has one identity"),
+    Case(
+        "a writer with two identities",
+        "Dataset",
+        dataset(writers=[{"name": "a", "serviceAccount": "b", "operations": ["Append"]}]),
+        "has one identity",
+    ),
+    Case(
+        "a namespace of a name",
+        "Dataset",
+        dataset(writers=[{"name": "a", "namespace": "b", "operations": ["Append"]}]),
+        "namespace is that of a serviceAccount",
+    ),
+    Case(
+        "a writer's name that poses as a service account",
+        "Dataset",
+        dataset(writers=[{"name": "system:serviceaccount:a:b", "operations": ["Append"]}]),
+        "spec.writers[0].name",
+    ),
+    Case("a writer without operations", "Dataset", dataset(writers=[{"name": "a", "operations": []}]), "operations"),
+    Case(
+        "a writer with an operation of the owner",
+        "Dataset",
+        dataset(writers=[{"name": "a", "operations": ["Layout"]}]),
+        "spec.writers[0].operations[0]",
+    ),
     Case("an empty uuid", "Dataset", dataset(uuid=""), "spec.uuid"),
     Case("no partitions", "Dataset", table(partitionOn=[])),
     Case(
@@ -547,6 +593,12 @@ CASES = [
     Case("a way to change", "Dataset", derivative(transform={"onChange": "Guess"}), "spec.ledger.transform.onChange"),
     Case("types of a ledger that are none", "Dataset", ledger(types="Arrow"), "spec.ledger.types"),
     Case("a ledger with standing sources", "Dataset", ledger() | sources(), "spec.sources goes without a ledger"),
+    Case(
+        "a ledger with writers",
+        "Dataset",
+        ledger() | {"writers": [{"name": "etl", "operations": ["Append"]}]},
+        "spec.writers goes without a ledger",
+    ),
     Case("a ledger that adopts", "Dataset", ledger() | {"adopt": True}, "adopt goes without a ledger"),
     Case(
         "a ledger with a schema",
@@ -651,6 +703,52 @@ CASES = [
         "only Delete accepts purge",
     ),
     Case("an update", "Commit", change("Update", where="TRUE", set={"carrier": "'AA'"}, rowLevel=True)),
+    Case("a merge", "Commit", MERGE),
+    Case(
+        "a merge with clauses",
+        "Commit",
+        commit(
+            operation="Merge",
+            key=["id", "month"],
+            whenMatched=[
+                {"action": "Delete", "where": "source.gone"},
+                {"action": "Update", "set": {"seats": "source.seats * 2"}, "where": "source.seen > target.seen"},
+            ],
+            whenNotMatched=[{"action": "Insert", "where": "NOT source.gone"}],
+            whenNotMatchedBySource=[{"action": "Update", "set": {"seats": "NULL"}}, {"action": "Delete"}],
+            onConflict="Retry",
+        ),
+    ),
+    Case("a merge by nothing", "Commit", commit(operation="Merge", whenMatched=[UPDATED]), "Merge requires key"),
+    Case("a merge by one column twice", "Commit", {**MERGE, "key": ["id", "id"]}, "key names a column twice"),
+    Case("a merge without clauses", "Commit", commit(operation="Merge", key=["id"]), "Merge requires whenMatched"),
+    Case("an append with a key", "Commit", commit(key=["id"]), "Merge requires key"),
+    Case("an append with a clause", "Commit", commit(whenMatched=[UPDATED]), "Merge requires whenMatched"),
+    Case("a merge without a source", "Commit", change("Merge", key=["id"], whenMatched=[UPDATED]), "require source"),
+    Case(
+        "a merge that inserts matched rows",
+        "Commit",
+        {**MERGE, "whenMatched": [{"action": "Insert"}]},
+        "spec.whenMatched[0].action",
+    ),
+    Case(
+        "a merge that sets columns of deleted rows",
+        "Commit",
+        {**MERGE, "whenMatched": [{"action": "Delete", "set": {"a": "1"}}]},
+        "only Update accepts set",
+    ),
+    Case(
+        "a merge that ignores rows and sets columns",
+        "Commit",
+        {**MERGE, "whenNotMatched": [{"action": "Nothing", "set": {"a": "1"}}]},
+        "only Insert accepts set",
+    ),
+    Case(
+        "a merge that updates other rows with nothing",
+        "Commit",
+        {**MERGE, "whenNotMatchedBySource": [UPDATED]},
+        "Update requires set",
+    ),
     Case("an erasure", "Commit", change("Delete", where="person = 7", rowLevel=True, purge=True)),
     Case("an append that purges", "Commit", commit(purge=True), "only Delete accepts purge"),
     Case("a rollback to a version", "Commit", change("Rollback", toVersion=3)),
@@ -659,8 +757,12 @@ CASES = [
         "Commit",
         change("Rollback", toTime="2026-11-21T14:00:00Z", allowSchemaChange=True),
     ),
-    Case("an append without a source", "Commit", change("Append"), "Append, Replace and Overwrite require source"),
-    Case("a replace without a source", "Commit", change("Replace"), "Append, Replace and Overwrite require source"),
+    Case(
+        "an append without a source", "Commit", change("Append"), "Append, Replace, Overwrite and Merge require source"
+    ),
+    Case(
+        "a replace without a source", "Commit", change("Replace"), "Append, Replace, Overwrite and Merge require source"
+    ),
     Case("a deletion with a source", "Commit", commit(operation="Delete", where="a = 1"), "require source"),
     Case("a deletion of nobody knows what", "Commit", change("Delete"), "Delete and Update require where"),
     Case(
@@ -720,6 +822,37 @@ CASES = [
     ),
     Case("no files at all", "Commit", commit({"format": "CSV"}), "set exactly one of them"),
     Case("paths and urls", "Commit", commit(files(urls=["http://x/a"])), "set exactly one of them"),
+    Case("rows of a statement", "Commit", commit(selected())),
+    Case(
+        "rows of a statement with everything",
+        "Commit",
+        commit(selected(storeRef={"name": "other"}, asOf={"tag": "sent"}, asAt="2026-11-21T14:00:00Z", timeLimit="5m")),
+    ),
+    Case("paths and a statement", "Commit", commit(selected(paths=["a.csv"])), "set exactly one of them"),
+    Case("an empty statement", "Commit", commit(selected(sql="")), "spec.source.sql"),
+    Case("files without a format", "Commit", commit({"paths": ["a.csv"]}), "source.format goes with source.paths"),
+    Case("a statement with a format", "Commit", commit(selected(format="CSV")), "source.format goes with source.paths"),
+    Case("a statement with compression", "Commit", commit(selected(compression="Gzip")), "compression describe files"),
+    Case(
+        "a statement with columns",
+        "Commit",
+        commit(selected(schema=[{"name": "a", "type": "int64"}])),
+        "compression describe files",
+    ),
+    Case("files as of a version", "Commit", commit(files(asOf={"version": 3})), "source.asOf, asAt and timeLimit go"),
+    Case("a time limit of files", "Commit", commit(files(timeLimit="5m")), "source.asOf, asAt and timeLimit go"),
+    Case(
+        "a statement of two versions",
+        "Commit",
+        commit(selected(asOf={"version": 3, "tag": "sent"})),
+        "asOf has a version, a time or a tag",
+    ),
+    Case(
+        "rows of a statement for a cube",
+        "Commit",
+        cube_change("Append", datasets=[{"name": "seed", "source": selected()}]),
+        "changes of a cube read files",
+    ),
     Case("an empty list of paths", "Commit", commit(files(paths=[])), "spec.source.paths"),
     Case(
         "a store for urls",
@@ -1220,6 +1353,25 @@ CASES = [
         | {"table": {"schema": [column("a", "uint32")]}},
         "export.iceberg refuses the unsigned integers of table.schema",
     ),
+    Case(
+        "an export of what a gateway serves that refuses its own schema",
+        "Dataset",
+        dataset(sharing={"exposed": True}, export={"iceberg": {"unsupportedColumns": "Refuse"}})
+        | {"table": {"schema": [column("a", "uint32")]}},
+        "export.iceberg refuses the unsigned integers of table.schema",
+    ),
+    Case(
+        "a refusal of what is not exported",
+        "Dataset",
+        dataset(export={"iceberg": {"unsupportedColumns": "Refuse"}}) | {"table": {"schema": [column("a", "uint32")]}},
+    ),
+    Case(
+        "a refusal of what a gateway serves without an export",
+        "Dataset",
+        dataset(sharing={"exposed": True}, export={"iceberg": {"enabled": False, "unsupportedColumns": "Refuse"}})
+        | {"table": {"schema": [column("a", "uint32")]}},
+    ),
+    Case("an export without a version hint", "Dataset", dataset(export={"iceberg": {"versionHint": False}})),
     Case(
         "an export that leaves columns of its own schema out",
         "Dataset",

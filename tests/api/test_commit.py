@@ -8,7 +8,7 @@ import pytest
 
 from kubothek.api.commit import Commit
 from kubothek.api.kinds import parse
-from tests.api.manifests import Case, change, commit, files
+from tests.api.manifests import Case, change, commit, files, selected
 
 
 def digest(spec: dict[str, Any]) -> str:
@@ -31,6 +31,10 @@ def test_append_digest_equals_digest_of_first_release() -> None:
         commit(operation="Overwrite"),
         commit(operation="Overwrite", allowSchemaChange=True),
         commit(files(storeRef={"name": "other"})),
+        commit(selected()),
+        commit(selected(sql="SELECT 1")),
+        commit(selected(asOf={"version": 3})),
+        commit(selected(storeRef={"name": "other"})),
         change("Delete", where="month = 3"),
         change("Delete", where="month = 3", rowLevel=True),
         change("Delete", where="month = 4"),
@@ -46,6 +50,10 @@ def test_change_digest_differs_for_each_change(spec: dict[str, Any]) -> None:
     assert digest(spec) != digest(commit())
     assert digest(spec | {"onConflict": "Retry", "retryLimit": 3}) == digest(spec)
     assert digest(spec) == digest({**spec, "id": "another"})
+
+
+def test_digest_of_statement_ignores_time_limit_and_own_store() -> None:
+    assert digest(commit(selected(timeLimit="5m", storeRef={"name": "lake"}))) == digest(commit(selected()))
 
 
 def test_digest_of_time_ignores_notation() -> None:

@@ -156,6 +156,7 @@ def test_status_fields_survive_pruning_by_api_server(server: ApiServer, namespac
         "dialect": "Plateau",
         "partitionOn": ["p"],
         "tags": [{"name": "audit", "version": 3}],
+        "writers": ["etl"],
         "skipping": {
             "indices": [kept_index],
             "footerKey": "k0",

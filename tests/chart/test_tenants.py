@@ -208,10 +208,15 @@ def test_job_account_is_limited_to_own_namespace_and_reads_no_secret(
 def test_reference_to_other_namespace_is_impossible(
     server: ApiServer, spaces: tuple[str, str], manifests: dict[str, Json]
 ) -> None:
-    """There is no field for it in any kind, and what is written all the same is refused, or pruned."""
+    """There is no field for it in any kind, and what is written all the same is refused, or pruned.
+
+    A writer of a Dataset is no reference: it names who is permitted, as a subject of a RoleBinding, and nothing of that
+    namespace is read.
+    """
     for kind, model in KINDS.items():
-        schema = json.dumps(model.model_fields["spec"].annotation.model_json_schema())  # type: ignore[union-attr]
-        assert '"namespace"' not in schema.lower(), kind
+        schema = model.model_fields["spec"].annotation.model_json_schema()  # type: ignore[union-attr]
+        schema["$defs"].pop("Writer", None)
+        assert '"namespace"' not in json.dumps(schema).lower(), kind
     assert set(Reference.model_fields) == set(ObjectReference.model_fields) == {"name"}
     pattern_of_names = ("b/lake", "b.lake", "../lake", "*", "")
     for kind, manifest in manifests.items():

@@ -138,6 +138,39 @@ def test_diff_with_limit_counts_hidden_partitions(kubothek: Kubothek, store: Pat
     }
 
 
+def test_diff_of_rows_shows_changes(kubothek: Kubothek, store: Path) -> None:
+    assert kubothek("diff", "flights", "2", "3", "--rows").out.splitlines() == [
+        "version   change   month   delay",
+        "      3   delete       1       1",
+        "      3   delete       1       2",
+        "2 rows",
+    ]
+    assert "the first 1 row (all of them" in kubothek("diff", "flights", "2", "5", "--rows", "-n", "1").out
+    assert kubothek("diff", "flights", "2", "5", "--rows", "-n", "0").out.endswith("\n10 rows\n")
+    assert kubothek("diff", "flights", "4", "4", "--rows").out.endswith("\n0 rows\n")
+
+
+def test_diff_of_rows_with_key_shows_updates(kubothek: Kubothek, tmp_path: Path) -> None:
+    table = door.open(tmp_path.as_uri()).create_dataset("t")
+    table.append(pa.table({"n": [1, 2], "x": ["a", "b"]}))
+    table.update({"x": "c"}, where="n = 2", row_level=True)
+    line = ["diff", "t", "2", "--rows", "--key", "n", "--store", tmp_path.as_uri()]
+    assert cells(kubothek(*line).out) == [
+        ["version", "change", "n", "x"],
+        ["3", "before", "2", "b"],
+        ["3", "after", "2", "c"],
+        ["2 rows"],
+    ]
+    found = json.loads(kubothek(*line, "-o", "json").out)
+    assert [row["_change_type"] for row in found] == ["update_preimage", "update_postimage"]
+    assert kubothek(*line, "-o", "csv").out.splitlines()[0] == (
+        '"n","x","_change_type","_commit_version","_commit_timestamp"'
+    )
+    assert "_commit_timestamp" in kubothek(*line, "-o", "wide").out
+    assert "there is no column 'nope'" in kubothek(*line, "--key", "nope").err
+    assert "--key belongs to --rows" in kubothek("diff", "t", "2", "--key", "n", "--store", tmp_path.as_uri()).err
+
+
 def test_diff_accepts_times(kubothek: Kubothek, store: Path) -> None:
     assert "version 5 → 5" in kubothek("diff", "flights", "2999-01-01").out
     answer = kubothek("diff", "flights", "2026-13-01")

@@ -58,6 +58,17 @@ def test_iceberg_shows_how_engines_read_through_catalogue(kubothek: Kubothek, st
     assert kubothek("iceberg", "letters").out.count("kubothek.default") == 0
 
 
+def test_iceberg_without_hint_shows_the_location_of_the_metadata(kubothek: Kubothek, store: Path) -> None:
+    answer = kubothek("iceberg", "letters", "--after-commits", "Omit", "--no-version-hint")
+    metadata = f"file://{store}/.kubothek/letters/iceberg/metadata/v3.metadata.json"
+    assert f"DuckDB     SELECT * FROM iceberg_scan('{metadata}')" in answer.out.splitlines()
+    assert not list(store.rglob("version-hint.text"))
+    assert StaticTable.from_metadata(metadata).scan().to_arrow().num_rows == 2
+    answer = kubothek("iceberg", "letters", "--no-version-hint")
+    assert answer.code == 2
+    assert "--no-version-hint goes with --after-commits" in answer.err
+
+
 def test_iceberg_as_json_names_the_metadata(kubothek: Kubothek, store: Path) -> None:
     found = json.loads(kubothek("iceberg", "letters", "--rebuild", "-o", "json").out)
     table = f"file://{store}/.kubothek/letters/iceberg"

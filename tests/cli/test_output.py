@@ -23,6 +23,7 @@ from kubothek.cli.main import COMMANDS, cli
 from kubothek.cli.output import print_lines
 from kubothek.odf.lineage.datasets import Node
 from kubothek.odf.lineage.rendering import short
+from kubothek.table.frames import text_of
 from tests.cli.conftest import Kubothek
 
 FORMATS = ("table", "wide", "json", "yaml", "csv")
@@ -94,8 +95,8 @@ def test_floats_are_rounded_in_tables_and_exact_in_csv(kubothek: Kubothek, lette
     assert json.loads(kubothek("query", sql, "-o", "json").out)[1] == {"x": 14.960139999999999}
     assert yaml.safe_load(kubothek("query", sql, "-o", "yaml").out)[1] == {"x": 14.960139999999999}
     single = pa.table({"x": pa.array([0.1, 16777216.0], pa.float32()), "y": [123456789012.25, 0.1 + 0.2]})
-    assert [query._cell(value, 7) for value in single["x"].to_pylist()] == ["0.1", "16777220.0"]
-    assert [query._cell(value, 10) for value in single["y"].to_pylist()] == ["123456789012.25", "0.3"]
+    assert [text_of(value, 7) for value in single["x"].to_pylist()] == ["0.1", "16777220.0"]
+    assert [text_of(value, 10) for value in single["y"].to_pylist()] == ["123456789012.25", "0.3"]
 
 
 # --- listings --------------------------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ def completions(*words: str) -> list[str]:
 
 
 def test_completion_suggests_commands_options_and_datasets(letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert completions("de") == ["describe"]
+    assert completions("de") == ["describe", "delete"]
     assert completions("describe", "l") == ["letters"]
     assert completions("get", "")[-1] == "letters"
     assert completions("get", "cu") == ["cubes"]

@@ -32,6 +32,18 @@ spec:
   sql: SELECT b, sum(a)::BIGINT AS a FROM letters GROUP BY b
   result: {datasetRef: {name: totals}}
 """
+SUMMED = """\
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Commit
+metadata: {name: summed}
+spec:
+  datasetRef: {name: totals}
+  operation: Append
+  dependsOn: [{name: first}]
+  source:
+    sql: SELECT b, sum(a)::BIGINT AS a FROM letters GROUP BY b
+"""
 
 
 def project_with_queries(project: Path, *queries: str) -> None:
@@ -63,6 +75,26 @@ def test_run_executes_queries_once_after_their_commits(kubothek: Kubothek, proje
     listed = kubothek("get", "-f", "manifests", "queries").out
     assert f"2 rows in reports/{report.name}" in listed
     assert "2 rows in version 1 of Dataset 'totals'" in listed
+
+
+@pytest.mark.slow
+def test_run_commits_rows_of_statement_once(kubothek: Kubothek, project: Path) -> None:
+    project_with_queries(project, SUMMED)
+    assert "append to dataset/totals: rows of a SELECT over objectstore/lake" in kubothek("plan", "-f", "manifests").out
+    first = kubothek("run", "-f", "manifests")
+    assert (first.code, first.err) == (0, "")
+    totals = door.open((project / "store").as_uri()).dataset("totals")
+    assert {row["b"]: row["a"] for row in totals.scan().read_all().to_pylist()} == {"x": 4, "y": 2}
+    assert "(0 jobs, " in kubothek("run", "-f", "manifests").out
+    assert totals.rows == 2
+
+
+@pytest.mark.slow
+def test_lint_reports_statement_of_commit_that_does_not_parse(kubothek: Kubothek, project: Path) -> None:
+    project_with_queries(project, SUMMED.replace("GROUP BY b", "GROUPED BY b"))
+    linted = kubothek("lint", "manifests")
+    assert linted.code == 1
+    assert "Commit summed: spec.source.sql: QueryInvalid: Parser Error: " in linted.out + linted.err
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from kubothek.api.jobs import (
     SourceContainer,
     SourceSpec,
     SparkSettings,
+    StatementSpec,
     StoreRef,
     SyncJob,
     TransformJob,
@@ -395,6 +396,16 @@ def test_ingestion_job_mounts_source_store_and_may_start_spark() -> None:
     assert isinstance(rendered, IntakeJob)
     assert rendered.deadline_seconds == job_pod.driver_pod(action, CONFIG)["spec"]["activeDeadlineSeconds"]
     assert rendered.spark.conf["spark.executor.instances"]
+
+
+def test_commit_job_of_statement_mounts_store_that_it_reads() -> None:
+    statement = StatementSpec(store=OUT, sql="SELECT 1 AS a")
+    job = CommitJob(job="c-1", uid="0f-1", store=LAKE, dataset=DATASET, commit_id="c", digest="d", statement=statement)
+    action = LaunchJob(job=job, owner=owner(), engine=None, secrets={"lake": "reader", "out": "writer"})
+    assert {mount["mountPath"] for mount in driver(action)["volumeMounts"]} >= {
+        LAKE.credentials_dir,
+        OUT.credentials_dir,
+    }
 
 
 def test_cube_job_mounts_all_stores_and_may_start_spark() -> None:

@@ -126,6 +126,16 @@ CASES: dict[str, tuple[Resource, list[Resource], list[tuple[str, str, bool]]]] =
         [ORDERS, append("b", "orders", dependsOn=[{"name": "a"}])],
         [("DependencyCycle", "spec.dependsOn", True)],
     ),
+    "a Commit of a statement on a ledger": (
+        append("a", "events", source={"sql": "SELECT 1 AS a"}),
+        [EVENTS],
+        [("LedgerOnly", "spec.datasetRef", True)],
+    ),
+    "a statement over a missing store": (
+        append("a", "orders", source={"sql": "SELECT 1 AS a", "storeRef": {"name": "sea"}}),
+        [ORDERS],
+        [("ObjectStoreNotFound", "spec.source.storeRef", False)],
+    ),
     "a Commit on a copy": (append("a", "copy"), [COPY], [("LedgerOnly", "spec.datasetRef", True)]),
     "a Sync of a table": (sync("Pull", "orders"), [ORDERS, THEIRS], [("NotALedger", "spec.datasetRef", True)]),
     "a Sync over a chain": (sync("Pull", "events"), [EVENTS, THEIRS], [("NotACopy", "spec.datasetRef", True)]),

@@ -154,6 +154,56 @@ def test_replace_commit_passes_filter_and_source_to_job(running: Fake) -> None:
     assert job.digest != commit_jobs(running)[0].digest
 
 
+def test_commit_of_statement_passes_it_with_its_store_to_job(context: Fake) -> None:
+    context.create("ObjectStore", "other", {"url": "s3://other", "credentialsSecretRef": {"name": "reader"}})
+    context.reconcile("ObjectStore", "other")
+    context.job_ends("other-inspect-1", store=StoreState(conditional_writes=True))
+    context.settle("ObjectStore", "other")
+    context.create("Engine", "big", {"driver": {"memory": "3Gi"}})
+    with_dataset(context, engineRef={"name": "big"})
+    source = {"sql": "SELECT 1 AS a", "storeRef": {"name": "other"}, "asOf": {"tag": "sent"}, "timeLimit": "90s"}
+    context.create("Commit", "january", COMMIT_SPEC | {"source": source})
+    context.reconcile(*KEY)
+    launch = context.launches[-1]
+    job = launch.job
+    assert isinstance(job, CommitJob)
+    assert job.source is None
+    assert job.statement is not None
+    assert (job.statement.sql, job.statement.store.url, job.store.url) == (
+        "SELECT 1 AS a",
+        "s3://other",
+        "s3://bucket/lake",
+    )
+    assert (job.statement.as_of_version, job.statement.as_of_tag) == (None, "sent")
+    assert (job.statement.memory_bytes, job.statement.time_limit_seconds) == (3 << 30, 90.0)
+    assert launch.secrets == {"other": "reader"}
+
+
+@pytest.mark.parametrize("source", [{"sql": "SELECT 1 AS a"}, {"paths": ["a.csv"], "format": "CSV"}])
+def test_commit_of_statement_reports_lineage_under_its_name(source: dict[str, Any]) -> None:
+    context = Fake(open_lineage_url="http://marquez:5000")
+    with_running_commit(context, source=source)
+    job = context.launches[-1].job
+    assert isinstance(job, CommitJob)
+    if "sql" not in source:
+        assert job.lineage is None
+        return
+    assert job.lineage is not None
+    assert (job.lineage.url, job.lineage.namespace, job.lineage.job) == (
+        "http://marquez:5000",
+        "cluster/team",
+        "commit/january",
+    )
+
+
+def test_commit_of_statement_waits_for_store_that_it_reads(context: Fake) -> None:
+    with_dataset(context)
+    context.create("Commit", "january", COMMIT_SPEC | {"source": {"sql": "SELECT 1", "storeRef": {"name": "other"}}})
+    context.settle(*KEY)
+    assert context.condition(*KEY) == ("False", "ObjectStoreNotFound")
+    assert context.launches[-1].job.verb != "commit"
+
+
 def test_commit_with_source_urls_passes_allowed_hosts_to_job() -> None:
     context = Fake(allowed_source_hosts=("example.com",))
     source = {"urls": ["https://example.com/a.csv"], "format": "CSV"}

@@ -116,23 +116,27 @@ def test_dataset_edit_to_adopt_triggers_inspection(context: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "exports"),
+    ("spec", "exports", "version_hint"),
     [
-        ({}, "Off"),
-        ({"sharing": {"exposed": True}}, "Omit"),
-        ({"sharing": {"exposed": True}, "export": {"iceberg": {"enabled": False}}}, "Off"),
-        ({"export": {"iceberg": {"enabled": True, "unsupportedColumns": "Refuse"}}}, "Refuse"),
-        ({"export": {"iceberg": {"unsupportedColumns": "Refuse"}}}, "Off"),
+        ({}, "Off", True),
+        ({"sharing": {"exposed": True}}, "Omit", False),
+        ({"sharing": {"exposed": True}, "export": {"iceberg": {"versionHint": True}}}, "Omit", True),
+        ({"sharing": {"exposed": True}, "export": {"iceberg": {"enabled": False}}}, "Off", False),
+        ({"export": {"iceberg": {"enabled": True, "unsupportedColumns": "Refuse"}}}, "Refuse", True),
+        ({"export": {"iceberg": {"enabled": True, "versionHint": False}}}, "Omit", False),
+        ({"export": {"iceberg": {"unsupportedColumns": "Refuse"}}}, "Off", True),
     ],
 )
-def test_dataset_exports_by_default_what_gateways_serve(context: Fake, spec: dict[str, Any], exports: str) -> None:
+def test_dataset_exports_by_default_what_gateways_serve(
+    context: Fake, spec: dict[str, Any], exports: str, version_hint: bool
+) -> None:
     with_dataset(context, seen(3))
     context.edit(*KEY, **spec)
     context.pass_time(timedelta(minutes=10))
     context.settle(*STORE)
     job = context.launches[-1].job
     assert isinstance(job, InspectJob)
-    assert [dataset.iceberg for dataset in job.datasets] == [exports]
+    assert [(dataset.iceberg, dataset.version_hint) for dataset in job.datasets] == [(exports, version_hint)]
 
 
 def test_dataset_with_unavailable_store_keeps_status(context: Fake) -> None:

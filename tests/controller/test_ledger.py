@@ -200,6 +200,7 @@ def test_ledger_chain_that_disappeared_is_recreated(context: Fake) -> None:
             "has no push source 'other' in spec.ledger: add an AddPushSource; there is: 'default'",
         ),
         ({"operation": "Overwrite"}, "rows change through its sources only"),
+        ({"source": {"sql": "SELECT 1"}}, "let a Query write the rows to a file"),
     ],
 )
 def test_ledger_accepts_only_append_commits_through_push_source(

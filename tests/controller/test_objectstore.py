@@ -377,3 +377,49 @@ def test_inspection_omits_unchanged_dataset_state_until_other_job_reports(contex
     context.pass_time(timedelta(minutes=10))
     context.reconcile(*KEY)
     assert inspections(context)[-1].known == {}, "the next inspection has the last word on what a Commit left"
+
+
+# --- writers of Datasets ---------------------------------------------------------------------------------------------
+
+WRITERS = [
+    {"serviceAccount": "etl", "operations": ["Append"]},
+    {"serviceAccount": "stream", "namespace": "spark", "operations": ["Merge"]},
+    {"name": "notebook", "operations": ["Append", "Delete"]},
+]
+
+
+def test_edit_of_writers_requests_inspection_that_grants_them(context: Fake) -> None:
+    with_dataset(context)
+    context.settle(*KEY)
+    context.job_ends(f"lake-inspect-{numbers(context)[-1]}", store=OK, datasets=(seen(),))
+    context.pass_time(timedelta(seconds=6))
+    context.settle(*KEY)
+    before = numbers(context)
+    context.edit("Dataset", "flights", writers=WRITERS)
+    context.settle(*KEY)
+    (job,) = inspections(context)[len(before) :]
+    (ref,) = job.datasets
+    assert [(writer.name, writer.operations) for writer in ref.writers] == [
+        ("system:serviceaccount:team:etl", ("Append",)),
+        ("system:serviceaccount:spark:stream", ("Merge",)),
+        ("notebook", ("Append", "Delete")),
+    ]
+    context.job_ends(job.job, store=OK, datasets=(seen(3, writers=("notebook",)),))
+    context.settle(*KEY)
+    context.settle("Dataset", "flights")
+    assert (context.dataset.status.version, context.dataset.status.writers) == (3, ("notebook",))
+    assert context.condition("Dataset", "flights") == ("True", "Succeeded")
+
+
+def test_inspection_that_finds_commit_of_writer_updates_status_and_starts_no_job(context: Fake) -> None:
+    with_dataset(context, seen(3), writers=WRITERS)
+    context.settle("Dataset", "flights")
+    launches = len(context.launches)
+    context.pass_time(timedelta(minutes=10))
+    context.settle(*KEY)
+    context.job_ends(f"lake-inspect-{numbers(context)[-1]}", store=OK, datasets=(seen(5),))
+    context.settle(*KEY)
+    context.settle("Dataset", "flights")
+    assert (context.dataset.status.version, context.dataset.status.rows) == (5, 50)
+    assert context.condition("Dataset", "flights") == ("True", "Succeeded")
+    assert [launch.job.job for launch in context.launches[launches:]] == ["lake-inspect-2"]

@@ -46,6 +46,16 @@ def query_jobs(context: Fake) -> list[QueryJob]:
     return [launch.job for launch in context.launches if isinstance(launch.job, QueryJob)]
 
 
+def test_query_job_reports_lineage_under_name_of_query() -> None:
+    context = Fake(open_lineage_url="http://marquez:5000")
+    with_store(context)
+    context.create(*KEY, SPEC)
+    context.reconcile(*KEY)
+    (job,) = query_jobs(context)
+    assert job.lineage is not None
+    assert (job.lineage.namespace, job.lineage.job) == ("cluster/team", "query/top")
+
+
 # --- the job --------------------------------------------------------------------------------------------------------
 
 

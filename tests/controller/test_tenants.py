@@ -29,7 +29,7 @@ from kubothek.controller.reconcilers import RECONCILERS
 from kubothek.controller.run_index import RunIndex, change_of
 from kubothek.controller.validation.references import references_of
 from tests.controller.fake import START
-from tests.documented import API, Json, blocks, examples
+from tests.documented import API, OTHER, Json, blocks, examples
 
 OURS, THEIRS = "ours", "theirs"
 R = TypeVar("R", bound=Resource)
@@ -96,7 +96,7 @@ def resources() -> Iterator[Resource]:
 
 def manifests() -> Iterator[Json]:
     for given in (*blocks(), *examples()):
-        if given.mark in ("values", "prometheus"):
+        if given.mark in OTHER:
             continue
         for manifest in given.manifests():
             if manifest.get("apiVersion") == API and not str(manifest["spec"].get("url", "")).startswith("file:"):

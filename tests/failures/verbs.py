@@ -20,6 +20,7 @@ class Row:
     ``writes``  whether it changes the store, so that it has to fail where that cannot be changed
     ``store``   whether it asks the store at all
     ``code``    of its exit where nothing is wrong
+    ``half``    another line that does the first of two commits of this one, after which it may stop
     ``slow``    it starts processes, or goes on until it is interrupted: tried in a soak only
     """
 
@@ -27,6 +28,7 @@ class Row:
     writes: bool = True
     store: bool = True
     code: int = 0
+    half: str | None = None
     slow: bool = False
 
     def arguments(self, places: Mapping[str, str]) -> list[str]:
@@ -46,6 +48,20 @@ ROWS: Final[dict[str, Row]] = {
     "describe": reads("describe letters"),
     "log": reads("log letters"),
     "diff": reads("diff letters 1 3"),
+    "append": Row("append letters letters.csv"),
+    "merge": Row("merge letters letters.csv --key n"),
+    "replace": Row("replace letters letters.csv"),
+    "overwrite": Row("overwrite letters letters.csv"),
+    "update": Row('update letters "n = 1" --set n=100'),
+    "delete": Row("delete letters \"kind = 'a'\" --yes"),
+    "columns add": Row("columns add words x=int64"),
+    "columns rename": Row("columns rename words n=m"),
+    "columns drop": Row("columns drop words n --yes"),
+    "create": Row("create fresh --partition-on n"),
+    "copy": Row("copy words others"),
+    "rename": Row("rename words others --yes", half="copy words others"),
+    "drop": Row("drop words --yes"),
+    "restore": Row("restore gone"),
     "adopt": reads("adopt letters"),
     "index": Row("index letters --rebuild"),
     "skipping build": Row("skipping build letters --index MinMax:n"),
@@ -99,12 +115,17 @@ ROWS: Final[dict[str, Row]] = {
 DRY_RUNS: Final = (
     reads("gc letters --keep-versions 1"),
     reads("compact letters --dry-run"),
+    reads("diff letters 1 3 --rows --key n"),
     reads("cube cleanup geo --dry-run"),
     reads("cube delete geo --dry-run"),
     reads('cube remove-partitions geo "p = 1" --dry-run'),
     reads("cube copy geo --tgt-prefix copied --dry-run"),
+    reads('update letters "n = 1" --set n=100 --dry-run'),
+    reads("delete letters \"kind = 'a'\" --dry-run"),
+    reads("copy words others --dry-run"),
+    reads("drop words --dry-run"),
 )
-"""What says what it would do, and so needs no right to write."""
+"""What only shows, or says what it would do, and so needs no right to write."""
 
 
 def verbs(group: click.Group = cli, prefix: str = "") -> Iterator[str]:

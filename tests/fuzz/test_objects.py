@@ -27,10 +27,12 @@ from kubothek.table.indexes.compact import stream
 from kubothek.table.indexes.lookup import lookup
 from kubothek.table.indexes.model import IndexFile, IndexKind, IndexState
 from kubothek.table.indexes.native import read_manifest
+from kubothek.table.log import Change, DatasetLog, Operation
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.head import LARGEST, Head
 from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Record
+from kubothek.table.log.model.writers import Grant
 from kubothek.table.log.multi.head import CubeHead, CubeRecord, own
 from kubothek.table.log.ownership import owner_of
 from kubothek.table.log.settings import read_settings
@@ -77,6 +79,8 @@ def _use(head: Head) -> None:
         getattr(head, name)
     for name in ("index_state", "skipping", "tombstone", "table", "tables", "intakes", "chain", "drift", "epoch"):
         getattr(head, name)
+    if head.grant is not None:
+        head.grant.to_json()
     head.files()
     head.render()
 
@@ -224,6 +228,8 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     )
     dataset.append(rows)
     dataset.tag("first")
+    grant = Grant.of("c/ns/flights", "uid", [("etl", ["Append", "Tag"]), ("notebook", ["Merge"])])
+    DatasetLog(lake.store, UUID).begin_new("writers").commit(Change(operation=Operation.LAYOUT, grant=grant))
     cube = lake.create_cube("geo", dimension_columns=["delay"], partition_columns=["month"])
     cube.build({"seed": rows})
     run = write_run(

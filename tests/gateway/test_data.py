@@ -144,12 +144,24 @@ def test_query_returns_json_and_arrow(store: Store, gateway: Running) -> None:
     assert rows(ask(gateway, f"/query?query={quote(empty)}", **AS_READER)) == []
 
 
+def test_query_of_changes_needs_the_right_to_query_the_dataset(store: Store, gateway: Running) -> None:
+    push(store, {0: "m0"})
+    before = Lake(store).dataset(UUID).version
+    push(store, {1: "m1"})
+    sql = f"SELECT id, _change_type AS t FROM table_changes('{UUID}', {before})"
+    assert rows(ask(gateway, f"/query?query={quote(sql)}", **AS_READER)) == [{"id": 1, "t": "insert"}]
+    assert ask(gateway, f"/query?query={quote(sql)}").status == 400
+
+
 def test_query_reads_permitted_datasets_only_and_no_local_files(store: Store, gateway: Running) -> None:
     Lake(store).create_dataset("private", schema={"x": "int64"})
     for sql in (
         "SELECT * FROM private",
         f"SELECT * FROM {UUID}, private",
         f"WITH t AS (SELECT * FROM private) SELECT * FROM t, {UUID}",
+        "SELECT * FROM table_changes('private', 0)",
+        f"SELECT * FROM {UUID}, table_changes('private', 0, 1)",
+        f"WITH private AS (SELECT 1) SELECT * FROM table_changes('private', 0), {UUID}",
         "SELECT * FROM read_csv('/etc/passwd')",
         "SELECT * FROM '/etc/passwd'",
         "SELECT getenv('HOME')",

@@ -36,6 +36,7 @@ from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
 from kubothek.table.log.multi.head import head_key
 from tests.cube import small as cube
+from tests.documented import blocks
 from tests.faultstore import Crash, Fault, FaultStore
 from tests.gateway.running import READER, WRITER, Running, running
 from tests.gateway.test_catalogue import Shelf
@@ -93,6 +94,13 @@ def error(answer: Answered) -> tuple[int, str]:
 
 def months(catalogue: RestCatalog, name: str = "planes", **scan: Any) -> list[int]:
     return sorted(catalogue.load_table(("default", name)).scan(**scan).to_arrow()["month"].to_pylist())
+
+
+def test_tokens_of_the_documentation_are_accepted() -> None:
+    found = [entries for block in blocks() if block.mark == "tokens" for entries in block.documents]
+    assert found
+    for entries in found:
+        Tokens(entries)
 
 
 def test_pyiceberg_reads_every_version_through_catalogue(planes: Dataset, gateway: Running) -> None:

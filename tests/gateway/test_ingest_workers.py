@@ -23,6 +23,7 @@ from kubothek.sandbox.limited import Ask
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import IcebergSetting
 from tests.gateway.running import WRITER, Running, running
 from tests.gateway.test_objects import Answered, ask
 from tests.odf.dataset.planes import LEDGER, OWNER, UUID, begun, push, source, table
@@ -70,7 +71,7 @@ def test_ingest_with_greedy_preprocess_is_stopped(
 def test_ingest_exports_what_it_commits(store: Store) -> None:
     log = DatasetLog(store, UUID)
     create(store, log, begun(source(LEDGER)), OWNER)
-    log.set_iceberg("Omit")
+    log.set_iceberg(IcebergSetting("Omit"))
     with running(store) as gateway:
         found = post(gateway, 1, "A")
     assert found.status == 200, found.body

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import kubothek
-from kubothek import Lake
+from kubothek import IcebergExport, Lake
 from kubothek.gc import Mode, Retention, collect
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.iceberg.export import export
@@ -30,18 +30,27 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-@pytest.fixture
-def lake(root: Path) -> Lake:
-    """Versions 2 to 5, each exported, of which the last replaced the others; all of it three days old."""
+@pytest.fixture(params=[True, False], ids=["hint", "no-hint"])
+def lake(root: Path, request: pytest.FixtureRequest) -> Lake:
+    """Versions 2 to 5, each exported, of which the last replaced the others; all of it three days old.
+
+    With a version hint, and without.
+    """
     lake = kubothek.open(root)
     dataset = lake.create_dataset("t")
     for n in range(3):
         dataset.append(pa.table({"row": [n]}))
-        dataset.export_iceberg()
+        export(lake.store, DatasetLog(lake.store, "t"), version_hint=request.param)
     dataset.overwrite(pa.table({"row": [9]}))
-    dataset.export_iceberg()
+    export_now(lake)
     pass_by(root, 3)
     return lake
+
+
+def export_now(lake: Lake, *, rebuild: bool = False) -> IcebergExport:
+    """Export as before: with a version hint if there is one."""
+    has_hint = bool(list(lake.store.list(f"{METADATA}/version-hint.text")))
+    return export(lake.store, DatasetLog(lake.store, "t"), rebuild=rebuild, version_hint=has_hint)
 
 
 def pass_by(root: Path, days: float) -> None:
@@ -61,7 +70,13 @@ def names(root: Path, pattern: str = "*") -> list[str]:
 
 
 def opened(root: Path) -> StaticTable:
-    return StaticTable.from_metadata(f"file://{root}/.kubothek/t/iceberg")
+    if (root / METADATA / "version-hint.text").exists():
+        return StaticTable.from_metadata(f"file://{root}/.kubothek/t/iceberg")
+    return opened_at(root, max(int(name[1:].partition(".")[0]) for name in names(root, "v*")))
+
+
+def opened_at(root: Path, version: int) -> StaticTable:
+    return StaticTable.from_metadata(f"file://{root / METADATA}/v{version}.metadata.json")
 
 
 def values(table: StaticTable) -> list[int]:
@@ -84,15 +99,15 @@ def test_metadata_that_was_open_is_read_through_the_grace(root: Path, lake: Lake
     dataset = lake.dataset("t")
     reader = opened(root)
     dataset.overwrite(pa.table({"row": [10]}))
-    dataset.export_iceberg()
+    export_now(lake)
     run(lake.store)
-    dataset.export_iceberg()
+    export_now(lake)
     assert values(reader) == [9]
     assert_nothing_dangles(root)
     assert names(root, "v*.json") == ["v5.metadata.json", "v6.metadata.json", "v7.metadata.json"]
     pass_by(root, 2)
     dataset.append(pa.table({"row": [11]}))
-    dataset.export_iceberg()
+    export_now(lake)
     reader = opened(root)
     run(lake.store)
     assert values(reader) == [10, 11]
@@ -106,6 +121,7 @@ def test_metadata_that_was_open_is_read_through_the_grace(root: Path, lake: Lake
     assert_nothing_dangles(root)
 
 
+@pytest.mark.parametrize("lake", [True], indirect=True)
 def test_chain_skips_metadata_that_the_hint_never_named(root: Path, lake: Lake) -> None:
     dataset = lake.dataset("t")
     dataset.append(pa.table({"row": [10]}))
@@ -116,11 +132,37 @@ def test_chain_skips_metadata_that_the_hint_never_named(root: Path, lake: Lake) 
     pass_by(root, 5)
     reader = opened(root)
     dataset.overwrite(pa.table({"row": [11]}))
-    dataset.export_iceberg()
+    export_now(lake)
     before = [name for name in names(root) if name.startswith("v5") or name in _named(reader)]
     run(lake.store)
     assert set(before) <= set(names(root))
     assert values(reader) == [9]
+
+
+@pytest.mark.parametrize("lake", [False], indirect=True)
+def test_metadata_beside_the_chain_is_read_through_the_grace(root: Path, lake: Lake) -> None:
+    """Two exports continued from version 6: that of version 8, and another, which a reader opened."""
+    dataset = lake.dataset("t")
+    run(lake.store)
+    export_now(lake)
+    pass_by(root, 2)
+    dataset.append(pa.table({"row": [7]}))
+    dataset.append(pa.table({"row": [8]}))
+    export_now(lake)
+    beside = lake.store.get(f"{METADATA}/v5.metadata.json")
+    lake.store.put(f"{METADATA}/v7.metadata.json", beside)
+    written = (root / METADATA / "v8.metadata.json").stat().st_mtime - 1
+    os.utime(root / METADATA / "v7.metadata.json", (written, written))
+    reader = opened_at(root, 7)
+    needed = _named(reader)
+    run(lake.store)
+    assert needed <= set(names(root))
+    assert values(reader) == [9]
+    assert names(root, "v*.json") == ["v6.metadata.json", "v7.metadata.json", "v8.metadata.json"]
+    pass_by(root, 2)
+    run(lake.store)
+    assert names(root, "v*.json") == ["v8.metadata.json"]
+    assert_nothing_dangles(root)
 
 
 def _named(table: StaticTable) -> set[str]:
@@ -131,9 +173,8 @@ def _named(table: StaticTable) -> set[str]:
 
 def _expiring(root: Path, lake: Lake) -> None:
     """Metadata, lists and manifests become garbage by the next collection."""
-    dataset = lake.dataset("t")
     run(lake.store)
-    dataset.export_iceberg()
+    export_now(lake)
     pass_by(root, 2)
 
 
@@ -179,15 +220,19 @@ def test_export_at_every_call_leaves_nothing_dangling(root: Path, lake: Lake, tm
 
 
 def _once_at(store: FaultStore, nth: int, lake: Lake) -> Callable[[str, str], None]:
-    def export_now(name: str, key: str) -> None:
+    def commit_once(name: str, key: str) -> None:
         if len(store.calls) == nth:
             lake.dataset("t").append(pa.table({"row": [12]}))
-            lake.dataset("t").export_iceberg()
+            export_now(lake)
 
-    return export_now
+    return commit_once
 
 
-@pytest.mark.parametrize("name", ["v6.metadata.json", "snap-6-*", "version-hint.text"])
+@pytest.mark.parametrize(
+    ("lake", "name"),
+    [(True, "v6.metadata.json"), (True, "snap-6-*"), (True, "version-hint.text"), (False, "v6.metadata.json")],
+    indirect=["lake"],
+)
 def test_nothing_goes_while_the_chain_cannot_be_read(root: Path, lake: Lake, name: str) -> None:
     _expiring(root, lake)
     (damaged,) = (root / METADATA).glob(name)
@@ -218,13 +263,13 @@ def test_metadata_of_a_deleted_dataset_goes_with_it(root: Path, lake: Lake) -> N
 def test_rebuild_in_place_of_what_a_writer_remembers_keeps_its_files(root: Path, lake: Lake) -> None:
     dataset = lake.dataset("t")
     dataset.append(pa.table({"row": [10]}))
-    remembered = dataset.export_iceberg()
-    dataset.export_iceberg(rebuild=True)
+    remembered = export_now(lake)
+    export_now(lake, rebuild=True)
     rebuilt = Path(remembered.metadata_location.removeprefix("file://"))
     assert StaticTable.from_metadata(str(rebuilt)).metadata.metadata_log == []
     pass_by(root, 1)
     dataset.append(pa.table({"row": [11]}))
-    dataset.export_iceberg()
+    export_now(lake)
     pass_by(root, 1)
     before = names(root)
     run(lake.store)

@@ -7,15 +7,29 @@ import random
 import zlib
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from kubothek.api.jobs import JOB, RESULT_LIMIT_BYTES, CommitJob, DatasetState, ExitCode, JobResult
-from kubothek.errors import StoreUnavailable
-from kubothek.jobs import outcome
+from kubothek.api.jobs import (
+    JOB,
+    RESULT_LIMIT_BYTES,
+    CommitJob,
+    DatasetRef,
+    DatasetState,
+    ExitCode,
+    InspectJob,
+    JobResult,
+)
+from kubothek.catalog import Lake
+from kubothek.errors import OwnedByAnother, SchemaMismatch, StoreUnavailable
+from kubothek.jobs import outcome, translate
+from kubothek.jobs.writers import admit_writers
+from kubothek.storage import Store
+from kubothek.table.layout import Layout
 from kubothek.table.log.model import keys
-from tests.faultstore import Fault, FaultStore
-from tests.jobs.conftest import Here
+from tests.faultstore import Crash, Fault, FaultStore, every_crash
+from tests.jobs.conftest import CLAIM, Here
 
 pytestmark = pytest.mark.slow
 
@@ -181,3 +195,139 @@ def test_inspect_result_packs_many_similar_tables(filled: Here) -> None:
     for packed in ("?", "Zm9v", bomb):
         with pytest.raises(ValidationError, match="packed"):
             JobResult.model_validate({"outcome": "Succeeded", "reason": "", "message": "", "packed": packed})
+
+
+# --- writers beside manifests ----------------------------------------------------------------------------------------
+
+
+def writers_job(here: Here, *writers: tuple[str, list[str]], uid: str = "uid-1", **table: Any) -> dict[str, Any]:
+    job = here.inspect_job()
+    [dataset] = job["datasets"]
+    return {
+        **job,
+        "datasets": [
+            {
+                **dataset,
+                "claim": {**dataset["claim"], "incarnation": uid},
+                "table": table,
+                "writers": [{"name": name, "operations": operations} for name, operations in writers],
+            }
+        ],
+    }
+
+
+def admitted(here: Here, *writers: tuple[str, list[str]], **options: Any) -> DatasetState:
+    result, code = here.run(writers_job(here, *writers, **options))
+    assert code == ExitCode.DONE, result
+    return result.datasets[0]
+
+
+def appended(here: Here, *values: int, writer: str = "etl") -> None:
+    Lake(here.store, writer).dataset("flights").append(pa.table({"n": values}))
+
+
+def test_inspection_without_writers_commits_nothing(filled: Here) -> None:
+    before = filled.head()
+    assert inspected(filled).writers == ()
+    assert filled.head() == before
+
+
+def test_inspection_grants_withdraws_and_repeats_nothing(filled: Here) -> None:
+    state = admitted(filled, ("etl", ["Append"]), ("bi", ["Tag"]))
+    assert (state.version, state.writers) == (4, ("bi", "etl"))
+    assert admitted(filled, ("etl", ["Append"]), ("bi", ["Tag"])).version == 4
+    appended(filled, 7)
+    state = admitted(filled)
+    assert (state.version, state.writers, state.totals.rows) == (6, (), 4)
+    with pytest.raises(OwnedByAnother, match="writers is empty"):
+        appended(filled, 8)
+    assert [(str(record.operation), record.by) for record in filled.log.history()][:3] == [
+        ("Layout", CLAIM["owner"]),
+        ("Append", "etl"),
+        ("Layout", CLAIM["owner"]),
+    ]
+
+
+def test_inspection_settles_commit_of_writer_without_repair(filled: Here) -> None:
+    admitted(filled, ("etl", ["Append"]))
+    appended(filled, 7)
+    after = filled.head()
+    state = admitted(filled, ("etl", ["Append"]))
+    assert filled.head() == after
+    assert (state.version, state.totals.rows, state.ailments, state.problem) == (5, 4, (), None)
+
+
+def test_inspection_replaces_grant_of_former_incarnation(filled: Here) -> None:
+    admitted(filled, ("etl", ["Append"]))
+    state = admitted(filled, ("etl", ["Append"]), uid="uid-2")
+    assert (state.version, state.writers) == (5, ("etl",))
+    assert (grant := filled.snapshot().head.grant) is not None
+    assert grant.incarnation == "uid-2"
+
+
+def test_inspection_creates_table_for_writers_with_layout_of_the_dataset(here: Here) -> None:
+    columns = [{"name": "n", "type": "int64"}, {"name": "day", "type": "date32"}]
+    table = {"columns": columns, "sort_by": ["n"], "partition_on": ["day"], "indices": [{"column": "n"}]}
+    state = admitted(here, ("etl", ["Append"]), **table)
+    assert (state.version, state.totals.rows, state.partition_on) == (1, 0, ("day",))
+    assert [(index.column, index.kind) for index in state.indices] == [("n", "Native")]
+    rows = pa.table({"n": [2, 1], "day": pa.array([0, 0], pa.date32())})
+    Lake(here.store, "etl").dataset("flights").append(rows)
+    assert here.rows("n") == [{"n": 1, "day": "1970-01-01"}, {"n": 2, "day": "1970-01-01"}]
+    assert admitted(here, ("etl", ["Append"]), **table).version == 2
+    with pytest.raises(SchemaMismatch):
+        Lake(here.store, "etl").dataset("flights").append(pa.table({"other": [1]}))
+
+
+def test_inspection_creates_table_without_columns_for_writers(here: Here) -> None:
+    assert admitted(here, ("etl", ["Append"])).version == 1
+    appended(here, 1, 2)
+    here.put("more.csv", "n\n3\n")
+    here.commit("more.csv")
+    assert sorted(row["n"] for row in here.rows()) == [1, 2, 3]
+
+
+def test_inspection_without_writers_creates_no_table(here: Here) -> None:
+    assert admitted(here).version is None
+    assert here.head() is None
+
+
+def test_inspection_brings_edited_layout_to_writers(filled: Here) -> None:
+    admitted(filled, ("etl", ["Append"]))
+    state = admitted(filled, ("etl", ["Append"]), sort_by=["n"])
+    assert state.version == 5
+    appended(filled, 9, 8)
+    assert Layout.of(filled.snapshot().head).sort_by == ("n",)
+
+
+def test_inspection_reports_layout_that_no_writer_can_use(filled: Here) -> None:
+    state = admitted(filled, ("etl", ["Append"]), sort_by=["absent"])
+    assert state.problem is not None
+    assert state.problem.startswith("LayoutInvalid:")
+
+
+def test_inspection_of_deleted_dataset_creates_no_table(filled: Here) -> None:
+    filled.log.delete()
+    state = admitted(filled, ("etl", ["Append"]))
+    assert (state.version, state.deleted, state.writers) == (4, True, ())
+
+
+def test_inspection_killed_at_any_call_grants_at_the_next(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def fresh() -> tuple[Here, DatasetRef]:
+        here = Here(tmp_path_factory.mktemp("here") / "store")
+        job = InspectJob.model_validate(writers_job(here, ("etl", ["Append"])))
+        return here, job.datasets[0]
+
+    def granted(here: Here, store: Store, ref: DatasetRef) -> bool:
+        return admit_writers(store, translate.dataset_log(store, ref, conditional_writes=True), ref)
+
+    here, ref = fresh()
+    counting = FaultStore(here.store)
+    granted(here, counting, ref)
+    for fault in every_crash(counting.calls):
+        here, ref = fresh()
+        with pytest.raises(Crash):
+            granted(here, FaultStore(here.store, fault), ref)
+        granted(here, here.store, ref)
+        assert [str(record.operation) for record in here.log.history()] == ["Create"], fault
+        assert not granted(here, here.store, ref), fault

@@ -253,19 +253,19 @@ def test_query_job_with_rows_that_mismatch_target_is_refused(
 def test_query_job_with_conflict_on_target_reads_again_on_retry(
     here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kubothek.jobs import query
+    from kubothek.jobs.ingest import write_answer
 
     sql = "SELECT max(x) + 1 AS x FROM counter"
     lake.create_dataset("counter").append(pa.table({"x": [1]}))
-    write = query._write
+    write = write_answer
 
-    def beaten(*given: Any) -> Any:
-        written = write(*given)
-        monkeypatch.setattr(query, "_write", write)
+    def beaten(*given: Any, **named: Any) -> Any:
+        written = write(*given, **named)
+        monkeypatch.setattr("kubothek.jobs.query.write_answer", write)
         done(here, query_job(here, sql, **becomes(here, "counter", commit_id="query:ns/faster")))
         return written
 
-    monkeypatch.setattr(query, "_write", beaten)
+    monkeypatch.setattr("kubothek.jobs.query.write_answer", beaten)
     result, code = here.run(query_job(here, sql, **becomes(here, "counter")))
     assert (code, result.reason, result.retryable) == (ExitCode.CONFLICT, "Conflict", True)
     done(here, query_job(here, sql, attempt=2, **becomes(here, "counter")))

@@ -21,7 +21,9 @@ JOURNEYS: Final = {
         jobs.main:main
         jobs.main:perform
         jobs.commit:run
+        jobs.commit:_commit
         jobs.commit:_maker
+        jobs.commit:_with_rows
         table.log.dataset_log:DatasetLog.begin
         table.log.dataset_log:DatasetLog._settled
         table.log.dataset_log:DatasetLog.settled
@@ -69,6 +71,7 @@ JOURNEYS: Final = {
         jobs.query:run
         jobs.query:_into_file
         jobs.query:_prepare
+        jobs.statement:plan
         sandboxed_sql:LimitedQuery.__init__
         sandboxed_sql:run
         sandboxed_sql:_rows

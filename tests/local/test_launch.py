@@ -38,3 +38,11 @@ def test_local_job_starts_spark_from_1_gib_unless_engine_sets_limit(
     action = LaunchJob(JOB.validate_python(COMMIT), owner, engine)
     rendered = orjson.loads(render_job(action, tmp_path, {}))
     assert rendered["spark"]["from_bytes"] == expected
+
+
+def test_local_job_of_statement_resolves_its_store(tmp_path: Path) -> None:
+    statement = {"store": {"name": "other", "url": "file:other"}, "sql": "SELECT 1"}
+    owner = Engine(metadata=ObjectMeta(name="owner", namespace="default"), spec=EngineSpec())
+    action = LaunchJob(JOB.validate_python(COMMIT | {"source": None, "statement": statement}), owner, None)
+    rendered = orjson.loads(render_job(action, tmp_path, {}))
+    assert rendered["statement"]["store"]["url"] == (tmp_path / "other").as_uri()

@@ -34,6 +34,17 @@ def chain_of_later_version(store: Store) -> list[Block]:
     return blocks
 
 
+def add_unknown(maker: Maker, tag: int = 14) -> Block:
+    """One more block, with an event of a later version; it can have records, or change anything else."""
+    before = maker.blocks[-1] if maker.blocks else None
+    data = manifest(Codec.METADATA_BLOCK, 3, block_of(tag, empty_event, before=before))
+    block = Block.decode(data)
+    maker.blocks.append(block)
+    maker.store.put(maker.layout.block(block.hash), data)
+    maker.store.put(maker.layout.head, head_bytes(block.hash))
+    return block
+
+
 def manifest(kind: int, version: int, content: bytes | None) -> bytes:
     builder: Any = flatbuffers.Builder()
     inner = builder.CreateByteVector(content) if content is not None else 0
@@ -51,10 +62,11 @@ def block_of(tag: int, event: Callable[[Any], int], *, before: Block | None = No
     content = event(builder)
     link = builder.CreateByteVector(bytes(before.hash)) if before else 0
     number = before.content.sequence_number + 1 if before else 0
+    moment = max(later(number), before.content.system_time) if before else Timestamp(0)
     builder.StartObject(7)
     builder.Prep(4, 16)
     builder.head -= 16
-    builder.Bytes[builder.head : builder.head + 16] = (later(number) if before else Timestamp(0)).pack()
+    builder.Bytes[builder.head : builder.head + 16] = moment.pack()
     builder.Slot(0)
     builder.PrependUOffsetTRelativeSlot(1, link, 0)
     builder.PrependUint64Slot(2, number, 0)

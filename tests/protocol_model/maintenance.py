@@ -9,10 +9,12 @@ from tests.protocol_model.engine import Program, Task, Violation
 from tests.protocol_model.programs import Me, new_name, publish, settling
 from tests.protocol_model.world import (
     GRACE,
+    GRANT,
     HALF_GRACE,
     HEAD,
     TAGS,
     File,
+    Grant,
     Head,
     Record,
     RecordName,
@@ -104,6 +106,26 @@ def _retag(me: Me, k: int, head: Head, tags: frozenset[RecordName], again: Calla
     if (yield from publish(me, head, record)) is False:
         return Task(settling, (me, k + 1, again, ()))
     yield put(TAGS, tags)
+    return None
+
+
+# --- the grant ---
+
+
+def granter(me: Me, grant: Grant) -> Program:
+    """Sets what the owner permits others."""
+    return settling(me, 0, _grant, (grant,))
+
+
+def _grant(me: Me, k: int, head: Head | None, grant: Grant) -> Program:
+    if head is None or head.grant == grant:
+        return None
+    name = new_name(me, k, head, 0, f"grant.{me.name}.{k}")
+    after = replace(head, commit=name, grant=grant)
+    record = Record(name, head.commit, frozenset(), frozenset(), after, 0, grant=grant)
+    if (yield from publish(me, head, record)) is False:
+        return Task(settling, (me, k + 1, _grant, (grant,)))
+    yield put(GRANT, grant)
     return None
 
 

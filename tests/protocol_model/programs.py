@@ -16,6 +16,7 @@ from tests.protocol_model.world import (
     HEAD,
     REF,
     File,
+    Grant,
     Head,
     Marker,
     Record,
@@ -50,6 +51,7 @@ class Rules:
     reports_after_the_marker: bool = True
     checks_labels: bool = True
     checks_reads: bool = True
+    looks_for_keys_in_new_files: bool = True
     looks_for_lost_commits: bool = True
     marks_what_a_foreign_head_builds_on: bool = True
     voids_absent_markers: bool = True
@@ -81,6 +83,10 @@ class Rules:
     merges_blocks_again_on_the_same_chain_only: bool = True
     takes_the_reference_forward_only: bool = True
     keeps_what_an_adoption_replaced: bool = True
+    asks_the_grant_first: bool = True
+    asks_the_grant_of_the_head_that_it_replaces: bool = True
+    ends_with_the_incarnation_of_the_grant: bool = True
+    merges_grants_again: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,10 @@ class Me:
     ``lossy``   responses to its swaps can get lost
     ``timed``   it looks at the clock, as all do; without a clock in the scenario that only costs states
     ``prompt``  no request of it takes longer than half the grace period
+    ``key``     of the row that a "merge" updates, or inserts
     ``partition``  where it writes; a "replace" also reads and removes what is there
     ``refs``    it takes the copy of where the chain is along
+    ``guest``   it is not of the owner, who must permit it
     ``heir``    it is of a resource that was made again once the old one, and the dataset, were gone
     """
 
@@ -104,8 +112,10 @@ class Me:
     timed: bool = False
     heir: bool = False
     prompt: bool = True
+    key: str = ""
     partition: str = "p"
     refs: bool = False
+    guest: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -132,6 +142,8 @@ def writer(me: Me) -> Program:
 def _begin(me: Me, k: int, head: Head | None) -> Program:
     if head and (_fenced(me, head) or (me.heir and not head.epoch)):
         return None
+    if me.guest and me.rules.asks_the_grant_first and not (head and me.id in head.grant.ids):
+        return None
     if (yield from _applied(me, head, asks=me.rules.asks_marker_first)):
         yield succeed(me.id, me.incarnation)
         return None
@@ -153,9 +165,15 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
         return Task(settling, (me, k + 1, _begin, ()))  # never rebased: merged again, on what is there by now
     if moves is not None and on and on.drift and me.rules.heeds_drift:
         return None
+    if me.guest and not _permitted(me, base, on):
+        return None
     added: frozenset[File] = frozenset() if me.change == "delete" else frozenset({own})
     within = me.partition if me.change == "replace" else None
     removed = frozenset[File]() if me.change in ("append", "move") else matching(based, within)
+    if me.change == "merge":
+        removed = _with_key(based, me.key)
+        if me.rules.looks_for_keys_in_new_files and _with_key(present, me.key) - removed:
+            return None
     if me.rules.checks_labels and not removed <= present:
         return None
     reads = matching(based, within) if me.change in ("overwrite", "replace") else None
@@ -176,6 +194,8 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
     record = Record(
         name, ground.commit, added, removed, head, 0, reads, within, deletes=me.change == "delete", moves=moves
     )
+    if me.guest:
+        record = replace(record, under=base.grant if base else Grant())
     committed = yield from publish(me, on, record, oldest=written if me.rules.refuses_when_too_slow else None)
     if committed and me.rules.reports_after_the_marker:
         yield succeed(me.id, me.incarnation)
@@ -193,6 +213,14 @@ def following(me: Me, chain: tuple[str, ...]) -> Program:
         return None
     yield put_ref(named, chain, conditional=me.rules.takes_the_reference_forward_only)
     return None
+
+
+def _permitted(me: Me, base: Head | None, on: Head | None) -> bool:
+    """Whether the owner permits a commit that began on ``base``, in the very head that it replaces."""
+    began, now = base.grant if base else Grant(), on.grant if on else Grant()
+    if me.rules.asks_the_grant_of_the_head_that_it_replaces and me.id not in now.ids:
+        return False
+    return began.incarnation == now.incarnation or not me.rules.ends_with_the_incarnation_of_the_grant
 
 
 def _again(
@@ -224,8 +252,16 @@ def _fenced(me: Me, head: Head) -> bool:
 
 
 def _rows(me: Me, head: Head | None) -> frozenset[str]:
-    """A rewrite has the rows of what it replaces; anything else has new rows, named by the commit."""
+    """A rewrite has the rows of what it replaces, a merge those and its key's; others have one of their own."""
+    if me.change == "merge":
+        replaced = _with_key(frozenset() if head is None or head.stone else head.files, me.key)
+        return frozenset({me.key}).union(*(file.rows for file in replaced))
     return frozenset(head.rows) if head and me.change == "rewrite" else frozenset({me.id})
+
+
+def _with_key(files: frozenset[File], key: str) -> frozenset[File]:
+    """The files that hold the row of this key."""
+    return frozenset(file for file in files if key in file.rows)
 
 
 def new_name(me: Me, k: int, on: Head | None, floor: int, commit_id: str = "") -> RecordName:
@@ -409,8 +445,11 @@ def _recover(me: Me, k: int, head: Head, then: Callable[..., Program], rest: tup
         tags = lost.tags if me.rules.merges_tags_again else None
         merged = replace(settled, commit=name, files=(head.files - removed) | added)
         merged = merged if tags is None else replace(merged, tags=tags)
+        grant = lost.grant if me.rules.merges_grants_again else None
+        merged = merged if grant is None else replace(merged, grant=grant)
         merged = merged if lost.moves is None else replace(merged, chain=lost.head.chain)
         record = Record(name, head.commit, added, removed, merged, 0, recovers=first, deletes=lost.deletes, tags=tags)
+        record = replace(record, grant=grant)
         record = replace(record, moves=lost.moves)
     yield from publish(me, head, record)
     return Task(settling, (me, k + 1, then, rest))

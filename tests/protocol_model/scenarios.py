@@ -14,6 +14,7 @@ from tests.protocol_model.world import (
     HEAD,
     LONG_AGO,
     File,
+    Grant,
     Marker,
     RecordName,
     check,
@@ -98,6 +99,26 @@ def replaces(rules: Rules) -> Scenario:
         "C": _write("C", "c", rules, change="replace", partition="q"),
     }
     return Scenario(started(), cast, all_succeed=("b", "c"))
+
+
+def merges(rules: Rules) -> Scenario:
+    """Two merges insert a row of the same key, while an append adds another row."""
+    cast = {
+        "A": _write("A", "a", rules, change="merge", key="k"),
+        "B": _write("B", "b", rules, change="merge", key="k"),
+        "C": _write("C", "c", rules),
+    }
+    return Scenario(started(), cast, all_succeed=("c",))
+
+
+def merge_beside_a_compaction(rules: Rules) -> Scenario:
+    """A merge updates a row of a file that a compaction replaces, while an append adds another row."""
+    cast = {
+        "A": _write("A", "a", rules, change="merge", key="r"),
+        "B": _write("B", "b", rules, change="rewrite"),
+        "C": _write("C", "c", rules),
+    }
+    return Scenario(started(), cast, all_succeed=("c",))
 
 
 def replace_beside_plateau(rules: Rules) -> Scenario:
@@ -358,11 +379,69 @@ def kartothek_beside_a_move(rules: Rules) -> Scenario:
     return Scenario(started(ledger=True), cast)
 
 
+def _granted(*, stranger: bool = False) -> Store:
+    """A dataset whose owner permits the commit ``a`` of another; ``c`` is nobody's."""
+    store = started()
+    first = store[record_key(RecordName(1, "init", "0"))]
+    head = replace(first.head, grant=PERMITS_A)
+    store |= {record_key(first.name): replace(first, head=head), HEAD: head}
+    return store | {("stranger", "c"): True} if stranger else store
+
+
+def _grants(name: str, rules: Rules, grant: Grant) -> Task:
+    return Task(maintenance.granter, (Me(name, name.lower(), rules), grant))
+
+
+PERMITS_A = Grant("1", frozenset({"a"}))
+
+
+def writer_whose_permission_is_withdrawn(rules: Rules) -> Scenario:
+    """Beside a commit of the owner, and one whom nobody permitted."""
+    cast = {
+        "A": _write("A", "a", rules, guest=True),
+        "B": _write("B", "b", rules),
+        "C": _write("C", "c", rules, guest=True),
+        "O": _grants("O", rules, Grant("1")),
+    }
+    return Scenario(_granted(stranger=True), cast, all_succeed=("b",))
+
+
+def two_attempts_of_a_writer(rules: Rules) -> Scenario:
+    """The responses of the first get lost; the owner commits, and permits a third."""
+    cast = {
+        "A": _write("A", "a", rules, guest=True, lossy=True),
+        "A2": _write("A2", "a", rules, guest=True),
+        "O": _grants("O", rules, Grant("1", frozenset({"a", "d"}))),
+    }
+    return Scenario(_granted(), cast, all_succeed=("a",))
+
+
+def writer_whose_owner_is_made_again(rules: Rules) -> Scenario:
+    """The new resource permits the same writer."""
+    cast = {
+        "A": _write("A", "a", rules, guest=True),
+        "O": _grants("O", rules, Grant("2", frozenset({"a"}))),
+    }
+    return Scenario(_granted(), cast)
+
+
+def plateau_beside_a_withdrawal(rules: Rules) -> Scenario:
+    """It overwrites the head that no longer permits the writer."""
+    cast = {
+        "A": _write("A", "a", rules, guest=True),
+        "O": _grants("O", rules, Grant("1")),
+        "X": _foreign("x", keeps_metadata=True),
+    }
+    return Scenario(_granted(), cast)
+
+
 ALL: tuple[Callable[[Rules], Scenario], ...] = (
     two_attempts_and_a_writer,
     creation,
     rewrites,
     replaces,
+    merges,
+    merge_beside_a_compaction,
     replace_beside_plateau,
     two_compactions_and_an_append,
     plateau_beside_two_writers,
@@ -390,6 +469,10 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     two_moves_and_a_compaction,
     one_ingest_twice,
     plateau_beside_two_moves,
+    writer_whose_permission_is_withdrawn,
+    two_attempts_of_a_writer,
+    writer_whose_owner_is_made_again,
+    plateau_beside_a_withdrawal,
     two_settle_overwritten_moves,
     kartothek_beside_a_move,
 )

@@ -46,6 +46,12 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"checks_labels"}, scenarios.rewrites, "'r' were deleted, and are back"),
     ({"checks_reads"}, scenarios.rewrites, "computed from other files"),
     ({"checks_reads"}, scenarios.replaces, "computed from other files"),
+    ({"looks_for_keys_in_new_files"}, scenarios.merges, "'k' are in the head twice"),
+    (
+        {"checks_labels", "looks_for_keys_in_new_files"},
+        scenarios.merge_beside_a_compaction,
+        "are in the head twice|were deleted, and are back",
+    ),
     ({"swap_is_conditional"}, scenarios.replaces, "drops .* silently|computed from other files"),
     ({"looks_for_lost_commits"}, scenarios.plateau_beside_two_writers, "neither in the history nor noted"),
     ({"looks_for_lost_commits"}, scenarios.kartothek_beside_two_writers, "neither in the history nor noted"),
@@ -94,6 +100,18 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"heeds_drift"}, scenarios.plateau_beside_two_moves, "merged with a table that is not the view"),
     ({"merges_blocks_again_on_the_same_chain_only"}, scenarios.two_settle_overwritten_moves, "forks the chain"),
     ({"keeps_what_an_adoption_replaced"}, scenarios.collector_beside_a_reader_of_a_foreign_head, "does not find i"),
+    ({"asks_the_grant_first"}, scenarios.writer_whose_permission_is_withdrawn, "whom nobody permitted"),
+    (
+        {"asks_the_grant_of_the_head_that_it_replaces"},
+        scenarios.writer_whose_permission_is_withdrawn,
+        "does not permit it",
+    ),
+    (
+        {"ends_with_the_incarnation_of_the_grant"},
+        scenarios.writer_whose_owner_is_made_again,
+        "does not permit it",
+    ),
+    ({"merges_grants_again"}, scenarios.plateau_beside_a_withdrawal, "after its permission was withdrawn"),
     ({"takes_the_reference_forward_only"}, scenarios.two_moves_and_a_compaction, "refs/head is taken back"),
 ]
 """Rules left out, where that shows, and what then happens."""

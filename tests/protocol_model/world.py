@@ -11,6 +11,8 @@ from tests.protocol_model.engine import CLOCK, Op, Outcome, Store, Violation
 HEAD = "head"
 TAGS = "tags"
 """The tags that were reported last."""
+GRANT = "grant"
+"""The grant that was reported last."""
 REF = "refs/head"
 """Of a ledger: a copy of where its chain is, for others."""
 HALF_GRACE = 1
@@ -24,6 +26,16 @@ class File(NamedTuple):
     name: str
     rows: frozenset[str]
     partition: str = "p"
+
+
+class Grant(NamedTuple):
+    """Which commits of others the owner permits, by id, and the incarnation of the owner's resource."""
+
+    incarnation: str = ""
+    ids: frozenset[str] = frozenset()
+
+
+NO_GRANT = Grant()
 
 
 class RecordName(NamedTuple):
@@ -50,6 +62,7 @@ class Head:
     ``tags``      records of the versions that have tags
     ``chain``     of a ledger: its blocks, each named by the rows that it brought; empty if it is none
     ``drift``     a foreign writer has changed the table of a ledger
+    ``grant``     what the owner permits others
     ``index``     an index file, if it names one: an adoption replaces that of a foreign writer
     """
 
@@ -65,6 +78,7 @@ class Head:
     tags: frozenset[RecordName] = frozenset()
     chain: tuple[str, ...] = ()
     drift: bool = False
+    grant: Grant = NO_GRANT
     index: File | None = None
 
     # Hashing is what the exploration spends its time on; what differs nearly always is enough.
@@ -117,6 +131,10 @@ class Record:
     """Whether rows of the removed files that are not in the added ones shall never come back."""
     tags: frozenset[RecordName] | None = None
     """The tags after it, if it changes them."""
+    grant: Grant | None = None
+    """The grant after it, if it changes that."""
+    under: Grant | None = None
+    """The grant under which another than the owner began it."""
     moves: tuple[str, ...] | None = None
     """The chain that it goes on from, if it moves that."""
     replaced: frozenset[File] = frozenset()
@@ -213,6 +231,8 @@ def write_file(file: File) -> Op:
     """The result is the time it was written."""
 
     def act(store: Store) -> Iterator[Outcome]:
+        if ("stranger", file.name.partition(".")[0]) in store:
+            raise Violation(f"file {file.name} is of a writer whom nobody permitted")
         now = store.get(CLOCK, 0)
         yield now, {**store, file_key(file): now}
 
@@ -310,6 +330,14 @@ def _check_move(current: Head, record: Record) -> None:
         raise Violation(f"{record} was merged with a table that is not the view of the chain")
 
 
+def _check_grant(store: Store, current: Head, record: Record, under: Grant) -> None:
+    """The commit of another is on a head whose owner permits it, as it was told and as it was when that began."""
+    if record.name.id not in current.grant.ids or under.incarnation != current.grant.incarnation:
+        raise Violation(f"{record} of another replaces a head that does not permit it: {current.grant}")
+    if GRANT in store and record.name.id not in store[GRANT].ids:
+        raise Violation(f"{record} of another comes after its permission was withdrawn")
+
+
 def _check_swap(store: Store, current: Head | None, record: Record) -> None:
     """A swap takes nothing away that its record does not say, and builds on what it was computed from."""
     before = current.files if current else frozenset()
@@ -321,6 +349,8 @@ def _check_swap(store: Store, current: Head | None, record: Record) -> None:
         raise Violation(f"{record} is of an incarnation that was deleted")
     if record.reads is not None and record.reads != matching(before, record.within):
         raise Violation(f"{record} was computed from other files than those it replaces")
+    if record.under is not None:
+        _check_grant(store, current or Head(None), record, record.under)
     if record.moves is not None:
         _check_move(current or Head(None), record)
     if record.name.version <= store.get("newest", 0):

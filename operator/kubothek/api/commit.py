@@ -12,20 +12,22 @@ from kubothek.api.cube import CubeState
 from kubothek.api.cube_changes import CubeChange
 from kubothek.api.dataset import TableState
 from kubothek.api.files import Source
+from kubothek.api.merge import MatchedClause, NotMatchedClause, UnsourcedClause
 from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
 from kubothek.api.observed import MemberEffect
 from kubothek.api.rules import Immutable, Rule, UniqueBy
 from kubothek.api.runs import EDITABLE, RunResource
 from kubothek.api.sizes import Sizes
-from kubothek.api.values import Reference, TagName
+from kubothek.api.values import ColumnName, Reference, TagName, distinct
 
-Operation = Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"]
+Operation = Literal["Append", "Replace", "Overwrite", "Merge", "Delete", "Update", "Rollback"]
 
 _FIXED = Immutable(f"a Commit is one change and cannot be edited, but for {EDITABLE}: create another Commit")
 _Moment = Annotated[AwareDatetime, PlainSerializer(render_time, when_used="json")]
 _Filter = Annotated[str, StringConstraints(min_length=1, max_length=16384)]
 _Literal = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-_WITH_SOURCE = ("Append", "Replace", "Overwrite")
+_WITH_SOURCE = ("Append", "Replace", "Overwrite", "Merge")
+_MERGE = ("key", "when_matched", "when_not_matched", "when_not_matched_by_source")
 _CONTENT = {
     "cube",
     "operation",
@@ -35,6 +37,7 @@ _CONTENT = {
     "new_values",
     "row_level",
     "purge",
+    *_MERGE,
     "to_version",
     "to_time",
     "to_tag",
@@ -50,6 +53,7 @@ class CommitSpec(Strict):
     """The change. Immutable, except `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        distinct("key", "key"),
         Rule(
             cel="has(self.datasetRef) != has(self.cube)",
             message="a Commit changes either a Dataset (datasetRef) or a Cube (cube): set exactly one of them",
@@ -61,8 +65,9 @@ class CommitSpec(Strict):
             holds=lambda self: (self.operation is None) == (self.dataset_ref is None),
         ),
         Rule(
-            cel="(has(self.operation) && self.operation in ['Append', 'Replace', 'Overwrite']) == has(self.source)",
-            message="Append, Replace and Overwrite require source; other operations do not accept it",
+            cel="(has(self.operation) && self.operation in ['Append', 'Replace', 'Overwrite', 'Merge']) == "
+            "has(self.source)",
+            message="Append, Replace, Overwrite and Merge require source; other operations do not accept it",
             holds=lambda self: (self.operation in _WITH_SOURCE) == (self.source is not None),
         ),
         Rule(
@@ -79,6 +84,18 @@ class CommitSpec(Strict):
             cel="!has(self.where) || (has(self.operation) && self.operation in ['Replace', 'Delete', 'Update'])",
             message="only Replace, Delete and Update accept where: remove it, or correct the operation",
             holds=lambda self: self.where is None or self.operation in ("Replace", "Delete", "Update"),
+        ),
+        Rule(
+            cel="(has(self.operation) && self.operation == 'Merge') == has(self.key)",
+            message="Merge requires key, the columns that identify a row; other operations do not accept it",
+            holds=lambda self: (self.operation == "Merge") == (self.key is not None),
+        ),
+        Rule(
+            cel="(has(self.operation) && self.operation == 'Merge') == "
+            "(has(self.whenMatched) || has(self.whenNotMatched) || has(self.whenNotMatchedBySource))",
+            message="Merge requires whenMatched, whenNotMatched or whenNotMatchedBySource; other operations do not "
+            "accept them",
+            holds=lambda self: (self.operation == "Merge") == any(getattr(self, name) for name in _MERGE[1:]),
         ),
         Rule(
             cel="(has(self.operation) && self.operation == 'Update') == has(self.set)",
@@ -137,9 +154,22 @@ class CommitSpec(Strict):
     another, changes nothing. Default: `<namespace>/<name>` of the Commit."""
     operation: Annotated[Operation | None, _FIXED] = None
     """Immutable. What to do with the Dataset. Append: add rows. Replace: replace whole partitions. Overwrite: replace
-    all rows. Delete: delete rows. Update: change values of rows. Rollback: restore an earlier version."""
+    all rows. Merge: update, delete and insert rows by key. Delete: delete rows. Update: change values of rows.
+    Rollback: restore an earlier version."""
     source: Annotated[Source | None, _FIXED] = None
-    """Immutable. For Append, Replace and Overwrite: where the rows come from."""
+    """Immutable. For Append, Replace, Overwrite and Merge: where the rows come from, files or the rows of a SELECT."""
+    key: Annotated[tuple[ColumnName, ...] | None, Field(min_length=1, max_length=16), _FIXED] = None
+    """Immutable. For Merge: the columns that identify a row in the Dataset and in the source. A source with two rows of
+    one key is refused. NULL matches no row."""
+    when_matched: Annotated[tuple[MatchedClause, ...] | None, Field(min_length=1, max_length=8), _FIXED] = None
+    """Immutable. For Merge: what happens to rows of the Dataset with a source row of the same key; the first clause
+    whose `where` is true. Default: they stay."""
+    when_not_matched: Annotated[tuple[NotMatchedClause, ...] | None, Field(min_length=1, max_length=8), _FIXED] = None
+    """Immutable. For Merge: what happens to source rows without a row of the same key. Default: nothing."""
+    when_not_matched_by_source: Annotated[
+        tuple[UnsourcedClause, ...] | None, Field(min_length=1, max_length=8), _FIXED
+    ] = None
+    """Immutable. For Merge: what happens to rows of the Dataset without a source row. Default: they stay."""
     push_source: Annotated[
         str | None, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$"), _FIXED
     ] = None
@@ -150,7 +180,8 @@ class CommitSpec(Strict):
     columns only; default: the partitions of the new rows. SQL-like: `month = 3 AND carrier IN ('AA', 'UA')`, with AND,
     OR, NOT, BETWEEN, IS NULL. `TRUE` selects everything; any other filter that selects everything is refused."""
     new_values: Annotated[dict[str, _Literal] | None, Field(alias="set", min_length=1, max_length=100), _FIXED] = None
-    """Immutable. For Update: the new value of each column, as a literal: `1.5`, `'x'`, `DATE '2026-01-31'`, `NULL`."""
+    """Immutable. For Update: the new value of each column, an SQL expression over the columns of the row: `price *
+    1.1`, `'x'`, `DATE '2026-01-31'`, `NULL`."""
     row_level: Annotated[bool, _FIXED] = False
     """Immutable. For Delete and Update. True: files that also hold other rows are rewritten. False: only whole files
     are deleted, and a filter that selects only some rows of a file is refused."""
@@ -286,11 +317,12 @@ class Commit(RunResource):
         """Return the SHA-256 of the change, which distinguishes a repeated commit from a reused id.
 
         Defaults are omitted, so that fields of later releases do not change old digests. ``home`` is the store of the
-        Dataset or Cube, the default of a source.
+        Dataset or Cube, the default of a source. A time limit of a statement changes no row.
         """
         content = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_CONTENT)
         members = content.get("cube", {}).get("datasets", ())
         for source in (content.get("source", {}), *(member["source"] for member in members)):
             if source.get("storeRef") == {"name": home}:
                 del source["storeRef"]
+            source.pop("timeLimit", None)
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -33,6 +33,15 @@ def _requires(field: str, attribute: str, operations: tuple[str, ...], *, absent
 class MemberSource(Source):
     """Where the rows of a dataset of a cube come from: exactly one of `paths` and `urls`."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *Source.rules,
+        Rule(
+            cel="!has(self.sql)",
+            message="changes of a cube read files: let a Query write the rows to a file, and name that in source.paths",
+            holds=lambda self: self.sql is None,
+        ),
+    )
+
     # The API server estimates the cost of rules by the maximum, over all datasets together.
     paths: Annotated[tuple[Path, ...] | None, Field(min_length=1, max_length=40)] = None
     """Files, relative to the url of the store."""

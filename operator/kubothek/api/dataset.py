@@ -16,6 +16,7 @@ from kubothek.api.sources import Intake, SourceState, StandingSource
 from kubothek.api.table import Table
 from kubothek.api.transforms import Lineage
 from kubothek.api.values import Reference, TagName
+from kubothek.api.writers import Writer
 
 SOURCE_TROUBLES = (
     "Corrupt",
@@ -80,6 +81,10 @@ class IcebergExport(Strict):
     unsupported_columns: Literal["Omit", "Refuse"] = "Omit"
     """Takes effect at the next inspection. Columns of types that Iceberg lacks, such as unsigned integers. Omit: leave
     them out. Refuse: do not export the table."""
+    version_hint: bool | None = None
+    """Takes effect at the next inspection. True: exports also write `version-hint.text`, by which engines find the
+    table from files alone; one request more for each commit. Engines that use a catalogue do not need it. Default:
+    true, unless a gateway serves the Dataset (sharing.exposed)."""
 
 
 class Export(Strict):
@@ -136,14 +141,14 @@ class DatasetSpec(Strict):
             holds=lambda self: self.ledger is None or not self.sources,
         ),
         Rule(
-            cel="!has(self.export) || !has(self.export.iceberg.enabled) || !self.export.iceberg.enabled || "
-            "self.export.iceberg.unsupportedColumns == 'Omit' || !has(self.table) || !has(self.table.schema) || "
-            "self.table.schema.all(c, !c.type.startsWith('uint'))",
+            cel="!has(self.export) || !(has(self.export.iceberg.enabled) ? self.export.iceberg.enabled : "
+            "has(self.sharing) && self.sharing.exposed) || self.export.iceberg.unsupportedColumns == 'Omit' || "
+            "!has(self.table) || !has(self.table.schema) || self.table.schema.all(c, !c.type.startsWith('uint'))",
             message="export.iceberg refuses the unsigned integers of table.schema, which Iceberg lacks: declare them "
             "as int64, or set unsupportedColumns to Omit",
             holds=lambda self: (
                 self.export is None
-                or not self.export.iceberg.enabled
+                or not self.exports_iceberg
                 or self.export.iceberg.unsupported_columns == "Omit"
                 or not any(column.type.startswith("uint") for column in self.table.columns or ())
             ),
@@ -152,6 +157,12 @@ class DatasetSpec(Strict):
             cel="!has(self.ledger) || !self.adopt",
             message="adopt goes without a ledger: a chain is taken over by `kubothek import`",
             holds=lambda self: self.ledger is None or not self.adopt,
+        ),
+        Rule(
+            cel="!has(self.ledger) || !has(self.writers) || self.writers.size() == 0",
+            message="spec.writers goes without a ledger, whose rows change with its chain: remove it, and push rows "
+            "through a gateway",
+            holds=lambda self: self.ledger is None or not self.writers,
         ),
         Rule(
             cel="!has(self.ledger) || !has(self.table) || !has(self.table.schema)",
@@ -189,6 +200,10 @@ class DatasetSpec(Strict):
     dataset with several tables, or without a list of its partitions, first: `kubothek adopt --convert`."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=16), UniqueBy("name")] = ()
     """Takes effect at the next inspection. Sources whose files the operator commits automatically."""
+    writers: Annotated[tuple[Writer, ...], Field(max_length=16)] = ()
+    """Takes effect at the next inspection, which an edit requests. Clients of the library that may commit to the table
+    beside manifests; with any, the inspection also creates a missing table. Default: none. It guards against mistakes:
+    the credentials of the store decide who can write to it."""
     maintenance: Maintenance = Maintenance()
     """Takes effect at the next inspection, if its field does not say otherwise. Automatic maintenance of the table."""
     run_history: RunHistory = RunHistory()
@@ -209,6 +224,17 @@ class DatasetSpec(Strict):
     suspend: bool = False
     """Takes effect at once. True: start no jobs for this Dataset and its Commits; running jobs continue. Deleting a
     suspended Dataset keeps its data."""
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether a gateway serves the Dataset."""
+        return self.sharing is not None and self.sharing.exposed
+
+    @property
+    def exports_iceberg(self) -> bool:
+        """Whether commits write Iceberg metadata; by default, if a gateway serves the Dataset."""
+        enabled = (self.export or Export()).iceberg.enabled
+        return self.is_exposed if enabled is None else enabled
 
 
 class TagStatus(Lenient):
@@ -253,6 +279,8 @@ class TableState(Lenient):
     """Its chain, if it has one."""
     iceberg: IcebergStatus | None = None
     """Its Iceberg metadata, if commits export it."""
+    writers: tuple[str, ...] = ()
+    """Clients of the library that the table admits."""
 
 
 class OneShot(Attempts):
@@ -393,6 +421,12 @@ class Dataset(Resource):
             cel="!has(self.spec.uuid) || !self.spec.uuid.startsWith('++')",
             message="spec.uuid begins with '++', which is kept for the heads of cubes: choose another",
             holds=lambda self: self.spec.uuid is None or not self.spec.uuid.startswith("++"),
+        ),
+        Rule(
+            cel="!has(self.spec.writers) || self.spec.writers.size() == 0 || !has(self.spec.uuid) || "
+            "!self.spec.uuid.contains('++')",
+            message="spec.writers goes without '++' in spec.uuid: a dataset of a cube changes with its Cube. Remove it",
+            holds=lambda self: not self.spec.writers or self.spec.uuid is None or "++" not in self.spec.uuid,
         ),
         Rule(
             cel="!has(self.spec.ledger) || !has(self.spec.uuid) || !self.spec.uuid.contains('++')",

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
+from kubothek.api.as_of import DEFAULT_TIME_LIMIT, AsOf, Moment, Statement
 from kubothek.api.cube_changes import CubeQuestion
 from kubothek.api.dataset import TableState
 from kubothek.api.meta import Attempts, Lenient, Status, Strict, Time
@@ -13,40 +14,12 @@ from kubothek.api.observed import QueryRead
 from kubothek.api.rules import Immutable, Rule, UniqueBy
 from kubothek.api.runs import EDITABLE, RunResource
 from kubothek.api.sizes import Sizes
-from kubothek.api.values import Duration, Reference, TagName
+from kubothek.api.values import Duration, Reference
 
 _FIXED = Immutable(f"a Query is one run and cannot be edited, but for {EDITABLE}: create another Query")
 _Directory = Annotated[
     str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/.\x00-\x1f]([^\x00-\x1f]*[^/\x00-\x1f])?$")
 ]
-
-
-_Moment = Annotated[
-    str,
-    StringConstraints(
-        max_length=40,
-        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$",
-    ),
-]
-
-
-class AsOf(Strict):
-    """The version to read: exactly one of `version`, `time` and `tag`."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="(has(self.version) ? 1 : 0) + (has(self.time) ? 1 : 0) + (has(self.tag) ? 1 : 0) == 1",
-            message="asOf has a version, a time or a tag: set exactly one of them",
-            holds=lambda self: [self.version, self.time, self.tag].count(None) == 2,
-        ),
-    )
-
-    version: Annotated[int | None, Field(ge=1)] = None
-    """The version of every dataset that the statement names."""
-    time: _Moment | None = None
-    """A time at which the versions were current, with a time zone: `2026-11-21T14:00:00Z`."""
-    tag: TagName | None = None
-    """The tag of the version, which every dataset that the statement names must have."""
 
 
 class Location(Strict):
@@ -114,7 +87,7 @@ class QuerySpec(Strict):
         ),
     )
 
-    sql: Annotated[str | None, StringConstraints(min_length=1, max_length=65536), _FIXED] = None
+    sql: Annotated[Statement | None, _FIXED] = None
     """Immutable. One SELECT. The datasets of the store are tables with their names in the store; `FROM flights AS OF
     VERSION 3` reads an earlier version."""
     cube: Annotated[CubeQuestion | None, _FIXED] = None
@@ -123,7 +96,7 @@ class QuerySpec(Strict):
     """Immutable. The ObjectStore whose datasets are read."""
     as_of: Annotated[AsOf | None, _FIXED] = None
     """Immutable. The version to read of datasets without a version in the statement; default: the current one."""
-    as_at: Annotated[_Moment | None, _FIXED] = None
+    as_at: Annotated[Moment | None, _FIXED] = None
     """Immutable. For `sql` over Datasets with a ledger: only events up to this event time, with all later corrections.
     With a time zone: `2026-11-21T14:00:00Z`."""
     result: Annotated[Result, _FIXED]
@@ -135,7 +108,7 @@ class QuerySpec(Strict):
     its driver limits the query."""
     size: Annotated[Sizes | None, _FIXED] = None
     """Immutable. Sizes for this run, which override those of the Engine."""
-    time_limit: Annotated[Duration, _FIXED] = "1h"
+    time_limit: Annotated[Duration, _FIXED] = DEFAULT_TIME_LIMIT
     """Immutable. Maximum duration of the query; one that takes longer fails."""
     suspend: bool = False
     """May be edited. True: start no job; a running job continues."""

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     help="Also set whether every commit exports: Omit leaves out columns whose type Iceberg lacks, Refuse exports no "
     "table with one.",
 )
+@click.option(
+    "--no-version-hint",
+    is_flag=True,
+    help="With --after-commits: exports write no version-hint.text, which saves a request for each commit. Engines "
+    "then find the table by a catalogue, or by the location of its metadata.",
+)
 @click.option("--rebuild", is_flag=True, help="Write all of the metadata again, not only what changed.")
 @click.option(
     "--rest", metavar="URL", help="Also show how engines read it through this catalogue, of `kubothek serve`."
@@ -38,6 +44,7 @@ def iceberg(
     dataset: str,
     omit_unsupported: bool,
     after_commits: IcebergExports | None,
+    no_version_hint: bool,
     rebuild: bool,
     rest: str | None,
     output: str,
@@ -50,6 +57,8 @@ def iceberg(
     """
     from kubothek.catalog import Lake
 
+    if no_version_hint and after_commits is None:
+        raise click.UsageError("--no-version-hint goes with --after-commits: add it, or export with the hint")
     with choice.opened() as store:
         lake = Lake(store)
         members = _members(lake, dataset)
@@ -57,14 +66,14 @@ def iceberg(
         for name in members or (dataset,):
             handle = lake.dataset(name)
             if after_commits is not None:
-                handle.set_iceberg(after_commits)
+                handle.set_iceberg(after_commits, version_hint=not no_version_hint)
             omits = omit_unsupported or after_commits == "Omit"
             found[name] = handle.export_iceberg(omit_unsupported=omits, rebuild=rebuild)
-        endpoint = store.config.endpoint
+        endpoint, is_bucket = store.config.endpoint, store.url.startswith("s3://")
     objects = [{"dataset": name, **_object(each, members.get(name))} for name, each in found.items()]
     lines = [line for name, each in found.items() for line in _lines(name, each, endpoint, members.get(name))]
     if rest is not None:
-        lines += (line for name in found for line in _rest_lines(name, rest))
+        lines += (line for name in found for line in _rest_lines(name, rest, is_bucket=is_bucket))
     show(output, {"cube": dataset, "datasets": objects} if members else objects[0], lines)
 
 
@@ -93,7 +102,8 @@ def _object(exported: IcebergExport, version: int | None) -> dict[str, object]:
 
 def _lines(dataset: str, exported: IcebergExport, endpoint: str | None, version: int | None) -> Iterator[str]:
     """Yield how engines read a dataset: its current version, or that of a cube's dataset."""
-    table, metadata = exported.table_location, exported.metadata_location
+    metadata = exported.metadata_location
+    table = exported.table_location if exported.version_hint else metadata
     properties = f", {{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
     storage = f", storage_options={{'s3.endpoint': {endpoint!r}}}" if endpoint else ""
     scan, polars, duckdb, spark = (
@@ -119,13 +129,15 @@ def _lines(dataset: str, exported: IcebergExport, endpoint: str | None, version:
     yield f"Spark      spark.read.format('iceberg'){spark}.load({table!r})"
 
 
-def _rest_lines(dataset: str, url: str) -> Iterator[str]:
+def _rest_lines(dataset: str, url: str, *, is_bucket: bool) -> Iterator[str]:
     table, spark = f'kubothek.default."{dataset}"', "spark.sql.catalog.kubothek"
     load = f"load_catalog('kubothek', uri={url!r}, token=TOKEN).load_table(('default', {dataset!r}))"
+    # DuckDB otherwise asks for credentials, which the catalogue does not give. It reads the bucket with a secret.
+    delegation = ", ACCESS_DELEGATION_MODE 'none'" if is_bucket else ""
     yield ""
     yield f"pyiceberg  {load}.scan()"
     yield f"polars     pl.scan_iceberg({load})"
-    yield f"DuckDB     ATTACH '' AS kubothek (TYPE iceberg, ENDPOINT '{url}', TOKEN '…'); FROM {table}"
+    yield f"DuckDB     ATTACH '' AS kubothek (TYPE iceberg, ENDPOINT '{url}', TOKEN '…'{delegation}); FROM {table}"
     yield f"Trino      connector.name=iceberg iceberg.catalog.type=rest iceberg.rest-catalog.uri={url}"
     yield "           iceberg.rest-catalog.security=OAUTH2 iceberg.rest-catalog.oauth2.token=…"
     yield f"Spark      --conf {spark}=org.apache.iceberg.spark.SparkCatalog --conf {spark}.type=rest"

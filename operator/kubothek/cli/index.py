@@ -1,7 +1,8 @@
-"""``kubothek index``: compact or rebuild the secondary indices of a dataset."""
+"""``kubothek index``: add, drop, compact or rebuild the secondary indices of a dataset."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,19 +13,30 @@ from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
+    from kubothek.table.indexes import IndexKind
 
 
 @click.command()
 @store_options
 @click.argument("dataset", shell_complete=complete_dataset)
+@click.option(
+    "--add",
+    "added",
+    metavar="COLUMN[=KIND]",
+    multiple=True,
+    help="KIND: Native (the default) or Kartothek; repeatable.",
+)
+@click.option("--drop", "dropped", metavar="COLUMN", multiple=True, help="Drop the index of a column; repeatable.")
 @click.option("--rebuild", is_flag=True, help="Rebuild all indices from the data files.")
 @output_option()
-def index(choice: StoreChoice, dataset: str, rebuild: bool, output: str) -> None:
-    """Compact the secondary indices of a dataset, or rebuild them.
+def index(
+    choice: StoreChoice, dataset: str, added: tuple[str, ...], dropped: tuple[str, ...], rebuild: bool, output: str
+) -> None:
+    """Compact the secondary indices of a dataset, add or drop some, or rebuild all.
 
     Indexes files that another program added, merges small index files, and rebuilds an index that is missing or
-    damaged. The Dataset's manifest (spec.table.indices) defines the indices, or the call that creates the dataset.
-    Safe to run beside other writers.
+    damaged. If a Dataset's manifest owns the dataset, its spec.table.indices defines the indices: --add and --drop are
+    for other datasets. Safe to run beside other writers.
     """
     from kubothek.cli.columns import listed
     from kubothek.jobs.index import describe
@@ -32,11 +44,34 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool, output: str) -> None
     from kubothek.table.log.update_indexes import reindex
 
     with choice.opened() as store:
-        log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
-        done = reindex(store, log, rebuild=rebuild, by="cli")
+        log = DatasetLog(
+            store,
+            dataset,
+            unowned_only=bool(added or dropped),
+            conditional_writes=store.probe().conditional_writes,
+        )
+        wanted = (
+            _wanted(dataset, log.snapshot().head.index_state.wanted(), added, dropped) if added or dropped else None
+        )
+        done = reindex(store, log, wanted, rebuild=rebuild, by="cli")
         indices = log.inspect().indices
     rows = [(i.column, str(i.kind), str(i.health), f"{i.rows:,}") for i in indices]
     headers, wide = ("COLUMN", "KIND", "STATE", "ROWS"), output == "wide"
     table = listed(headers, rows, right=("ROWS",), shorten=("COLUMN",), wide=wide) if rows else ()
     found = [{"column": i.column, "kind": str(i.kind), "state": str(i.health), "rows": i.rows} for i in indices]
     show(output, found, [f"{dataset}: {describe(done)}", *table])
+
+
+def _wanted(
+    dataset: str, present: Mapping[str, IndexKind], added: Sequence[str], dropped: Sequence[str]
+) -> dict[str, IndexKind]:
+    """Return the indices after these are added and dropped. Raises InputError for an unknown kind, UsageError."""
+    from kubothek.dataset.upkeep import index_kinds
+
+    if unknown := [column for column in dropped if column not in present]:
+        raise click.UsageError(
+            f"--drop: {dataset} has no index on {unknown[0]!r}; it has {', '.join(present) or 'none'}"
+        )
+    pairs = (text.rpartition("=") if "=" in text else (text, "", "Native") for text in added)
+    kept = {column: kind for column, kind in present.items() if column not in dropped}
+    return {**kept, **index_kinds({column: kind for column, _, kind in pairs})}

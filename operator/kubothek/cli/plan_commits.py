@@ -41,6 +41,8 @@ def commit_outlook(action: LaunchJob, job: CommitJob | CubeJob, opened: Opened, 
     else:
         sources = [] if job.source is None else [job.source]
     text = _with_sources(_change(commit), action, sources, opened)
+    if isinstance(job, CommitJob) and job.statement is not None:
+        text += f": rows of a SELECT over objectstore/{job.statement.store.name}"
     schema = _schema(job, store) if isinstance(job, CommitJob) and first and store is not None else None
     if schema is not None and job.where is not None:
         parse(job.where).bind(schema)

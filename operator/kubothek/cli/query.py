@@ -113,54 +113,31 @@ def write_rows(reader: pa.RecordBatchReader, output: str, started: float | None 
     return print_table(reader, wide=output == "wide", started=started)
 
 
-def print_table(reader: pa.RecordBatchReader, *, wide: bool = False, started: float | None = None) -> str:
-    """Print the first rows, on a terminal in its width unless ``wide``; return a text with their number."""
+def print_table(
+    reader: pa.RecordBatchReader,
+    *,
+    wide: bool = False,
+    started: float | None = None,
+    most: int | None = _TABLE_ROWS,
+) -> str:
+    """Print the first ``most`` rows, on a terminal in its width unless ``wide``; return a text with their number."""
     from kubothek.cli.columns import columns, fitted
     from kubothek.cli.output import print_lines
+    from kubothek.table.frames import digits_of, text_of
 
-    rows = list(islice(_rows(reader), _TABLE_ROWS + 1))
+    rows = list(islice(_rows(reader), None if most is None else most + 1))
     took = "" if started is None else f" in {time.monotonic() - started:.1f} s"
-    digits = [_digits(field.type) for field in reader.schema]
-    shown = [
-        tuple(_cell(value, number) for value, number in zip(row, digits, strict=True)) for row in rows[:_TABLE_ROWS]
-    ]
+    digits = [digits_of(field.type) for field in reader.schema]
+    shown = [tuple(text_of(value, number) for value, number in zip(row, digits, strict=True)) for row in rows[:most]]
     names = reader.schema.names
     numbers = [field.name for field in reader.schema if _is_number(field.type)]
     if wide or not sys.stdout.isatty():
         print_lines(columns(names, shown, numbers), chop=True)
     else:
         print_lines(fitted(names, shown, numbers, shutil.get_terminal_size().columns))
-    if len(rows) > _TABLE_ROWS:
-        return f"the first {count(_TABLE_ROWS, 'row')} (all of them: -o csv, json or yaml){took}"
+    if most is not None and len(rows) > most:
+        return f"the first {count(most, 'row')} (all of them: -o csv, json or yaml){took}"
     return count(len(shown), "row") + took
-
-
-_SINGLE_DIGITS = 7
-_DOUBLE_DIGITS = 10
-_ALL_DIGITS = 15
-_LARGE = 1e9
-
-
-def _digits(kind: pa.DataType) -> int:
-    """Return the number of significant digits of floating-point numbers of this type."""
-    import pyarrow as pa
-
-    return _SINGLE_DIGITS if pa.types.is_float32(kind) or pa.types.is_float16(kind) else _DOUBLE_DIGITS
-
-
-def _cell(value: object, digits: int) -> str:
-    """Return a value for users: ``14.96014`` for 14.960139999999999; control characters are escaped."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, float):
-        significant = _ALL_DIGITS if abs(value) >= _LARGE else digits
-        return repr(float(f"{value:.{significant}g}"))
-    if isinstance(value, list):
-        return f"[{', '.join(_cell(each, digits) for each in value)}]"
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[object, ...]]:

@@ -18,6 +18,9 @@ def wrong_statements(resource: Resource) -> Iterator[tuple[str, str]]:
         return
     filters: dict[str, str | None] = {}
     if isinstance(resource, Commit):
+        source = resource.spec.source
+        if source is not None and source.sql is not None and (wrong := _wrong_sql(source.sql)) is not None:
+            yield "spec.source.sql", wrong
         filters["spec.where"] = resource.spec.where
         filters["spec.cube.where"] = resource.spec.cube.where if resource.spec.cube is not None else None
     elif isinstance(resource, Compaction):
@@ -36,7 +39,7 @@ def _wrong_sql(text: str) -> str | None:
 
     with in_memory_database(threads=1) as database:
         try:
-            parse(database, text)
+            parse(database, text, feeds=True)
         except (duckdb.Error, QueryInvalid) as error:
             return f"QueryInvalid: {_on_one_line(str(error))}"
     return None

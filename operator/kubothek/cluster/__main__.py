@@ -58,7 +58,9 @@ class _Json(click.ParamType[EngineSpec | Sizes]):
 @click.option("--cluster-id", default="", help="First part of every claim on a dataset; default: uid of kube-system.")
 @click.option("--allowed-source-hosts", default="", callback=_words, help="Hosts that source URLs may name, by comma.")
 @click.option(
-    "--open-lineage-url", default="", help="OpenLineage collector that receives the runs of derivative datasets."
+    "--open-lineage-url",
+    default="",
+    help="OpenLineage collector that receives the runs of derivatives, Queries and Commits of SQL.",
 )
 @click.option("--allowed-source-images", default="", callback=_words, help="Images that sources may run, by comma.")
 @click.option(

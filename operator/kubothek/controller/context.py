@@ -68,7 +68,7 @@ class Settings:
     deletion_deadline: timedelta = timedelta(minutes=5)
     """How long a Dataset with deletionPolicy Delete waits for its store; after that its data stays."""
     open_lineage_url: str | None = None
-    """Endpoint that receives OpenLineage events about runs of derivatives; None: no events."""
+    """Endpoint that receives OpenLineage events about runs of derivatives, Queries and Commits of SQL; None: none."""
 
 
 class JobPhase(StrEnum):

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 from kubothek.api import jobs
+from kubothek.api.as_of import DEFAULT_TIME_LIMIT
 from kubothek.api.conditions import State, stalled, state_of, waiting
 from kubothek.api.cube import Cube
 from kubothek.api.dataset import Dataset, DatasetSpec, Export
@@ -22,7 +23,7 @@ from kubothek.api.objectstore import ObjectStore
 from kubothek.api.profiles import capped, inherited, layered, said
 from kubothek.api.sizes import Sizes
 from kubothek.api.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
-from kubothek.api.values import Reference, parse_quantity
+from kubothek.api.values import Reference, parse_duration, parse_quantity
 from kubothek.controller.context import Context, LaunchJob, Lookup, Settings
 from kubothek.controller.pod_templates import denied
 
@@ -268,14 +269,28 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
         adopt=dataset.spec.adopt,
         clustering=clustering_of(dataset.spec.maintenance.compaction),
         iceberg=iceberg_of(dataset.spec),
+        version_hint=_version_hint_of(dataset.spec),
+        writers=writers_of(dataset),
+    )
+
+
+def writers_of(dataset: Dataset) -> tuple[jobs.WriterRef, ...]:
+    """Return the writers of a Dataset as jobs need them."""
+    return tuple(
+        jobs.WriterRef(name=writer.identity(dataset.namespace), operations=writer.operations)
+        for writer in dataset.spec.writers
     )
 
 
 def iceberg_of(spec: DatasetSpec) -> Literal["Off", "Omit", "Refuse"]:
-    """Return the export of Iceberg metadata; by default, what a gateway serves is exported."""
-    wanted = (spec.export or Export()).iceberg
-    exposed = spec.sharing is not None and spec.sharing.exposed
-    return wanted.unsupported_columns if (exposed if wanted.enabled is None else wanted.enabled) else "Off"
+    """Return the export of Iceberg metadata."""
+    return (spec.export or Export()).iceberg.unsupported_columns if spec.exports_iceberg else "Off"
+
+
+def _version_hint_of(spec: DatasetSpec) -> bool:
+    """Return whether exports write a version hint; by default, unless a gateway serves the dataset."""
+    wanted = (spec.export or Export()).iceberg.version_hint
+    return not spec.is_exposed if wanted is None else wanted
 
 
 def clustering_of(thresholds: Thresholds | None) -> jobs.Clustering | None:
@@ -313,8 +328,17 @@ def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
     return jobs.SparkSettings(from_bytes=parse_quantity(engine.spec.spark_from), conf=dict(engine.spec.spark_conf))
 
 
+def open_lineage(resource: Resource, settings: Settings, *, job: str | None = None) -> jobs.OpenLineage | None:
+    """Return the collector of the lineage of a resource's runs, if there is one; ``job`` as in the job spec."""
+    if settings.open_lineage_url is None:
+        return None
+    namespace = f"{settings.cluster_id}/{resource.namespace}"
+    return jobs.OpenLineage(url=settings.open_lineage_url, namespace=namespace, job=job)
+
+
 def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
-    """Return a source as jobs need it; ``store`` holds its paths, if it has any."""
+    """Return a source of files as jobs need it; ``store`` holds its paths, if it has any."""
+    assert source.format is not None, "a rule of the kind"
     return jobs.SourceSpec(
         store=store_ref(store) if source.paths is not None else None,
         paths=source.paths or (),
@@ -325,4 +349,24 @@ def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.
         columns=source.columns or (),
         allowed_hosts=settings.allowed_source_hosts,
         allow_local=settings.allow_local_sources,
+    )
+
+
+def statement_spec(source: Source, store: ObjectStore, engine: Engine | None) -> jobs.StatementSpec | None:
+    """Return the statement of a source, limited by the memory of the driver; None if it has none.
+
+    ``store``  holds the datasets that it reads
+    """
+    if source.sql is None:
+        return None
+    spec, as_of = engine.spec if engine is not None else EngineSpec(), source.as_of
+    return jobs.StatementSpec(
+        store=store_ref(store),
+        sql=source.sql,
+        as_of_version=as_of.version if as_of else None,
+        as_of_time=as_of.time if as_of else None,
+        as_of_tag=as_of.tag if as_of else None,
+        as_at=source.as_at,
+        memory_bytes=parse_quantity(spec.driver.memory),
+        time_limit_seconds=parse_duration(source.time_limit or DEFAULT_TIME_LIMIT).total_seconds(),
     )

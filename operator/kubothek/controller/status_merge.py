@@ -52,6 +52,7 @@ def table_state(state: DatasetState) -> TableState:
             "health": state.health.model_dump() if state.health is not None else None,
             "ledger": _chain(state.ledger) if state.ledger is not None else None,
             "iceberg": state.iceberg.model_dump() if state.iceberg is not None else None,
+            "writers": state.writers,
         }
     )
 

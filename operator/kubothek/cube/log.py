@@ -17,7 +17,7 @@ from kubothek.table.log.dataset_log import PATIENCE, DatasetLog
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.interop.unconditional import OneWriterStore
 from kubothek.table.log.journal import Journal, system_clock
-from kubothek.table.log.model.head import IcebergExports
+from kubothek.table.log.model.head import IcebergSetting
 from kubothek.table.log.model.keys import check_id
 from kubothek.table.log.model.record import utc
 from kubothek.table.log.multi.head import CubeHead, CubeRecord, MemberVersion
@@ -61,7 +61,7 @@ class CubeLog:
         prefix: str,
         *,
         claim_of: ClaimOf = lambda _: None,
-        iceberg_of: Callable[[str], IcebergExports | None] = lambda _: None,
+        iceberg_of: Callable[[str], IcebergSetting | None] = lambda _: None,
         unowned_only: bool = False,
         by: str = "",
         clock: Callable[[], datetime] = system_clock,

@@ -15,6 +15,7 @@ from kubothek.storage import Store
 from kubothek.table.layout import Layout
 from kubothek.table.log import Change
 from kubothek.table.log.multi.spec import CubeSpec
+from kubothek.table.operations.copies import user_metadata
 from kubothek.table.skipping.model import SkippingState
 
 Columns = Mapping[str, Sequence[str]]
@@ -107,7 +108,7 @@ def write_copies(
             copying.writer(source, member, started.store),
             True,
             member.partition_on,
-            copying.user_metadata(member),
+            user_metadata(member.snapshot),
             Layout.of(member.snapshot.head),
             is_copy=True,
         )

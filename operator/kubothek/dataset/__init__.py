@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from kubothek.dataset.changes import ChangeFeed
+from kubothek.dataset.columns import Columns
 from kubothek.dataset.handle import BY, CommitResult, OnConflict, Where
+from kubothek.dataset.merging import Merging
 from kubothek.dataset.reading import Reading
 from kubothek.dataset.upkeep import Upkeep
 from kubothek.dataset.writing import Writing
@@ -12,10 +15,11 @@ from kubothek.odf.derived import Derivative, Inputs, inputs_of
 __all__ = ["BY", "CommitResult", "Dataset", "OnConflict", "Where"]
 
 
-class Dataset(Reading, Writing, Upkeep):
+class Dataset(Reading, ChangeFeed, Writing, Merging, Columns, Upkeep):
     """One dataset. Every call reads the current version, unless ``as_of`` names another.
 
-    ``as_of``  a version number, a time at which it was current (a ``datetime``; without time zone: UTC), or a tag
+    ``as_of``  a version number, a time at which it was current (a ``datetime`` or ISO text such as "2026-11-21T14:00";
+               without time zone: UTC), or a tag
     """
 
     @property

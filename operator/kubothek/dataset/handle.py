@@ -14,7 +14,10 @@ from kubothek.storage import Store
 from kubothek.table import operations
 from kubothek.table.expressions import Filter
 from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Snapshot, Transaction, Version
+from kubothek.table.log.granted import Author
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.writers import OPERATION_OF_VERB
+from kubothek.table.log.multi.members import is_member
 from kubothek.table.log.prepare.draft import require_rows_open
 from kubothek.table.operations import Rows
 
@@ -34,6 +37,10 @@ class Home(Protocol):
     @property
     def store(self) -> Store:
         """The store of the lake."""
+
+    @property
+    def writer(self) -> str | None:
+        """The name under which its datasets are written; None if it has none."""
 
     @property
     def _conditional_writes(self) -> bool: ...
@@ -65,11 +72,14 @@ class Handle:
         start: Callable[[Transaction], Maker],
         on_conflict: OnConflict = "Fail",
     ) -> CommitResult:
-        """Commit one change, once per id; ``says`` distinguishes it from other changes with the same id."""
+        """Commit one change, once per id; ``says`` distinguishes it from other changes with the same id.
+
+        ``verb``  decides which operation a writer needs for the dataset of a manifest (``OPERATION_OF_VERB``)
+        """
         if on_conflict not in get_args(OnConflict):
             raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
         digest = sha256("\0".join([f"kubothek python {verb}", *map(str, says)]).encode()).hexdigest()
-        log = self._log(writing=True)
+        log = self._log(verb)
         if commit_id is None:
             started: Transaction | AlreadyApplied = log.begin_new(f"python:{verb}", digest, adopts=False)
         else:
@@ -101,10 +111,25 @@ class Handle:
         now.note_written(*written.keys)
         return written
 
-    def _log(self, *, writing: bool = False) -> DatasetLog:
-        if not writing or self._lake._conditional_writes:
+    def _require_no_member(self, what: str, instead: str) -> None:
+        """Raise InputError for a dataset of a cube, whose rules bind its datasets together. Raises DatasetNotFound."""
+        if self._log().record_in_cube() is not None or is_member(self.snapshot().head):
+            raise InputError(f"dataset {self.name!r} belongs to a cube and cannot be {what} alone; {instead}")
+
+    def _log(self, verb: str | None = None, *, writing: bool = False) -> DatasetLog:
+        """Return the log for reads, or for the writes of one method.
+
+        ``verb``     the method, if an owner can permit it to writers (``OPERATION_OF_VERB``)
+        ``writing``  for a method of owners only
+        """
+        if verb is None and not writing:
             return self._kept_log
-        return DatasetLog(self._store, self.name, unowned_only=True, conditional_writes=False)
+        if self._lake._conditional_writes:
+            log = self._kept_log
+        else:
+            log = DatasetLog(self._store, self.name, unowned_only=True, conditional_writes=False)
+        operation = None if verb is None else OPERATION_OF_VERB.get(verb)
+        return log.writing_as(Author(None if operation is None else self._lake.writer, operation))
 
     @cached_property
     def _kept_log(self) -> DatasetLog:

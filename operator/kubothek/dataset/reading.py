@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.dataset.handle import Handle, Where
-from kubothek.table.expressions import as_predicate
+from kubothek.errors import DatasetNotFound
+from kubothek.storage import Store
+from kubothek.table import frames
+from kubothek.table.expressions import Predicate, as_predicate
 from kubothek.table.layout import Layout
 from kubothek.table.log import Record, Snapshot, Version
 from kubothek.table.log.compare import Comparison, compare
@@ -17,11 +21,12 @@ from kubothek.table.log.model.head import OWN_PREFIX
 from kubothek.table.name_lists import names_in
 from kubothek.table.scan.plan import Plan, plan
 from kubothek.table.scan.read import arrow_dataset, scan
-from kubothek.table.schema import footer_metadata
 from kubothek.table.time_zones import in_zones, zoned, zones_of
+from kubothek.words import count
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
 
 class Reading(Handle):
@@ -81,14 +86,33 @@ class Reading(Handle):
         """
         columns = None if columns is None else names_in("columns", columns)
         predicate = None if where is None else as_predicate(where)
-        snapshot = self.snapshot(as_of)
-        rows = scan(self._store, snapshot, columns, predicate)
-        shown = zoned(rows.schema, zones_of(snapshot.head.metadata))
-        if shown == rows.schema:
-            return rows
-        return pa.RecordBatchReader.from_batches(shown, (in_zones(batch, shown) for batch in rows))
+        return rows_of(self._store, self.snapshot(as_of), columns, predicate)
 
-    def read_pandas(
+    def head(
+        self,
+        rows: int = frames.SHOWN_ROWS,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pa.Table:
+        """Return the first rows, in the order of the files; it opens no more files than these rows need, and a few.
+
+        Raises what :meth:`scan` raises.
+        """
+        frames.require_row_count(rows)
+        reader = self.scan(columns, where, as_of)
+        return frames.first_rows(reader, reader.schema, rows)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pa.Table:
+        """Return the rows of :meth:`scan` as an Arrow table."""
+        return self.scan(columns, where, as_of).read_all()
+
+    def to_pandas(
         self,
         columns: Sequence[str] | str | None = None,
         where: Where | None = None,
@@ -98,13 +122,39 @@ class Reading(Handle):
 
         If a time is outside of the range of nanoseconds (years 1678 to 2261), times are in microseconds.
         """
-        table = self.scan(columns, where, as_of).read_all()
-        nulls = [name for name in table.column_names if table.column(name).null_count]
-        table = table.replace_schema_metadata({"pandas": footer_metadata(table.schema, nulls)["pandas"]})
+        return frames.to_pandas(self.to_arrow(columns, where, as_of))
+
+    def read_pandas(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pd.DataFrame:
+        """Return what :meth:`to_pandas` returns, under the name of a pyarrow RecordBatchReader."""
+        return self.to_pandas(columns, where, as_of)
+
+    def to_polars(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pl.DataFrame:
+        """Return the rows as a polars DataFrame. Raises InputError without polars."""
+        return frames.to_polars(self.to_arrow(columns, where, as_of))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the rows of the current version as an Arrow C stream (Arrow PyCapsule interface)."""
+        return self.scan().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
+
+    def _repr_html_(self) -> str:
+        """Return name, version and first rows as HTML, for notebooks."""
         try:
-            return table.to_pandas(coerce_temporal_nanoseconds=True)
-        except pa.ArrowInvalid:
-            return table.to_pandas()
+            snapshot = self.snapshot()
+        except DatasetNotFound as error:
+            return f"<p>{escape(str(error))}</p>"
+        total = f", {count(snapshot.totals.rows, 'row')}" if snapshot.totals else ""
+        title = f"<p>{escape(repr(self))}, version {snapshot.version}{total}</p>"
+        return title + (frames.html_table(self.head(as_of=snapshot.version)) if len(_schema_of(snapshot)) else "")
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -120,3 +170,14 @@ class Reading(Handle):
 
 def _schema_of(snapshot: Snapshot) -> pa.Schema:
     return pa.schema([]) if snapshot.schema is None else snapshot.schema
+
+
+def rows_of(
+    store: Store, snapshot: Snapshot, columns: Sequence[str] | None = None, where: Predicate | None = None
+) -> pa.RecordBatchReader:
+    """Return the rows of a snapshot as a stream, with times in the zone of their column."""
+    rows = scan(store, snapshot, columns, where)
+    shown = zoned(rows.schema, zones_of(snapshot.head.metadata))
+    if shown == rows.schema:
+        return rows
+    return pa.RecordBatchReader.from_batches(shown, (in_zones(batch, shown) for batch in rows))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from enum import StrEnum
 from hashlib import sha256
-from typing import get_args
+from typing import TypeVar, get_args
 from uuid import uuid4
 
 from kubothek.dataset.handle import BY, Handle, Where
@@ -15,8 +16,10 @@ from kubothek.odf import Level
 from kubothek.table.clustering import Clustering
 from kubothek.table.expressions import as_predicate
 from kubothek.table.iceberg.state import IcebergExport
+from kubothek.table.indexes import Dialect, IndexKind
 from kubothek.table.log import Version
-from kubothek.table.log.model.head import IcebergExports
+from kubothek.table.log.model.head import IcebergExports, IcebergSetting
+from kubothek.table.log.update_indexes import Reindexed, reindex
 from kubothek.table.log.update_skipping import Reskipped, reskip
 from kubothek.table.maintenance import (
     Compaction,
@@ -30,12 +33,15 @@ from kubothek.table.maintenance import (
     plan_compaction,
 )
 from kubothek.table.name_lists import names_in
+from kubothek.table.schema import require_distinct
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from kubothek.verify import DatasetVerdict, verify_dataset
 
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
 
 class Upkeep(Handle):
-    """Methods for skipping metadata, tags, health, verification, export, garbage collection and compaction."""
+    """Methods for indices, skipping metadata, tags, health, verification, export, garbage collection and compaction."""
 
     @property
     def skipping(self) -> tuple[IndexDefinition, ...]:
@@ -53,7 +59,32 @@ class Upkeep(Handle):
         """
         one = (indices,) if isinstance(indices, IndexDefinition) else indices
         wanted = one if isinstance(one, SkippingState) else SkippingState(tuple(one))
-        return reskip(self._store, self._log(writing=True), wanted, rebuild=rebuild, by=BY)
+        return reskip(self._store, self._log("skipping"), wanted, rebuild=rebuild, by=BY)
+
+    @property
+    def indices(self) -> dict[str, IndexKind]:
+        """The secondary indices by column; one on a column without a type yet is made with its first values."""
+        return self.snapshot().head.index_state.wanted()
+
+    def set_indices(
+        self,
+        indices: Sequence[str] | str | Mapping[str, IndexKind | str],
+        *,
+        dialect: Dialect | str | None = None,
+        rebuild: bool = False,
+    ) -> Reindexed:
+        """Set exactly these secondary indices, in one commit, and repair them: ``{**dataset.indices, "id": "Native"}``.
+
+        ``indices``  columns, or kinds by column, Native (the default) or Kartothek
+        ``dialect``  as for :meth:`Lake.create_dataset`; None = unchanged
+        ``rebuild``  build all of them again from the data files
+
+        The files are read before the commit, and only the indexed columns. Raises IndexInvalid for a column that cannot
+        be indexed, InputError, OwnedByAnother.
+        """
+        wanted = index_kinds(indices)
+        chosen = None if dialect is None else one_of(Dialect, "dialect", dialect)
+        return reindex(self._store, self._log("indices"), wanted, dialect=chosen, rebuild=rebuild, by=BY)
 
     def tags(self) -> dict[str, int]:
         """Return the tagged versions, by tag."""
@@ -67,11 +98,11 @@ class Upkeep(Handle):
 
         Raises VersionNotFound, VersionIncomplete, InputError for an invalid name, OwnedByAnother.
         """
-        return self._log(writing=True).tag(name, version)
+        return self._log("tag").tag(name, version)
 
     def untag(self, name: str) -> None:
         """Remove a tag if it exists. Raises OwnedByAnother."""
-        self._log(writing=True).untag(name)
+        self._log("untag").untag(name)
 
     def health(self) -> Health:
         """Return statistics of the files and of what only the history needs, computed from commit records."""
@@ -138,11 +169,13 @@ class Upkeep(Handle):
             ) from error
         return export(self._store, self._log(writing=True), omit_unsupported=omit_unsupported, rebuild=rebuild)
 
-    def set_iceberg(self, exports: IcebergExports) -> int:
+    def set_iceberg(self, exports: IcebergExports, *, version_hint: bool = True) -> int:
         """Set whether each commit also writes Iceberg metadata, whichever program commits; return the version after it.
 
-        ``exports``  Off; Omit: leave out columns whose type Iceberg lacks; Refuse: do not export a table with such a
-                     column
+        ``exports``       Off; Omit: leave out columns whose type Iceberg lacks; Refuse: do not export a table with such
+                          a column
+        ``version_hint``  also write ``version-hint.text``, by which engines find the table from files alone; one
+                          request more for each commit, which engines that use a catalogue do not need
 
         An export that fails does not fail its commit: it lags until the next commit, or until :meth:`heal`. A program
         without pyiceberg leaves it to the next one that has it. Raises InputError, DatasetNotFound; OwnedByAnother for
@@ -150,7 +183,8 @@ class Upkeep(Handle):
         """
         if exports not in get_args(IcebergExports):
             raise InputError(f"exports is {exports!r}; use one of {', '.join(get_args(IcebergExports))}")
-        return self._log(writing=True).set_iceberg(exports)
+        setting = IcebergSetting() if exports == "Off" else IcebergSetting(exports, version_hint)
+        return self._log(writing=True).set_iceberg(setting)
 
     def plan_compaction(
         self,
@@ -200,7 +234,7 @@ class Upkeep(Handle):
         digest = sha256("\0".join(["kubothek python compact", definition]).encode()).hexdigest()
         return compact(
             self._store,
-            self._log(writing=True),
+            self._log("compact"),
             request,
             commit_id=id or f"python:compact:{uuid4()}",
             digest=digest,
@@ -226,3 +260,20 @@ def _request(
         min_small_share=min_small_share,
         clustering=Clustering(columns, curve=bool(z_order_by)) if columns else None,
     )
+
+
+def index_kinds(indices: Sequence[str] | str | Mapping[str, IndexKind | str]) -> dict[str, IndexKind]:
+    """Return the kind of index by column. Raises InputError for another kind."""
+    if isinstance(indices, Mapping):
+        return {column: one_of(IndexKind, f"index on {column!r}", kind) for column, kind in indices.items()}
+    indices = names_in("indices", indices)
+    require_distinct(indices)
+    return dict.fromkeys(indices, IndexKind.NATIVE)
+
+
+def one_of(choices: type[_Choice], what: str, value: str) -> _Choice:
+    """Return the member of this value. Raises InputError, which names ``what`` and the members."""
+    try:
+        return choices(value)
+    except ValueError:
+        raise InputError(f"{what}: {value!r} is none of {', '.join(choices)}") from None

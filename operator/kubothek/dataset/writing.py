@@ -154,6 +154,8 @@ class Writing(Handle):
     ) -> CommitResult:
         """Set values in the rows for which ``where`` is TRUE, in one commit: ``{"carrier": "AA", "delay": None}``.
 
+        ``values``     by column a value, or an expression over the row: ``kubothek.Expression("price * 1.1")``. All
+                       expressions see the row before the change; a value that the column cannot hold is an error
         ``row_level``  must be True: files with such rows are rewritten
 
         Rows with changed partition columns move to their new partition. Raises what :meth:`delete` raises; InputError,
@@ -181,7 +183,7 @@ class Writing(Handle):
 
         Raises VersionNotFound, VersionIncomplete, SchemaMismatch, and Conflict if there was any other commit meanwhile.
         """
-        log = self._log(writing=True)
+        log = self._log()
 
         def start(_: Transaction) -> Maker:
             return lambda snapshot: operations.rollback(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from http import HTTPMethod
+from itertools import chain
 from typing import Any, Final
 
 from aiohttp import web
@@ -39,6 +40,7 @@ from kubothek.odf.sync.smart.messages import (
     render,
 )
 from kubothek.odf.sync.smart.plan import plan_of
+from kubothek.odf.validation.linked import listed_missing
 from kubothek.table.log.model import keys
 
 _NEXT: Final = 3600.0
@@ -173,23 +175,30 @@ class Smart:
         request[NOTE]["blocks"] = len(blocks)
         await talk.send(accepted({}, talk.dialect))
         place = self._gate.datasets.catalogue.place(name)
-        if not blocks or not await self._objects(request, talk, place):
+        if not await self._objects(request, talk, place, links_only=not blocks):
             talk.phase = "CompleteRequest"
             await talk.read(_SILENT)
+            if not blocks and head is not None:
+                await to_its_end(partial(self._complete, name, head))
         if blocks:
             version = await to_its_end(partial(self._commit, name, blocks, force=force))
             request[NOTE]["version"] = version
         await talk.send(render({}, talk.dialect))
 
-    async def _objects(self, request: web.Request, talk: Conversation, place: Place) -> bool:
-        """Send where to upload objects until all are there; return whether the client has already completed."""
-        more = True
+    async def _objects(self, request: web.Request, talk: Conversation, place: Place, *, links_only: bool) -> bool:
+        """Send where to upload objects until all are there; return whether the client has already completed.
+
+        ``links_only``  of linked objects that the dataset lacks: a push without blocks brings no others
+        """
+        more, only = True, None
+        if links_only:
+            only = await asyncio.to_thread(lambda: {*chain.from_iterable(listed_missing(place.store, place.layout))})
         while more:
             talk.phase = "ObjectsRequest"
             message = await talk.read(_SILENT if talk.dialect is not Dialect.SPEC else _NEXT, large=True)
             if (named := _references(message)) is None:
                 return True
-            found = await asyncio.to_thread(self._targets, request, place, named)
+            found = await asyncio.to_thread(self._targets, request, place, named, only)
             strategies = [
                 {
                     "object_file": reference(each),
@@ -211,7 +220,9 @@ class Smart:
         except DatasetNotFound:
             return None
 
-    def _targets(self, request: web.Request, place: Place, named: Sequence[Named]) -> list[Transfer | None]:
+    def _targets(
+        self, request: web.Request, place: Place, named: Sequence[Named], only: Set[Multihash] | None
+    ) -> list[Transfer | None]:
         store, layout = place.store, place.layout
         found: list[Transfer | None] = []
         for each in named:
@@ -219,7 +230,7 @@ class Smart:
                 there = store.stat(each.key(layout)).size == each.size or not each.size
             except ObjectNotFound:
                 there = False
-            if there:
+            if there or (only is not None and each.hash not in only):
                 found.append(None)
                 continue
             found.append(transfer(request, store, HTTPMethod.PUT, layout, each, self._presigned, self._url))
@@ -230,6 +241,12 @@ class Smart:
         store, log = dataset.store, dataset.log()
         theirs = PushedRepository(blocks, store, Layout(keys.chain(log.uuid)))
         return pull(store, log, theirs, table=Table(), force=force, rows=True, by=_BY).version
+
+    def _complete(self, name: str, head: Multihash) -> None:
+        """Verify the linked objects of a push without blocks, and list what is still missing."""
+        dataset = self._gate.datasets.writable(name)
+        store, log = dataset.store, dataset.log()
+        pull(store, log, PushedRepository((), store, Layout(keys.chain(log.uuid)), head), by=_BY)
 
 
 def _metadata(blocks: Sequence[Stored], dialect: Dialect) -> bytes:

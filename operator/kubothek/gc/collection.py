@@ -259,7 +259,7 @@ class _Run:
         """Mark Iceberg metadata that stays; see :func:`~.iceberg.mark_iceberg`. Without versions, none of it stays."""
         if not self._exists or (self._seen.head.tombstone and self._kept.versions == 1):
             return self._moment.now
-        return mark_iceberg(self._store, self._log.uuid, self._moment, self._marked)
+        return mark_iceberg(self._store, self._log.uuid, self._seen.version, self._moment, self._marked)
 
     def _find_garbage(self, path: Path) -> Found:
         """Find the garbage, and store the plan; ``path`` holds the referenced keys before their upload to the store."""

@@ -1,30 +1,36 @@
-"""Writes of a source's rows to data files, in this process or with Spark."""
+"""Writes of rows to data files: of a source's files, in this process or with Spark, or of a statement, as a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kubothek.api.jobs import CommitJob, DatasetRef, IntakeJob, SourceSpec, SparkSettings, StoreRef
-from kubothek.errors import SourceChanged
+from kubothek.errors import DataTypeMismatch, SourceChanged
 from kubothek.ingest import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.storage import Store
 from kubothek.table.expressions import Predicate
+from kubothek.table.files import PartitionedWriter
 from kubothek.table.indexes import IndexKind, check_indexable
 from kubothek.table.layout import Layout
 from kubothek.table.log import PartitionFile, Snapshot
 from kubothek.table.log.prepare.draft import require_rows_open
-from kubothek.table.operations import Written
+from kubothek.table.operations import Written, require_met
 from kubothek.table.operations.written import Gatherer, Gathering
+from kubothek.table.schema import with_nulls
 from kubothek.table.skipping.model import SkippingState
 from kubothek.table.skipping.refresh import beginning
-from kubothek.table.time_zones import expected_zones
+from kubothek.table.time_zones import declared_zones, expected_zones, zones_after, zones_in, zones_of
 from kubothek.tracing import span
+
+if TYPE_CHECKING:
+    from kubothek.sql.result import Answer  # imports DuckDB, which most jobs do not need
 
 Check = Callable[[pa.Schema, Layout], Predicate | None]
 """Takes the stored schema and the layout of the rows; raises if they are not allowed, and returns the bound filter that
@@ -84,7 +90,7 @@ def write_source(
                 zones=zones,
             )
         if arrange is None:
-            wanted: Mapping[str, IndexKind] = _wanted(job, snapshot, stored, layout.partition_on)
+            wanted: Mapping[str, IndexKind] = _wanted(job.dataset, snapshot, stored, layout.partition_on)
         else:
             layout, wanted = arrange(stored, layout)
         layout.check(stored)
@@ -117,6 +123,77 @@ def write_source(
     )
 
 
+def write_answer(
+    answer: Answer,
+    store: Store,
+    dataset: DatasetRef,
+    snapshot: Snapshot,
+    report: Callable[[int], None],
+    *,
+    table: pa.Schema | None,
+    check: Check = lambda schema, layout: None,
+) -> Written:
+    """Write the rows of a statement, batch by batch; first make every check that does not read all rows.
+
+    ``report``  gets the number of rows written so far
+    ``table``   stored schema that the rows must fit
+
+    A result without rows is one: no files, and the schema of the statement. Raises LakeError; no head references the
+    files written before.
+    """
+    require_rows_open(snapshot.head)
+    layout = Layout.of(snapshot.head, translate.layout(dataset, snapshot.head))
+    evolves, contract = translate.evolves(dataset.table), translate.schema(dataset.table.columns)
+    reader = answer.rows()
+    reading, stored = decide_schemas(
+        declared=reader.schema,
+        table=table,
+        contract=contract,
+        partition_on=layout.partition_on,
+        infer=lambda: reader.schema,
+        evolve=evolves,
+    )
+    zones, asked = zones_in(reader.schema), declared_zones(contract)
+    zones_after(table, zones_of(snapshot.head.metadata), zones)
+    if snapshot.schema is None:
+        zones = zones_after(stored, asked, zones) | {name: zone for name, zone in zones.items() if name not in asked}
+    layout.check(stored)
+    wanted = _wanted(dataset, snapshot, stored, layout.partition_on)
+    begins = skipping_to_begin_with(dataset, store, snapshot, stored, layout.partition_on)
+    where = check(stored, layout)
+    gathering = Gathering.of(snapshot, stored, wanted, begins)
+    gatherer = gathering.gatherer(store, dataset.uuid, snapshot.head.table, stored, layout.partition_on)
+    rows = 0
+    with PartitionedWriter(store, dataset.uuid, stored, layout, table=snapshot.head.table, observer=gatherer) as writer:
+        for batch in reader:
+            _require_values(batch, reading)
+            if where is not None:
+                require_met(where, batch, "the result", rows + 1)
+            writer.write(with_nulls(batch, stored))
+            rows += batch.num_rows
+            report(rows)
+        files = writer.finish()
+    return Written(
+        tuple(files),
+        stored,
+        layout.partition_on,
+        layout.to_json(),
+        evolves,
+        gathered=gatherer.finish(),
+        wanted=wanted,
+        dialect=translate.dialect(dataset.table) if snapshot.schema is None else None,
+        begins=begins,
+        zones=zones,
+    )
+
+
+def _require_values(batch: pa.RecordBatch, reading: pa.Schema) -> None:
+    """Raise DataTypeMismatch for a null in a column that is not nullable."""
+    for field in reading:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise DataTypeMismatch(f"column {field.name!r} of the result has a null, which table.schema rules out")
+
+
 def skipping_to_begin_with(
     dataset: DatasetRef, store: Store, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
 ) -> SkippingState | None:
@@ -127,13 +204,13 @@ def skipping_to_begin_with(
 
 
 def _wanted(
-    job: CommitJob | IntakeJob | Inflow, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
+    dataset: DatasetRef, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
 ) -> dict[str, IndexKind]:
     """Return the indices to build with the first rows of a table; an index job builds later ones.
 
     Raises IndexInvalid for a column that cannot have an index.
     """
-    asked = (translate.indices(job.dataset.table) or {}) if snapshot.schema is None else {}
+    asked = (translate.indices(dataset.table) or {}) if snapshot.schema is None else {}
     check_indexable(stored, partition_on, asked.items())
     return asked
 

@@ -13,6 +13,7 @@ from kubothek.errors import LakeError, StoreError
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import cube_state, examined
+from kubothek.jobs.writers import admit_writers
 from kubothek.storage import Store
 from kubothek.table.log import DatasetLog, owner_of
 from kubothek.table.maintenance import settle
@@ -91,20 +92,25 @@ def inspected(
 
     def inspect_one(dataset: DatasetRef) -> DatasetState:
         log = translate.dataset_log(store, dataset, conditional_writes=conditional_writes)
-        return _state(store, log, dataset, writes=writes)
+        return _state(store, log, dataset, writes=writes, admits=writes and conditional_writes)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inspect") as pool:
         return list(pool.map(inspect_one, batch))
 
 
-def _state(store: Store, log: DatasetLog, dataset: DatasetRef, *, writes: bool) -> DatasetState:
-    """Settle the dataset and return its state; a dataset with another owner is only read."""
+def _state(store: Store, log: DatasetLog, dataset: DatasetRef, *, writes: bool, admits: bool) -> DatasetState:
+    """Settle the dataset and return its state; a dataset with another owner is only read.
+
+    ``admits``  set what the Dataset permits other writers, who need conditional writes
+    """
     seen = translate.dataset_state(log.inspect())
-    if seen.version is None or seen.problem is not None or seen.deleted:
+    if seen.problem is not None or seen.deleted or (seen.version is None and not (admits and dataset.writers)):
         return _short(seen)
     try:
-        if writes:
+        if writes and seen.version is not None:
             settle(log)
+        if admits and (dataset.writers or seen.writers):
+            admit_writers(store, log, dataset)
         return _short(examined(store, log, dataset, keeps=writes))
     except StoreError:
         raise

@@ -1,7 +1,7 @@
-"""Lineage of a derivative for an OpenLineage collector: one event when a run begins, and one when it ends.
+"""Runs of jobs for an OpenLineage collector: one event when a run begins, and one when it ends.
 
-The events follow specification 2-0-2. Their facets hold what the ledger knows: the SQL, the columns, and the blocks
-read and written. If a collector is unreachable or refuses an event, the run continues and the log has a warning.
+The events follow specification 2-0-2. If a collector is unreachable or refuses an event, the run continues and the log
+has a warning.
 """
 
 from __future__ import annotations
@@ -9,27 +9,25 @@ from __future__ import annotations
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 import orjson
+import pyarrow as pa
 
 from kubothek.api.jobs import OpenLineage
 from kubothek.errors import LakeError
-from kubothek.jobs.deriving import Derived
 from kubothek.jobs.outcome import shortened
-from kubothek.odf.derived import Derivative, Inputs
-from kubothek.odf.derived.inputs import located
-from kubothek.odf.spec.events import SetTransform, TransformInput
-from kubothek.odf.spec.identity import DatasetId
-from kubothek.odf.spec.sources import TransformSql
-from kubothek.storage import Store
 from kubothek.table.schema import type_name
+
+if TYPE_CHECKING:
+    from kubothek.sql.read import Read  # imports DuckDB, which most jobs do not need
 
 ENDPOINT: Final = "/api/v1/lineage"
 """Path of the API, below the URL of the collector."""
@@ -48,50 +46,70 @@ _FACETS: Final = {
 }
 """Where each facet is specified."""
 
+EventType = Literal["START", "COMPLETE", "FAIL"]
 Json = dict[str, Any]
 _log = logging.getLogger(__name__)
 
 
-@contextmanager
-def reporting(
-    to: OpenLineage | None, derivative: Derivative, inputs: Inputs, *, run: str
-) -> Iterator[Callable[[Derived], Derived]]:
-    """Report the run inside the context; pass its result to the function that the context yields.
+@dataclass(frozen=True, slots=True)
+class LineageDataset:
+    """A dataset that a run reads or writes.
 
-    ``run``  permanent name of the run
+    ``url``      of its store
+    ``name``     its name there
+    ``version``  None if it is not known yet
+    ``schema``   the columns of a written one
+    ``rows``     number of written rows
     """
+
+    url: str
+    name: str
+    version: str | None = None
+    schema: pa.Schema | None = None
+    rows: int | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """A run, as far as it is known: jobs add inputs and outputs when they know them.
+
+    ``id``   permanent name of the run
+    ``job``  name of the job, the same for all runs that do the same
+    """
+
+    id: str
+    job: str
+    type: Literal["TRANSFORM", "COMMIT", "QUERY"]
+    sql: str | None
+    output: LineageDataset
+    inputs: tuple[LineageDataset, ...] = ()
+
+    def note_reads(self, url: str, reads: Iterable[Read]) -> None:
+        """Note what a statement reads of a store. Plain files have no version."""
+        versions = {read.name: str(read.version) if read.version else None for read in reads}
+        self.inputs = tuple(LineageDataset(url, name, version) for name, version in versions.items())
+
+
+@contextmanager
+def reporting(to: OpenLineage | None, describe: Callable[[], Run]) -> Iterator[None]:
+    """Report the run inside the context; ``describe`` returns its present description, and may raise LakeError."""
     if to is None:
-        yield lambda done: done
+        yield
         return
-    found: list[Derived] = []
-
-    def end(done: Derived) -> Derived:
-        found.append(done)
-        return done
-
-    _send(to, derivative, inputs, run, "START")
+    _send(to, describe, "START")
     try:
-        yield end
+        yield
     except Exception as error:
-        _send(to, derivative, inputs, run, "FAIL", error=str(error))
+        _send(to, describe, "FAIL", error=str(error))
         raise
-    _send(to, derivative, inputs, run, "COMPLETE", done=found[-1] if found else None)
+    _send(to, describe, "COMPLETE")
 
 
-def _send(
-    to: OpenLineage,
-    derivative: Derivative,
-    inputs: Inputs,
-    run: str,
-    what: Literal["START", "COMPLETE", "FAIL"],
-    *,
-    done: Derived | None = None,
-    error: str | None = None,
-) -> None:
+def _send(to: OpenLineage, describe: Callable[[], Run], what: EventType, *, error: str | None = None) -> None:
     try:
-        _post(to.url, event_of(to.namespace, derivative, inputs, run, what, done=done, error=error))
+        _post(to.url, event_of(to.namespace, describe(), what, error=error))
     except (OSError, ValueError, LakeError) as why:
-        _log.warning("cannot report the run of %s to %s: %s", derivative.uuid, to.url, why)
+        _log.warning("cannot report the run to %s: %s", to.url, why)
 
 
 def _post(url: str, event: Json) -> None:
@@ -105,82 +123,43 @@ def _post(url: str, event: Json) -> None:
         pass
 
 
-def event_of(
-    namespace: str,
-    derivative: Derivative,
-    inputs: Inputs,
-    run: str,
-    what: Literal["START", "COMPLETE", "FAIL"],
-    *,
-    done: Derived | None = None,
-    error: str | None = None,
-) -> Json:
-    """Return a RunEvent. Its job is named after the dataset that the run writes."""
-    state = derivative.state
-    transform = state.transform
-    assert transform is not None, "a derivative begins with one"
-    failed = {"errorMessage": _facet("errorMessage", message=_short(error), programmingLanguage="SQL")} if error else {}
+def event_of(namespace: str, run: Run, what: EventType, *, error: str | None = None) -> Json:
+    """Return a RunEvent."""
+    failed = {} if error is None else {"errorMessage": _error(error)}
+    facets = {"jobType": _facet("jobType", processingType="BATCH", integration="KUBOTHEK", jobType=run.type)}
+    if run.sql is not None:
+        facets["sql"] = _facet("sql", query=run.sql)
     return {
         "eventType": what,
         "eventTime": datetime.now(UTC).isoformat(),
-        "run": {"runId": str(uuid5(_RUNS, run)), "facets": failed},
-        "job": {
-            "namespace": namespace,
-            "name": derivative.uuid,
-            "facets": {
-                "jobType": _facet("jobType", processingType="BATCH", integration="KUBOTHEK", jobType="TRANSFORM"),
-                "sql": _facet("sql", query=_sql(transform)),
-            },
-        },
-        "inputs": [
-            _dataset(derivative.store, _uuid(inputs, each), _block_read(derivative, each.dataset_ref))
-            for each in transform.inputs
-        ],
-        "outputs": [_output(derivative, done)],
+        "run": {"runId": str(uuid5(_RUNS, run.id)), "facets": failed},
+        "job": {"namespace": namespace, "name": run.job, "facets": facets},
+        "inputs": [_dataset(each) for each in run.inputs],
+        "outputs": [_dataset(run.output)],
         "producer": _producer(),
         "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
     }
 
 
-def _uuid(inputs: Inputs, named: TransformInput) -> str:
-    try:
-        return located(inputs, named).uuid
-    except LakeError:  # the run itself reports the error
-        return named.alias or named.dataset_ref
-
-
-def _block_read(derivative: Derivative, identity: str) -> str | None:
-    read = derivative.state.consumed.get(DatasetId.parse(identity))
-    return None if read is None or read.block is None else str(read.block)
-
-
-def _output(derivative: Derivative, done: Derived | None) -> Json:
-    found = _dataset(derivative.store, derivative.uuid, str(derivative.state.head))
-    if derivative.state.schema is not None:
-        fields = [{"name": each.name, "type": type_name(each.type)} for each in derivative.state.schema]
-        found["facets"]["schema"] = _facet("schema", fields=fields)
-    if done is not None:
-        found["outputFacets"] = {"outputStatistics": _facet("outputStatistics", rowCount=done.records)}
+def _dataset(dataset: LineageDataset) -> Json:
+    """Return a dataset by its location: bucket and path in it, as the naming rules of OpenLineage ask."""
+    parts = urlsplit(dataset.url)
+    namespace = f"{parts.scheme}://{parts.netloc}" if parts.netloc else parts.scheme
+    place = "/".join(part for part in (parts.path.strip("/"), dataset.name) if part)
+    facets: Json = {}
+    if dataset.version is not None:
+        facets["version"] = _facet("version", datasetVersion=dataset.version)
+    if dataset.schema is not None:
+        fields = [{"name": each.name, "type": type_name(each.type)} for each in dataset.schema]
+        facets["schema"] = _facet("schema", fields=fields)
+    found: Json = {"namespace": namespace, "name": place if parts.netloc else f"/{place}", "facets": facets}
+    if dataset.rows is not None:
+        found["outputFacets"] = {"outputStatistics": _facet("outputStatistics", rowCount=dataset.rows)}
     return found
 
 
-def _dataset(store: Store, name: str, block: str | None) -> Json:
-    """Return a dataset by its location: bucket and path in it, as the naming rules of OpenLineage ask."""
-    parts = urlsplit(store.url)
-    namespace = f"{parts.scheme}://{parts.netloc}" if parts.netloc else parts.scheme
-    place = "/".join(part for part in (parts.path.strip("/"), name) if part)
-    facets = {} if block is None else {"version": _facet("version", datasetVersion=block)}
-    return {"namespace": namespace, "name": place if parts.netloc else f"/{place}", "facets": facets}
-
-
-def _sql(transform: SetTransform) -> str:
-    sql = transform.transform
-    if not isinstance(sql, TransformSql):
-        return ""
-    steps = [step for step in sql.queries or () if step.alias is not None]
-    last = next((step.query for step in sql.queries or () if step.alias is None), "")
-    named = ", ".join(f"{step.alias} AS ({step.query})" for step in steps)
-    return f"WITH {named} {last}" if named else last
+def _error(error: str) -> Json:
+    return _facet("errorMessage", message=shortened(error, _MESSAGE_LIMIT), programmingLanguage="SQL")
 
 
 def _facet(name: str, **fields: Any) -> Json:
@@ -194,7 +173,3 @@ def _facet(name: str, **fields: Any) -> Json:
 
 def _producer() -> str:
     return f"https://kubothek.io/releases/{version('kubothek')}"
-
-
-def _short(text: str) -> str:
-    return shortened(text, _MESSAGE_LIMIT)

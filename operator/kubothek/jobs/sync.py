@@ -96,7 +96,8 @@ def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, report: Tol
 def described(job: SyncJob, done: SyncOutcome) -> str:
     """Return a message about the result of a sync."""
     if not done.blocks:
-        return f"nothing new: both end with {done.head}{fetched_text(done.objects)}{missing_text(done.missing)}"
+        lacked = fetched_text(done.objects, "fetched" if job.direction == "Pull" else "sent")
+        return f"nothing new: both end with {done.head}{lacked}{missing_text(done.missing)}"
     verb = "pulled" if job.direction == "Pull" else "pushed"
     moved = f"{count(done.blocks, 'block')} and {count(done.objects, 'object')} {verb}, up to {done.head}"
     moved += missing_text(done.missing)

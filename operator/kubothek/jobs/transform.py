@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kubothek.api.jobs import ForeignEngineRef, JobResult, TransformJob, TransformOutcome
 from kubothek.errors import EngineFailed
-from kubothek.jobs import open_lineage, translate
+from kubothek.jobs import derivative_lineage, translate
 from kubothek.jobs.chains import inputs_among
 from kubothek.jobs.deriving import ON_CHANGE, Derived, derive
 from kubothek.jobs.own_pod import SERVICE_ACCOUNT
@@ -47,7 +47,7 @@ def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:
         ours = DividedEngine(job.dataset.uuid, _with_spark(job, store, reporter, stack), job.spark.from_bytes)
         engine = ours if job.foreign is None else foreign_engine(job, job.foreign, reporter)
         end = stack.enter_context(
-            open_lineage.reporting(job.lineage, derivative, inputs, run=f"{job.uid}/{job.attempt}")
+            derivative_lineage.reporting(job.lineage, derivative, inputs, run=f"{job.uid}/{job.attempt}")
         )
         done = end(derive(derivative, inputs, on_change=ON_CHANGE[job.on_change], report=report, engine=engine))
     return JobResult(

@@ -21,6 +21,8 @@ from kubothek.table.iceberg.state import IcebergState
 from kubothek.table.indexes import Dialect, IndexKind
 from kubothek.table.layout import Layout
 from kubothek.table.log import DatasetLog, Head
+from kubothek.table.log.model.head import IcebergSetting
+from kubothek.table.log.model.writers import Grant
 from kubothek.table.log.multi.spec import SEPARATOR, CubeSpec
 from kubothek.table.maintenance import Health
 from kubothek.table.schema import parse_type
@@ -145,6 +147,12 @@ def claim(dataset: jobs.DatasetRef) -> log.Claim:
     return log.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
 
 
+def grant(dataset: jobs.DatasetRef) -> Grant:
+    """Return what the Dataset permits other writers; it may be nothing."""
+    writers = ((writer.name, writer.operations) for writer in dataset.writers)
+    return Grant.of(dataset.claim.owner, dataset.claim.incarnation, writers, evolves=evolves(dataset.table))
+
+
 def cube_spec(cube: jobs.CubeRef) -> CubeSpec | None:
     """Return the cube's specification in the manifest; None if the manifest gives none. Raises CubeInvalid."""
     if not cube.dimension_columns:
@@ -169,7 +177,7 @@ def cube_log(store: Store, cube: jobs.CubeRef, *, by: str, conditional_writes: b
     if conditional_writes is None:
         conditional_writes = store.probe().conditional_writes
     claims = {member.name: claim(member.dataset) for member in cube.members}
-    exports = {member.name: member.dataset.iceberg for member in cube.members}
+    exports = {member.name: _iceberg_setting(member.dataset) for member in cube.members}
     return CubeLog(
         store,
         cube.prefix,
@@ -185,8 +193,19 @@ def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: b
     if conditional_writes is None:
         conditional_writes = store.probe().conditional_writes
     return DatasetLog(
-        store, dataset.uuid, claim=claim(dataset), conditional_writes=conditional_writes, iceberg=dataset.iceberg
+        store,
+        dataset.uuid,
+        claim=claim(dataset),
+        conditional_writes=conditional_writes,
+        iceberg=_iceberg_setting(dataset),
     )
+
+
+def _iceberg_setting(dataset: jobs.DatasetRef) -> IcebergSetting | None:
+    """Return what commits set the export to; None: they keep it."""
+    if dataset.iceberg is None:
+        return None
+    return IcebergSetting(dataset.iceberg, dataset.version_hint or dataset.iceberg == "Off")
 
 
 def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
@@ -210,6 +229,7 @@ def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
         dialect=state.dialect.value,
         tags=dict(state.tags),
         partition_on=_columns(state.partition_on),
+        writers=state.writers,
     )
 
 

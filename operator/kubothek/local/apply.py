@@ -134,8 +134,8 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
 
     A failed Commit, Query, Compaction or Verification starts over, as if it had been deleted and created again; logs of
     its attempts stay. All sources, polls, SkippingIndexes and Syncs are due now, not at their interval. So is the
-    inspection of a store that is not fine, or holds a Dataset that is not. A GCPolicy catches up on a slot between two
-    runs, however late.
+    inspection of a store that is not fine, or holds a Dataset that is not, or one that others write. A GCPolicy catches
+    up on a slot between two runs, however late.
     """
     again = dict(resources)
     for key, resource in resources.items():
@@ -152,7 +152,9 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
             again[key] = resource.model_copy(update={"status": CompactionStatus(attempt=resource.status.attempt + 1)})
         elif isinstance(resource, Verification) and resource.status.holds("Failed"):
             again[key] = resource.model_copy(update={"status": VerificationStatus(attempt=resource.status.attempt + 1)})
-        elif isinstance(resource, ObjectStore | Cube | Dataset) and not summarise(resource).phase.fine:
+        elif isinstance(resource, ObjectStore | Cube | Dataset) and (
+            not summarise(resource).phase.fine or _has_writers(resource)
+        ):
             home = resource.name if isinstance(resource, ObjectStore) else resource.spec.store_ref.name
             store = resources.get(Key("ObjectStore", key.namespace, home))
             if store is not None:
@@ -160,6 +162,11 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
         elif isinstance(resource, SkippingIndex | GCPolicy | Sync) and _has_work(resource, now):
             again[key] = requested(resource, now)
     return again
+
+
+def _has_writers(resource: Resource) -> bool:
+    """Return whether clients of the library may have written to it since the last run, or are to be withdrawn."""
+    return isinstance(resource, Dataset) and bool(resource.spec.writers or resource.status.writers)
 
 
 def _has_work(resource: SkippingIndex | GCPolicy | Sync, now: datetime) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -79,18 +79,9 @@ def render_job(
         directories = {name: None if directory is None else str(directory) for name, directory in found.items()}
         return store.model_copy(update={"url": absolute_url(store.url, base)} | directories)
 
-    def readable(source: SourceSpec) -> SourceSpec:
-        store = reachable(source.store) if source.store is not None else None
-        urls = tuple(absolute_url(url, base) for url in source.urls)
-        return source.model_copy(update={"store": store, "urls": urls})
-
-    changes: dict[str, Any] = {"store": reachable(job.store)} | _mounted(job, mounts)
-    if isinstance(job, CommitJob | IntakeJob) and job.source is not None:
-        changes["source"] = readable(job.source)
-    if isinstance(job, CubeJob):
-        changes["rows"] = tuple(rows.model_copy(update={"source": readable(rows.source)}) for rows in job.rows)
-        if job.target is not None:
-            changes["target"] = job.target.model_copy(update={"store": reachable(job.target.store)})
+    changes: dict[str, Any] = {"store": reachable(job.store)} | _mounted(job, mounts) | _read(job, reachable, base)
+    if isinstance(job, CubeJob) and job.target is not None:
+        changes["target"] = job.target.model_copy(update={"store": reachable(job.target.store)})
     if isinstance(job, _SPARK):
         engine = engine_spec(action)
         conf = {
@@ -113,6 +104,23 @@ def render_job(
             if target is not None:
                 changes[name] = target.model_copy(update={"store": reachable(target.store)})
     return job.model_copy(update=changes).model_dump_json(indent=2).encode()
+
+
+def _read(job: AnyJob, reachable: Callable[[StoreRef], StoreRef], base: Path) -> dict[str, Any]:
+    """Return where a job reads its rows: files or a statement."""
+
+    def readable(source: SourceSpec) -> SourceSpec:
+        store = reachable(source.store) if source.store is not None else None
+        urls = tuple(absolute_url(url, base) for url in source.urls)
+        return source.model_copy(update={"store": store, "urls": urls})
+
+    if isinstance(job, CubeJob):
+        return {"rows": tuple(rows.model_copy(update={"source": readable(rows.source)}) for rows in job.rows)}
+    if isinstance(job, CommitJob) and job.statement is not None:
+        return {"statement": job.statement.model_copy(update={"store": reachable(job.statement.store)})}
+    if isinstance(job, CommitJob | IntakeJob) and job.source is not None:
+        return {"source": readable(job.source)}
+    return {}
 
 
 def _mounted(job: AnyJob, mounts: Mapping[str, Path]) -> dict[str, str]:

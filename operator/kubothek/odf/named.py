@@ -63,10 +63,10 @@ def named_by(blocks: Iterable[Stored]) -> list[Named]:
     return [*found.values()]
 
 
-def fetched_text(objects: int) -> str:
-    """Return a part of a message about a transfer without new blocks: linked objects that the source lacked before."""
+def fetched_text(objects: int, verb: str = "fetched") -> str:
+    """Return a part of a message about a transfer without new blocks: linked objects that were lacking before."""
     were = "was" if objects == 1 else "were"
-    return f"; {count(objects, 'linked object')} fetched that {were} missing" if objects else ""
+    return f"; {count(objects, 'linked object')} {verb} that {were} missing" if objects else ""
 
 
 def missing_text(missing: Sequence[Multihash | str]) -> str:

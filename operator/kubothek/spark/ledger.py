@@ -33,7 +33,6 @@ from kubothek.odf.dataset.slicing import Sliced
 from kubothek.odf.distributed import Piece, Ranges, StoredFile, Summary, Work, plan_pieces, plan_ranges
 from kubothek.odf.distributed.pieces import PIECE_BYTES, Part
 from kubothek.odf.distributed.unseen import Unseen
-from kubothek.odf.merge import Scratch
 from kubothek.odf.merge.ledger import keyed_by
 from kubothek.odf.spec.sources import ReadStep, Transform
 from kubothek.odf.view import seen_of
@@ -55,6 +54,7 @@ from kubothek.spark.ledger_tasks import (
 )
 from kubothek.spark.tasks import Failure, Joined
 from kubothek.table.operations.written import Gathered
+from kubothek.table.scratch import Scratch
 
 _PAYLOAD_PER_FILE_BYTE: Final = 1.9
 _SHUFFLE_BYTES: Final = 16 << 20

@@ -17,12 +17,14 @@ import pyarrow.dataset as ds
 from kubothek.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.external.location import PlainLocation, PlainPlan, open_location
 from kubothek.in_memory_database import in_memory_database, quoted
+from kubothek.sql.changes import FUNCTION, Feed, FeedTable
 from kubothek.sql.filters import needed_rows
 from kubothek.sql.read import Read, as_json
 from kubothek.sql.statement import Reference, Statement, parse
 from kubothek.storage.base import Store
-from kubothek.table.expressions import Predicate
-from kubothek.table.log import Snapshot, Version
+from kubothek.table.changes import plan_changes
+from kubothek.table.expressions import TRUE, Predicate
+from kubothek.table.log import DatasetLog, Snapshot, Version
 from kubothek.table.log.multi.spec import SEPARATOR
 from kubothek.table.scan.plan import Plan, Step, plan, skipped
 from kubothek.table.scan.read import arrow_dataset, read_failure
@@ -108,17 +110,44 @@ class Query:
         plain: bool = True,
     ) -> None:
         """Find the datasets, and their files that can affect the answer."""
-        found: dict[str, Snapshot | PlainLocation] = {}
+        found: dict[str, Snapshot | PlainLocation | FeedTable] = {}
         for table in sorted(self._statement.outer):
-            found[table] = _found(self._stores if plain else None, self._statement.tables[table], find, names)
+            reference = self._statement.tables[table]
+            if reference.feed is None:
+                found[table] = _found(self._stores if plain else None, reference, find, names)
+            elif restrict is None:
+                found[table] = self._feed(reference.feed, find, names)
+            else:
+                raise QueryInvalid(f"{FUNCTION} cannot be restricted to event times; leave out --as-at (asAt)")
         schemas = {table: each.schema if each.schema is not None else pa.schema([]) for table, each in found.items()}
         needed = needed_rows(self._statement, schemas)
         self.scans = tuple(self._open(table, each, needed[table], restrict) for table, each in found.items())
 
+    def _feed(self, feed: Feed, find: FindSnapshot, names: Callable[[], Iterable[str]]) -> FeedTable:
+        """Find the dataset as any other, which also authorises its user; then plan its changes."""
+
+        def found(version: Version | None) -> Snapshot:
+            snapshot = _found(None, Reference(feed.name, version), find, names)
+            assert isinstance(snapshot, Snapshot), "no plain files without a store"
+            return snapshot
+
+        # A number is left to the plan: a snapshot of it would look for all files of the version.
+        last = found(None if isinstance(feed.after, int) else feed.after)
+        before = feed.before if isinstance(feed.before, int) else found(feed.before).version
+        after = feed.after if isinstance(feed.after, int) else last.version
+        store = self._stores(feed.name)
+        changes = plan_changes(DatasetLog(store, last.head.uuid), before, after, key=feed.key)
+        if not len(changes.stored):
+            raise QueryInvalid(f"version {changes.after} of dataset {feed.name!r} has no columns yet")
+        return FeedTable(changes, store)
+
     def _open(
-        self, table: str, found: Snapshot | PlainLocation, where: Predicate, restrict: Restrict | None
+        self, table: str, found: Snapshot | PlainLocation | FeedTable, where: Predicate, restrict: Restrict | None
     ) -> TableScan:
         name = self._statement.tables[table].name
+        if isinstance(found, FeedTable):
+            self._datasets[table] = found.create(self._database, table)
+            return TableScan(name, found.changes.after, TRUE, (Step("files that differ", found.changes.files),))
         store = self._stores(name)
         planned: Plan | PlainPlan
         only: Predicate | None = None
@@ -236,7 +265,7 @@ def prepare(
     """
     database = new_database(limits.memory) if database is None else database
     try:
-        found = parse(database, statement)
+        found = parse(database, statement, feeds=True)
         if parsed is not None:
             parsed(len(found.outer))
         query = Query(store if callable(store) else lambda _: store, database, found, limits)

@@ -7,6 +7,8 @@ therefore refused as well.
 **Time travel.** A dataset may be followed by ``AS OF VERSION 3``, ``AS OF TIMESTAMP '2026-11-21 14:00'`` (without time
 zone: UTC) or ``AS OF TAG 'audit'``, then by its alias. DuckDB's own ``AT (VERSION => 3)``, which follows the alias,
 means the same.
+
+**Changes.** A call of ``table_changes`` becomes a table, as an ``AS OF`` clause does (:mod:`kubothek.sql.changes`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import orjson
 
 from kubothek.errors import QueryInvalid
 from kubothek.in_memory_database import functions, quoted
+from kubothek.sql.changes import FUNCTION, Feed, feed_of, is_call
 from kubothek.table.log import Version
 from kubothek.table.log.model.record import utc
 
@@ -49,12 +52,18 @@ _UNITS: Final = {
 
 
 class Reference(NamedTuple):
-    """A dataset, and the version to read; None = that of the whole query."""
+    """A dataset, and the version to read; None = that of the whole query.
+
+    ``feed``  not the dataset is read, but its changes up to this version
+    """
 
     name: str
     as_of: Version | None
+    feed: Feed | None = None
 
     def __str__(self) -> str:
+        if self.feed is not None:
+            return str(self.feed)
         if self.as_of is None:
             return self.name
         if isinstance(self.as_of, int):
@@ -83,17 +92,22 @@ class Statement:
     outer: frozenset[str]
 
 
-def parse(database: duckdb.DuckDBPyConnection, text: str) -> Statement:
-    """Parse and check the text; runs nothing of it. Raises QueryInvalid, and duckdb.Error for a syntax error."""
+def parse(database: duckdb.DuckDBPyConnection, text: str, *, feeds: bool = False) -> Statement:
+    """Parse and check the text; runs nothing of it. Raises QueryInvalid, and duckdb.Error for a syntax error.
+
+    ``feeds``  allow ``table_changes``, whose calls become tables (:mod:`kubothek.sql.changes`)
+    """
     marked, marks = _mark_versions(text)
     kinds = _kinds(database, text, marked)
     if kinds != ["SELECT"]:
         raise QueryInvalid(f"expected exactly one SELECT, found {', '.join(kinds) or 'nothing'}")
     tree = _tree(database, marked)
-    _require_allowed(tree)
-    tables: dict[str, Reference] = {}
+    _require_allowed(tree, feeds=feeds)
+    tables = _replace_feeds(tree)
     travelled = 0
     for node in base_tables(tree):
+        if node["table_name"] in tables and tables[node["table_name"]].feed is not None:
+            continue
         reference = _reference(node)
         if reference.as_of is not None:
             travelled += _MARK in node["table_name"]
@@ -105,7 +119,7 @@ def parse(database: duckdb.DuckDBPyConnection, text: str) -> Statement:
     if travelled < marks:
         raise QueryInvalid("AS OF belongs directly after the name of a dataset, before its alias")
     _require_distinct(tables)
-    if any(reference.as_of is not None for reference in tables.values()):
+    if any(reference.as_of is not None or reference.feed is not None for reference in tables.values()):
         ((marked,),) = database.execute("SELECT json_deserialize_sql(?)", [orjson.dumps(tree).decode()]).fetchall()
     local = frozenset(name for node in nodes(tree) for name in _with_names(node))
     return Statement(marked, tree, tables, local, _outer(tree))
@@ -236,6 +250,22 @@ def _version(unit: str, value: str) -> Version:
         raise QueryInvalid(f"{value!r} is no {unit.lower()} to read; write 3, or '2026-11-21 14:00:00'") from None
 
 
+def _replace_feeds(tree: Node) -> dict[str, Reference]:
+    """Replace each call of ``table_changes`` in the tree by a table; return what these tables are."""
+    tables = {}
+    for node in nodes(tree):
+        if is_call(node):
+            feed = feed_of(node)
+            reference = Reference(feed.name, feed.after, feed)
+            tables[str(feed)] = reference
+            kept = {name: node[name] for name in ("sample", "query_location", "column_name_alias")}
+            alias = node["alias"] or FUNCTION
+            node.clear()
+            node.update(kept, type="BASE_TABLE", alias=alias, schema_name="", catalog_name="", at_clause=None)
+            node.update(table_name=str(feed), qualified_name={"path": [str(feed)]})
+    return tables
+
+
 # --- allowed parts --------------------------------------------------------------------------------------------------
 
 
@@ -250,7 +280,7 @@ def _tree(database: duckdb.DuckDBPyConnection, text: str) -> Node:
     return dict(tree)
 
 
-def _require_allowed(tree: Node) -> None:
+def _require_allowed(tree: Node, *, feeds: bool) -> None:
     impure = impure_functions()
     for node in nodes(tree):
         kind = str(node.get("type", ""))
@@ -259,7 +289,7 @@ def _require_allowed(tree: Node) -> None:
         if "sample" in node and kind not in _QUERY_NODES | _TABLE_NODES:
             what = "SHOW, DESCRIBE and SUMMARIZE" if kind == "SHOW_REF" else kind
             raise QueryInvalid(f"{what} is not allowed in a query; `kubothek describe` shows a dataset")
-        if kind == "TABLE_FUNCTION":
+        if kind == "TABLE_FUNCTION" and not (feeds and is_call(node)):
             _require_harmless(node["function"]["function_name"])
         elif node.get("class") in ("FUNCTION", "WINDOW") and node["function_name"].casefold() in impure:
             raise QueryInvalid(

@@ -70,7 +70,7 @@ def linking(kind: Any = LINK, column: Any = None) -> SetDataSchema:
 )
 def test_object_link_column_is_stored_as_text(event: SetDataSchema, expected: list[tuple[str, str]]) -> None:
     assert found(chain(ROOT), event) == expected
-    assert link_columns(event.schema) == (("scan",) if "ObjectLink" in str(event) else ())
+    assert link_columns(event.schema) == ((("scan",),) if "ObjectLink" in str(event) else ())
     assert links_objects(event) == ("ObjectLink" in str(event))
 
 

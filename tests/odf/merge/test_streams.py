@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import duckdb
 import pyarrow as pa
 import pytest
 
-from kubothek.errors import MergeInvalid, SchemaMismatch, VersionIncomplete
+from kubothek.errors import MergeInvalid, SchemaMismatch, StoreError, VersionIncomplete
 from kubothek.odf.spec.sources import (
     MergeStrategyAppend,
     MergeStrategyChangelogStream,
@@ -275,6 +274,29 @@ def test_streams_get_an_index_on_their_first_key_column() -> None:
         assert wanted_indices(kind(primary_key=("k", "v")), COLUMNS, ()) == {"k": IndexKind.NATIVE}
 
 
+@pytest.mark.parametrize("strategy", [UPSERTS, MergeStrategyLedger(primary_key=("k", "v"))])
+def test_lookup_in_missing_or_damaged_file_names_the_file(store: Store, strategy: Stream | MergeStrategyLedger) -> None:
+    world, given = World(store, COLUMNS), [event(f"{n}", n) for n in range(10)]
+    if isinstance(strategy, MergeStrategyLedger):
+        given = [{name: value for name, value in row.items() if name != "op"} for row in given]
+    world.ingest(strategy, given)
+    ((label, file),) = world.snapshot.head.files().items()
+    whole = store.get(file)
+    for damaged, error, says in (
+        (None, VersionIncomplete, "no longer exists"),
+        (b"\0" * len(whole), StoreError, "cannot read the table"),
+        (whole[:4] + b"\0" * (len(whole) // 2) + whole[4 + len(whole) // 2 :], StoreError, "cannot read the table"),
+    ):
+        store.delete([file])
+        if damaged is not None:
+            store.put(file, damaged)
+        with pytest.raises(error, match=says) as raised:
+            world.ingest(strategy, given)
+        assert label in str(raised.value)
+    store.put(file, whole)
+    assert world.ingest(strategy, given) == 0
+
+
 @pytest.mark.requirement("MS-08")
 def test_upserts_compare_texts_read_as_dictionaries(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def rows(numbers: Sequence[int], carrier: str | None = None) -> list[Record]:
@@ -299,5 +321,5 @@ def test_upserts_compare_texts_read_as_dictionaries(store: Store, monkeypatch: p
     assert world.shown_by_table() == world.shown_by_slices()
     (file, *_) = world.snapshot.head.files().values()
     store.delete([file])
-    with pytest.raises(duckdb.Error, match="no longer exists"):
+    with pytest.raises(VersionIncomplete, match="no longer exists"):
         world.ingest(UPSERTS, rows(range(600)))

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from kubothek.errors import MergeTooLarge, NotALedger, PartitionInvalid, RowsLost, VersionNotFound
-from kubothek.odf.merge import Scratch
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.sources import MergeStrategyAppend, MergeStrategyLedger, MergeStrategySnapshot
 from kubothek.odf.validation.state import Vocabulary
@@ -19,6 +18,7 @@ from kubothek.table.indexes import IndexKind
 from kubothek.table.layout import Layout
 from kubothek.table.log import Transaction
 from kubothek.table.operations import delete, rewrite_here
+from kubothek.table.scratch import Scratch
 from tests.odf.merge.world import MS, Record, World, columns, moment, shown
 
 pytestmark = pytest.mark.slow

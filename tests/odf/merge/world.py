@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.errors import DatasetNotFound
-from kubothek.odf.merge import RETRACTS, Merged, Scratch, merge
+from kubothek.odf.merge import RETRACTS, Merged, merge
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.sources import (
     MergeStrategy,
@@ -35,6 +35,7 @@ from kubothek.table.layout import Layout
 from kubothek.table.log import Change, DatasetLog, Operation, Snapshot, Transaction
 from kubothek.table.log.history.snapshot import snapshot_of
 from kubothek.table.scan.read import scan
+from kubothek.table.scratch import Scratch
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 MS: pa.DataType = pa.timestamp("ms", "UTC")

@@ -119,6 +119,7 @@ def test_preprocess_runs_no_hostile_statement(case: dict[str, Any], tmp_path: Pa
     sql = re.sub(r"\bflights\b", "input", str(case["sql"])).replace("{dir}", str(tmp_path))
     sql = sql.replace("{parentheses}", f"SELECT {'(' * 20_000}1{')' * 20_000}")
     refusal = str(case["refusal"]).replace("no dataset", "no dataset|there is no table|no earlier versions")
+    refusal = refusal.replace("are literals", "'table_changes' is not allowed")  # there are no versions to compare
     (tmp_path / "secret.csv").write_text("month,carrier\n1,x\n")
     rows = pa.table({"month": [1], "carrier": ["x"], "a": [1]})
     with pytest.raises(QueryInvalid, match=refusal):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,16 @@ import pyarrow as pa
 import pytest
 
 from kubothek.cli.exchange.pull_ledger import _description
-from kubothek.errors import ChainCorrupt
+from kubothek.errors import ChainCorrupt, StoreError
 from kubothek.odf import Layout, Multihash, verify
-from kubothek.odf.dataset import Root, Table, again, export, import_chain
+from kubothek.odf.dataset import Root, Table, again, create, export, import_chain
+from kubothek.odf.problems import Severity
+from kubothek.odf.spec.data_schema import DataField, DataTypeOption, DataTypeString, DataTypeStruct
+from kubothek.odf.spec.events import AddPushSource, SetDataSchema
+from kubothek.odf.spec.logical_types import from_arrow
+from kubothek.odf.spec.object_links import TYPE
+from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepNdJson
+from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.sync import (
     Pulled,
     Reach,
@@ -24,11 +32,13 @@ from kubothek.odf.sync import (
     pull_remote,
     push_remote,
 )
+from kubothek.odf.sync.smart.pushing import push_smart
+from kubothek.odf.validation.linked import listed_missing
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.log import DatasetLog
 from tests.gateway.running import WRITER, running
-from tests.odf.dataset.planes import LAYOUT, UUID
-from tests.odf.dataset.test_object_links import links
+from tests.odf.dataset.planes import LAYOUT, OWNER, UUID, begun
+from tests.odf.dataset.test_object_links import LINK, _with_common, attribute, links
 from tests.odf.sync.static import static
 
 pytestmark = pytest.mark.slow
@@ -140,6 +150,105 @@ def test_linked_objects_are_pushed_and_pulled_back(
         assert (done.relation, done.objects, done.missing) == (Relation.AHEAD, 5, (GONE,))
         assert pull_remote(back, DatasetLog(back, UUID), url, reach=WITH).brought.missing == (GONE,)
     complete(back)
+
+
+@pytest.mark.parametrize("place", ["gateway", "directory"])
+def test_push_without_blocks_completes_linked_objects(store: Store, other: Store, tmp_path: Path, place: str) -> None:
+    root = scanned(store)
+    store.delete(KEYS[:2])
+    (tmp_path / "place").mkdir()
+    with running(other) as gateway:
+        url = gateway.smart() if place == "gateway" else (tmp_path / "place").as_uri()
+        first = push_remote(root, url, reach=WITH)
+        assert set(first.missing) == {*SCANS[:2], GONE}
+        there = Layout() if place == "directory" else LAYOUT
+        target = open_store(StoreConfig((tmp_path / "place").as_uri())) if place == "directory" else other
+        for number in (0, 1):
+            store.put(KEYS[number], BODIES[number])
+            done = push_remote(root, url, reach=WITH)
+            assert (done.relation, done.blocks, done.objects, done.bytes) == (Relation.EQUAL, 0, 1, len(BODIES[number]))
+            assert set(done.missing) == {GONE, *SCANS[number + 1 : 2]}
+            assert target.get(there.data(SCANS[number])) == BODIES[number]
+        done = push_remote(root, url, reach=WITH)
+        assert (done.relation, done.objects, done.missing) == (Relation.EQUAL, 0, (GONE,))
+        if place == "gateway":
+            assert [*listed_missing(other, LAYOUT)] == [[GONE]]
+            assert not any(each.severity is Severity.ERROR for each in verify(other, LAYOUT).problems)
+
+
+def test_push_without_blocks_brings_no_other_objects_and_no_wrong_bytes(store: Store, other: Store) -> None:
+    root = scanned(store)
+    store.delete(KEYS[:1])
+    with running(other) as gateway:
+        push_remote(root, gateway.smart(), reach=WITH)
+        stranger = Multihash.sha3(b"no part of this chain")
+        store.put(LAYOUT.data(stranger), b"no part of this chain")
+        web = Web(gateway.smart().removeprefix("odf+"), WITH)
+        sent = push_smart(
+            web, store, LAYOUT, (), root.state.head, [[stranger]], force=False, told=lambda progress: None
+        )
+        assert sent.fetched_objects == 0
+        store.put(KEYS[0], b"another scan")
+        with pytest.raises(StoreError, match="status 400"):
+            push_remote(root, gateway.smart(), reach=WITH)
+        store.put(KEYS[0], BODIES[0])
+        assert push_remote(root, gateway.smart(), reach=WITH).objects == 1
+    complete(other)
+
+
+def test_server_that_takes_no_objects_without_blocks_is_left_as_it_is(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = scanned(store)
+    store.delete(KEYS[:1])
+    with running(other) as gateway:
+        push_remote(root, gateway.smart(), reach=WITH)
+
+        async def completed(*_: Any, **__: Any) -> bool:
+            return True
+
+        monkeypatch.setattr("kubothek.gateway.smart.Smart._objects", completed)
+        store.put(KEYS[0], BODIES[0])
+        done = push_remote(root, gateway.smart(), reach=WITH)
+        assert (done.relation, done.objects) == (Relation.EQUAL, 0)
+
+
+def test_push_without_blocks_of_chain_without_links_reads_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = links(store, ["text"], extended={"kind": "Did"})
+    (tmp_path / "place").mkdir()
+    url = (tmp_path / "place").as_uri()
+    push_remote(root, url, reach=WITH)
+    monkeypatch.setattr("kubothek.odf.sync.push.read_chain", lambda *args: pytest.fail("the chain is read"))
+    assert push_remote(root, url, reach=WITH).relation is Relation.EQUAL
+
+
+def test_links_within_structs_are_transferred_and_checked(store: Store, other: Store) -> None:
+    inner = [DataField(name="file", type=DataTypeString(), extra=attribute(TYPE, LINK))]
+    kind = DataTypeOption(
+        inner=DataTypeStruct(fields=(DataField(name="at", type=DataTypeStruct(fields=tuple(inner))),))
+    )
+    read: list[Any] = [pa.field("id", pa.int32()), pa.field("scan", pa.string())]
+    common = _with_common(pa.schema(read), LINK)
+    schema = replace(common, fields=(*common.fields[:-1], DataField(name="scan", type=kind)))
+    source = AddPushSource(
+        source_name="default", read=ReadStepNdJson(schema=from_arrow(pa.schema(read))), merge=MergeStrategyAppend()
+    )
+    event = SetDataSchema(schema=schema)
+    root = create(other, DatasetLog(other, UUID), begun(event, source), OWNER, version=SpecVersion.V0_39)
+    structs = [{"at": {"file": str(SCANS[0])}}, None, {"at": {"file": "nothing"}}, {"at": {"file": str(GONE)}}]
+    scans = pa.array(structs, pa.struct([pa.field("at", pa.struct([pa.field("file", pa.string(), False)]), False)]))
+    root.push(again(pa.table({"id": pa.array(range(4), pa.int32()), "scan": scans})))
+    other.put(KEYS[0], BODIES[0])
+    done = pulled(store, StoreRepository(other, LAYOUT))
+    assert (done.brought.objects, done.brought.missing) == (2, (GONE,))
+    assert store.get(KEYS[0]) == BODIES[0]
+    found = {each.code: each for each in verify(store, LAYOUT).problems}
+    assert {*found} == {"LinkForm", "LinkedObjectMissing"}
+    assert (found["LinkForm"].column, found["LinkForm"].row) == ("scan.at.file", 2)
+    store.put(KEYS[0], b"another scan")
+    assert "LinkedObject" in {each.code for each in verify(store, LAYOUT).problems}
 
 
 def test_linked_objects_are_exported_and_imported(store: Store, other: Store, tmp_path: Path) -> None:

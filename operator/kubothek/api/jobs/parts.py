@@ -49,6 +49,19 @@ class SourceSpec(Plain):
     allow_local: bool = False
 
 
+class StatementSpec(Plain):
+    """One SELECT over the datasets of a store, and its limits. At most one of the ``as_of`` fields is set."""
+
+    store: StoreRef
+    sql: str
+    as_of_version: int | None = None
+    as_of_time: str | None = None
+    as_of_tag: str | None = None
+    as_at: str | None = None
+    memory_bytes: int = 1024 * 1024 * 1024
+    time_limit_seconds: float = 3600.0
+
+
 class SkippingIndexSpec(Plain):
     """A skipping index. ``type`` and ``params`` are as in the manifest; ``key`` names the key that encrypts it."""
 
@@ -112,6 +125,13 @@ class Claim(Plain):
     incarnation: str
 
 
+class WriterRef(Plain):
+    """A client of the library that may commit to a dataset, by its identity, and its operations."""
+
+    name: str
+    operations: tuple[str, ...]
+
+
 class DatasetRef(Plain):
     """A dataset, with its claim and layout."""
 
@@ -125,6 +145,9 @@ class DatasetRef(Plain):
     iceberg: Literal["Off", "Omit", "Refuse"] | None = None
     """The export of Iceberg metadata after commits, by what happens to columns of types that Iceberg lacks. None: keep
     that of the table."""
+    version_hint: bool = True
+    """Whether these exports also write version-hint.text."""
+    writers: tuple[WriterRef, ...] = ()
 
 
 class RemoteRef(Plain):
@@ -149,10 +172,14 @@ class InputRef(Plain):
 
 
 class OpenLineage(Plain):
-    """The collector of OpenLineage events: its url, and the namespace of the jobs."""
+    """The collector of OpenLineage events: its url, and the namespace of the jobs.
+
+    ``job`` is the name of the job; None: that of the dataset that it writes.
+    """
 
     url: str
     namespace: str
+    job: str | None = None
 
 
 class SparkSettings(Plain):

@@ -114,6 +114,7 @@ class DatasetState(Plain):
     ledger: LedgerState | None = None
     iceberg: IcebergState | None = None
     """None: its commits do not export."""
+    writers: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

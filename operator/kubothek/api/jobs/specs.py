@@ -21,8 +21,10 @@ from kubothek.api.jobs.parts import (
     SkippingSpec,
     SourceSpec,
     SparkSettings,
+    StatementSpec,
     StoreRef,
 )
+from kubothek.api.merge import MatchedClause, NotMatchedClause, UnsourcedClause
 from kubothek.api.values import Column
 
 OnChange = Literal["Stop", "Continue", "Reset"]
@@ -37,9 +39,16 @@ class CommitJob(BaseJob):
     commit_id: str
     digest: str
     """Digest of the Commit's fields that define the change; distinguishes a reused id from a repeated one."""
-    operation: Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"] = "Append"
+    operation: Literal["Append", "Replace", "Overwrite", "Merge", "Delete", "Update", "Rollback"] = "Append"
     source: SourceSpec | None = None
-    """For Append, Replace and Overwrite."""
+    """For Append, Replace, Overwrite and Merge: files; None if the rows are those of ``statement``."""
+    statement: StatementSpec | None = None
+    """For Append, Replace, Overwrite and Merge: a SELECT, instead of ``source``."""
+    key: tuple[str, ...] = ()
+    """For Merge: the columns that identify a row; and its clauses."""
+    when_matched: tuple[MatchedClause, ...] = ()
+    when_not_matched: tuple[NotMatchedClause, ...] = ()
+    when_not_matched_by_source: tuple[UnsourcedClause, ...] = ()
     where: str | None = None
     """For Replace, Delete and Update, in the language of :mod:`kubothek.table.expressions`."""
     new_values: dict[str, str] = Field(default_factory=dict)
@@ -54,6 +63,8 @@ class CommitJob(BaseJob):
     on_conflict: Literal["Fail", "Retry"] = "Fail"
     push_source: str | None = None
     """For Append to a ledger: its push source. None: the dataset is not a ledger."""
+    lineage: OpenLineage | None = None
+    """The collector of the run of a statement."""
     spark: SparkSettings = SparkSettings()
 
 
@@ -288,6 +299,7 @@ class QueryJob(BaseJob):
     as_at: str | None = None
     location: QueryLocation | None = None
     becomes: QueryDataset | None = None
+    lineage: OpenLineage | None = None
     memory_bytes: int = 1024 * 1024 * 1024
     time_limit_seconds: float = 3600.0
 

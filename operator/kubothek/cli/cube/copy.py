@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube
-from kubothek.cli.cube.common import (
-    Pair,
-    choice_options,
-    chosen,
-    commit_message,
-    dry_run_option,
-    id_option,
-    open_cube,
-    pairs,
-)
+from kubothek.cli.cube.common import choice_options, chosen, commit_message, open_cube
 from kubothek.cli.options import store_options
+from kubothek.cli.parameters import Pair, dry_run_option, id_option, pairs
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice

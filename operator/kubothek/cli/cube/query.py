@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube
-from kubothek.cli.cube.common import Names, choice_options, chosen, open_cube
+from kubothek.cli.cube.common import choice_options, chosen, open_cube
 from kubothek.cli.options import store_options
 from kubothek.cli.output import output_option, show
+from kubothek.cli.parameters import Names
 from kubothek.cli.versions import AnyVersion
 from kubothek.words import count
 

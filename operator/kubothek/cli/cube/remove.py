@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube
-from kubothek.cli.cube.common import (
-    choice_options,
-    chosen,
-    commit_message,
-    dry_run_option,
-    id_option,
-    open_cube,
-    yes_option,
-)
+from kubothek.cli.cube.common import choice_options, chosen, commit_message, open_cube
 from kubothek.cli.options import store_options
+from kubothek.cli.parameters import dry_run_option, id_option, yes_option
 from kubothek.words import count
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube, complete_dataset
-from kubothek.cli.cube.common import Names, choice_options, chosen, commit_message, id_option, open_cube
+from kubothek.cli.cube.common import choice_options, chosen, commit_message, open_cube
 from kubothek.cli.options import store_options
 from kubothek.cli.output import output_option, show
+from kubothek.cli.parameters import Names, id_option
 from kubothek.cli.versions import AnyVersion
 
 if TYPE_CHECKING:

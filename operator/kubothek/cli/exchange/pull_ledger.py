@@ -235,7 +235,7 @@ def _derived(ledger: Derivative, inputs: Inputs, *, reset: bool) -> str:
     from uuid import uuid4
 
     from kubothek.api.jobs import OpenLineage
-    from kubothek.jobs import open_lineage
+    from kubothek.jobs import derivative_lineage
     from kubothek.jobs.deriving import Derived, derive
     from kubothek.odf.derived import OnChange
 
@@ -244,5 +244,5 @@ def _derived(ledger: Derivative, inputs: Inputs, *, reset: bool) -> str:
 
     url = os.environ.get("OPENLINEAGE_URL")
     to = None if url is None else OpenLineage(url=url, namespace=os.environ.get("OPENLINEAGE_NAMESPACE", "local"))
-    with open_lineage.reporting(to, ledger, inputs, run=str(uuid4())) as end:
+    with derivative_lineage.reporting(to, ledger, inputs, run=str(uuid4())) as end:
         return str(end(derive(ledger, inputs, on_change=OnChange.RESET if reset else OnChange.REFUSE, report=report)))

@@ -32,7 +32,7 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
     """
     from kubothek.cli.exchange.progress import shown
     from kubothek.odf.dataset import Root
-    from kubothek.odf.named import missing_text
+    from kubothek.odf.named import fetched_text, missing_text
     from kubothek.odf.sync import Reach, Relation, push_remote
     from kubothek.storage import StoreConfig
     from kubothek.storage.urls import create_directory
@@ -50,7 +50,8 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
         if not no_alias:
             remember(store.url, dataset, "push", url)
     if done.relation is Relation.EQUAL:
-        click.echo(f"{dataset}: nothing new for {url}")
+        more = fetched_text(done.objects, "sent") + missing_text(done.missing)
+        click.echo(f"{dataset}: nothing new for {url}{more}")
         return
     made = "created there, " if done.created else ""
     sent = f"{count(done.blocks, 'block')} and {count(done.objects, 'object')} sent"

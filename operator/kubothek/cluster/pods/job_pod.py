@@ -351,6 +351,8 @@ def _stores(action: LaunchJob) -> dict[str, StoreRef]:
     for source in sources:
         if source is not None and source.store is not None:
             stores[source.store.name] = source.store
+    if isinstance(action.job, CommitJob) and action.job.statement is not None:
+        stores[action.job.statement.store.name] = action.job.statement.store
     if isinstance(action.job, SkipFilesJob):
         stores[action.job.files.store.name] = action.job.files.store
     if isinstance(action.job, QueryJob):

@@ -30,9 +30,11 @@ from kubothek.controller.references import (
     dataset_ref,
     find_engine,
     launch_job,
+    open_lineage,
     refuse_member,
     source_spec,
     spark_settings,
+    statement_spec,
     store_ref,
     usable_dataset,
     usable_store,
@@ -151,7 +153,8 @@ def _gate(commit: Commit, context: Context) -> _Parts | Blocked:
 
 
 def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> jobs.CommitJob:
-    spec = commit.spec
+    spec, source = commit.spec, commit.spec.source
+    files = source if source is not None and source.sql is None else None
     return jobs.CommitJob(
         job=job_name(commit.name, attempt),
         uid=commit.metadata.uid,
@@ -161,7 +164,12 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         commit_id=commit.id,
         digest=commit.digest(parts.store.name),
         operation=spec.operation or "Append",
-        source=None if spec.source is None else source_spec(spec.source, parts.source_store, settings),
+        source=None if files is None else source_spec(files, parts.source_store, settings),
+        statement=None if source is None else statement_spec(source, parts.source_store, parts.engine),
+        key=spec.key or (),
+        when_matched=spec.when_matched or (),
+        when_not_matched=spec.when_not_matched or (),
+        when_not_matched_by_source=spec.when_not_matched_by_source or (),
         where=spec.where,
         new_values=spec.new_values or {},
         row_level=spec.row_level,
@@ -171,6 +179,9 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         to_tag=spec.to_tag,
         allow_schema_change=spec.allow_schema_change,
         on_conflict=spec.on_conflict,
+        lineage=open_lineage(commit, settings, job=f"commit/{commit.name}")
+        if source is not None and source.sql
+        else None,
         push_source=(spec.push_source or DEFAULT_PUSH_SOURCE) if parts.dataset.spec.ledger is not None else None,
         spark=spark_settings(parts.engine),
     )

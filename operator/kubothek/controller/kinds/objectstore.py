@@ -35,6 +35,7 @@ from kubothek.controller.references import (
     find_engine,
     launch_job,
     store_ref,
+    writers_of,
 )
 from kubothek.controller.scheduling.attempts import Setback, job_name
 from kubothek.controller.scheduling.launching import refused
@@ -303,7 +304,10 @@ class _Case:
 
 
 def _claimed(asked: Asked) -> str:
-    return f"{_uuid(asked)} {asked.name} {asked.metadata.uid}" + (" adopt" if asked.spec.adopt else "")
+    text = f"{_uuid(asked)} {asked.name} {asked.metadata.uid}" + (" adopt" if asked.spec.adopt else "")
+    if isinstance(asked, Dataset) and (writers := writers_of(asked)):
+        text += f" {writers} {asked.spec.table.schema_evolution}"
+    return text
 
 
 def _finished(inspection: Inspection, now: datetime, **changes: object) -> Inspection:

@@ -26,6 +26,7 @@ from kubothek.controller.references import (
     find_engine,
     launch_job,
     missing,
+    open_lineage,
     refuse_member,
     store_ref,
     usable_dataset,
@@ -157,6 +158,7 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
             dataset=dataset_ref(parts.dataset, settings),
             commit_id=f"query:{query.namespace}/{query.name}",
         ),
+        lineage=open_lineage(query, settings, job=f"query/{query.name}"),
         memory_bytes=parse_quantity(engine.driver.memory),
         time_limit_seconds=parse_duration(spec.time_limit).total_seconds(),
     )

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from kubothek.api.conditions import progressing, stalled, waiting
 from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun, TransformState
-from kubothek.api.jobs import InputRef, JobResult, OpenLineage, TransformJob
+from kubothek.api.jobs import InputRef, JobResult, TransformJob
 from kubothek.api.transforms import is_identity
 from kubothek.api.values import parse_duration
 from kubothek.controller.derivation import Ledgers, behind, identity, new_records, references
-from kubothek.controller.references import PATIENCE, Blocked, digest, spark_settings
+from kubothek.controller.references import PATIENCE, Blocked, digest, open_lineage, spark_settings
 from kubothek.controller.scheduling.schedule import Slots
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.external_engines import engine_ref
@@ -238,12 +238,11 @@ def transform_task(here: Ledgers) -> TaskType:
 def _job(inputs: TaskInputs, _task_run: TaskRun, basics: Mapping[str, Any]) -> TransformJob:
     ledger, settings = inputs.dataset.spec.ledger, inputs.context.settings
     assert ledger is not None, "there is no cause without one"
-    url, namespace = settings.open_lineage_url, f"{settings.cluster_id}/{inputs.dataset.namespace}"
     return TransformJob(
         **basics,
         inputs=input_refs(inputs.dataset, Ledgers(inputs.context, inputs.dataset.namespace)),
         on_change=ledger.following.on_change,
-        lineage=None if url is None else OpenLineage(url=url, namespace=namespace),
+        lineage=open_lineage(inputs.dataset, settings),
         foreign=engine_ref(inputs.dataset, inputs.engine, settings),
         spark=spark_settings(inputs.engine),
     )

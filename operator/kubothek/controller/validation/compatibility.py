@@ -65,6 +65,11 @@ def ledger_blocker(commit: Commit, dataset: Dataset) -> Blocked | None:
         why = "has a ledger, of which rows change through its sources only: append what corrects them"
     elif ledger.kind == "Derivative":
         why = "is derived from its inputs, and takes no other rows: append to them"
+    elif commit.spec.source is not None and commit.spec.source.sql is not None:
+        why = (
+            "has a ledger, whose push sources read files, and the Commit has source.sql: let a Query write the rows to "
+            "a file, and name that in source.paths"
+        )
     elif ledger.push_sources and (source or DEFAULT_PUSH_SOURCE) in ledger.push_sources:
         why = None
     else:

@@ -34,6 +34,7 @@ from kubothek.storage import Store
 from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg.locations import Locations
 from kubothek.table.log import DatasetLog
+from kubothek.table.log.exports import exported_version
 from kubothek.table.log.model import keys
 
 _KEPT_BYTES: Final = 64 << 20
@@ -141,7 +142,7 @@ class Tables:
             if place.iceberg == "Off" or isinstance(reason, _ABSENT):
                 return False
             if reason is not None:
-                place.store.stat(keys.iceberg_hint(place.uuid))
+                return _exported_version(place) > 0
         except StoreUnavailable:
             raise
         except LakeError:
@@ -166,11 +167,10 @@ class Tables:
             DatasetLog(place.store, place.uuid).tags()  # raises DatasetNotFound, DatasetDeleted
             self._existing.keep(place, head, 1)
         try:
-            version = int(place.store.get(keys.iceberg_hint(place.uuid)))
-            key = _key(place.uuid, f"v{version}.metadata.json")
+            key = keys.iceberg_table(place.uuid, _exported_version(place))
             data, info = place.store.get_with_info(key)
             return _metadata(Locations(place.store, place.uuid).of(key), info.etag, data)
-        except (ObjectNotFound, ValueError):
+        except ObjectNotFound:
             raise DatasetNotFound(
                 f"{name!r} has no Iceberg metadata, and the gateway cannot write it: {reason}. Write it with "
                 f"`kubothek iceberg {name}`"
@@ -243,6 +243,12 @@ def _head(place: Place) -> str:
     if (etag := _etag(place.store, keys.head(place.uuid))) is None:
         raise DatasetNotFound(f"there is no dataset {place.uuid!r} in {place.store.url}")
     return etag
+
+
+def _exported_version(place: Place) -> int:
+    """Return the version of the last export; 0 if there is none."""
+    seen = DatasetLog(place.store, place.uuid).journal.observe()
+    return exported_version(place.store, place.uuid, seen.version if seen else 0)
 
 
 def _metadata(location: str, etag: str, data: bytes) -> TableMetadata:

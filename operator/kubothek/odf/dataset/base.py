@@ -20,7 +20,6 @@ from kubothek.odf.dataset.following import Find, followed
 from kubothek.odf.dataset.ingesting import Ground, Made, events_made, history_of
 from kubothek.odf.dataset.parts import parts_back
 from kubothek.odf.dataset.slicing import SLICE_BYTES
-from kubothek.odf.merge.scratch import MEMORY
 from kubothek.odf.sources.readers.declared import require_declared
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import (
@@ -51,6 +50,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.ledgers import ChainMove, LedgerChange
 from kubothek.table.log.model.refs import named_block
 from kubothek.table.log.prepare.draft import require_no_drift
+from kubothek.table.scratch import MEMORY
 
 _OWN: Final = (Seed, AddData, ExecuteTransform, SetDataSchema, SetTransform, Unknown)
 """Events that result from other operations, or have a method of their own."""

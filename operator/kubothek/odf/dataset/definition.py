@@ -41,6 +41,7 @@ from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.spec.versions import SpecVersion
 from kubothek.odf.validation.state import ChainState, Consumed, advance
 from kubothek.storage import Store
@@ -80,6 +81,8 @@ class Definition:
             name = _push(event.source_name)
         elif isinstance(event, _LASTING):
             name = event.kind
+        elif isinstance(event, Unknown) and event.kind not in self.blocks:
+            name = event.kind  # the first: what the chain has after it is not known
         else:
             return self
         return Definition({**self._without(name).blocks, name: block.data})
@@ -100,10 +103,11 @@ class Definition:
         return Block.decode(self.blocks[name]).content.event if name in self.blocks else None
 
     def snapshot(self, name: str) -> DatasetSnapshot:
-        """Return the events in force as the snapshot of a dataset of this name."""
+        """Return the events in force as the snapshot of a dataset of this name, without those of later versions."""
         seed, *events = (Block.decode(data).content.event for data in self.blocks.values())
         assert isinstance(seed, Seed), "a chain begins with one"
-        return DatasetSnapshot(name=name, kind=seed.dataset_kind, metadata=tuple(events))
+        known = tuple(event for event in events if not isinstance(event, Unknown))
+        return DatasetSnapshot(name=name, kind=seed.dataset_kind, metadata=known)
 
     def render(self) -> bytes:
         """Return the stored form."""

@@ -78,8 +78,14 @@ class Extension:
         return states[0] if len(states) == 1 else None
 
     def add(self, event: MetadataEvent) -> None:
-        """Add one block. Raises EventInvalid for an event that may not follow, InputError for what no block holds."""
+        """Add one block.
+
+        Raises EventInvalid for an event that may not follow, InputError for what no block holds, UnsupportedVersion for
+        an event with data after one of a later version.
+        """
         state = self.chain.state
+        if isinstance(event, AddData | ExecuteTransform):
+            state.require_known()
         block = Block.encode(
             MetadataBlock(
                 system_time=self.system_time, prev_block_hash=state.head, sequence_number=state.length, event=event

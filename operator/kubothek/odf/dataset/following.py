@@ -16,7 +16,6 @@ from kubothek.odf.dataset.extension import Extension, move_of
 from kubothek.odf.dataset.ingesting import Ground, Made
 from kubothek.odf.dataset.moving import moved
 from kubothek.odf.dataset.parts import moment
-from kubothek.odf.merge import Scratch
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import AddData, ExecuteTransform
 from kubothek.odf.spec.multihash import Multihash
@@ -25,6 +24,7 @@ from kubothek.odf.view import History, Part, ViewWriter, taking_in
 from kubothek.table.log import Change, Operation
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.ledgers import LedgerChange
+from kubothek.table.scratch import Scratch
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class Root(Ledger):
         """
 
         def make(ground: Ground) -> Made | None:
+            ground.chain.state.require_known()
             if (before := ground.chain.state.watermark) is not None and watermark < before:
                 raise EventInvalid(f"the watermark is {before} and never goes back, to {watermark} neither")
             if watermark == before:

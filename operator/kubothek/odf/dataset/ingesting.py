@@ -21,8 +21,7 @@ from kubothek.odf.dataset.extension import Extension
 from kubothek.odf.dataset.parts import ChainParts, moment
 from kubothek.odf.dataset.rows import Rows
 from kubothek.odf.dataset.slicing import SLICE_BYTES, Sliced, SliceWriter, cast_column, evolved, slice_schema
-from kubothek.odf.merge import RETRACTS, Merged, Scratch, merge, takes_operations
-from kubothek.odf.merge.scratch import MEMORY
+from kubothek.odf.merge import RETRACTS, Merged, merge, takes_operations
 from kubothek.odf.sources.readers import normalise
 from kubothek.odf.spec.events import Checkpoint, SourceState
 from kubothek.odf.spec.layout import Layout
@@ -33,6 +32,7 @@ from kubothek.odf.view import History, ViewWriter, seen_of, wanted_indices
 from kubothek.storage import Store
 from kubothek.table.log import Change, Operation, Snapshot
 from kubothek.table.log.model import keys
+from kubothek.table.scratch import MEMORY, Scratch
 
 _PIECE: Final = 1 << 19
 """Rows that are written at a time."""
@@ -142,10 +142,11 @@ def history_of(store: Store, layout: Layout, state: ChainState) -> History:
 def ingest(ground: Ground, what: Ingest) -> Made | None:
     """Return the change that ingests these rows; None if there is nothing new in them (WR-05).
 
-    Raises MergeInvalid, SchemaMismatch, DataTypeMismatch, UnsupportedVersion for a chain with an unknown column type,
-    and what the rows raise as they are read.
+    Raises MergeInvalid, SchemaMismatch, DataTypeMismatch, UnsupportedVersion for a chain with an unknown column type or
+    an event of a later version, and what the rows raise as they are read.
     """
     state = ground.chain.state
+    state.require_known()
     state.readable_schema()
     extension = Extension(ground.chain, ground.now)
     written = Written()

@@ -12,7 +12,6 @@ from kubothek.odf.dataset.definition import Chain, fold
 from kubothek.odf.dataset.extension import Extension, move_of
 from kubothek.odf.dataset.ingesting import Ground, Made, history_of
 from kubothek.odf.dataset.table import Table
-from kubothek.odf.merge import Scratch
 from kubothek.odf.spec.layout import Layout, head_bytes, parse_head
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.validation.verification import verify
@@ -21,6 +20,7 @@ from kubothek.storage import Store
 from kubothek.table.log import Change, DatasetLog, Operation, Snapshot
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.ledgers import ChainMove, ChainNote, LedgerChange
+from kubothek.table.scratch import Scratch
 
 
 def view_made_anew(ground: Ground) -> Made:

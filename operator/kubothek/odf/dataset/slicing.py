@@ -29,6 +29,7 @@ from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.storage import Store
 from kubothek.table.schema import require_distinct
+from kubothek.table.structs import settled
 
 SLICE_BYTES: Final = 128 << 20
 """The approximate size of a slice's file."""
@@ -314,12 +315,11 @@ def cast_column(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     """Cast values to the type of a column. Raises DataTypeMismatch for one that it cannot hold exactly."""
     if not field.nullable and column.null_count:
         raise DataTypeMismatch(f"column {field.name!r} cannot be null, and is null in {column.null_count} rows")
-    if column.type == field.type:
-        return column
     try:
-        return column.cast(field.type)
+        made: pa.Array[Any] = settled(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataTypeMismatch(f"column {field.name!r}: cannot store {column.type} as {field.type}: {error}") from error
+    return made
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from kubothek.odf.spec.events import AddData, ExecuteTransform, SetDataSchema, S
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.state import ChainState, Vocabulary, advance
 from kubothek.odf.view import Part
 from kubothek.storage import Store
@@ -42,6 +43,7 @@ class Link:
     ``part``       the slice that it adds, of ``bytes`` bytes
     ``watermark``  of the event, if it is one with data (DT-04)
     ``shape``      after it
+    ``unknown``    why records after it cannot be read: something of a later version is in it, or before; else empty
     """
 
     block: Multihash
@@ -51,6 +53,7 @@ class Link:
     part: Part | None = None
     bytes: int = 0
     watermark: Timestamp | None = None
+    unknown: str = ""
 
     @property
     def records(self) -> int:
@@ -67,24 +70,37 @@ def new_links(store: Store, source: Input, after: Multihash | None) -> tuple[Sha
 
     The cost is proportional to the new blocks; if these change columns, all blocks are read. Raises InputDiverged if
     ``after`` is no longer in the chain, InputMissing if the chain cannot be read, UnsupportedVersion for an unknown
-    type of a column.
+    type of a column and an event of a later version.
     """
     try:
+        source.chain.state.require_known()
         return _new_links(store, source, after)
     except UnsupportedVersion as error:
         raise UnsupportedVersion(f"input {source.uuid!r}: {error}") from None
+
+
+def all_links(store: Store, source: Input) -> list[Link]:
+    """Return all blocks of an input, oldest first, also those that this version cannot read. Otherwise as above."""
+    return [*_links(source.layout, (_decoded(source, each) for each in _read(store, source, None)), ChainState())]
 
 
 def _new_links(store: Store, source: Input, after: Multihash | None) -> tuple[Shape, list[Link]]:
     blocks = _read(store, source, after)
     decoded = [_decoded(source, each) for each in blocks]
     if after is None:
-        return NOTHING, [*_links(source.layout, decoded, ChainState())]
+        return NOTHING, _known(_links(source.layout, decoded, ChainState()))
     if any(isinstance(each.content.event, SetDataSchema | SetVocab) for each in decoded):
         whole = (_decoded(source, each) for each in _read(store, source, None))
-        links = [*_links(source.layout, whole, ChainState())]
+        links = _known(_links(source.layout, whole, ChainState()))
         return links[-len(decoded) - 1].shape, links[-len(decoded) :]
-    return Shape.of(source.chain.state), [*_links(source.layout, decoded, source.chain.state)]
+    return Shape.of(source.chain.state), _known(_links(source.layout, decoded, source.chain.state))
+
+
+def _known(links: Iterable[Link]) -> list[Link]:
+    found = [*links]
+    if unknown := next((link.unknown for link in found if link.unknown), ""):
+        raise UnsupportedVersion(unknown)
+    return found
 
 
 def watermark_at(store: Store, layout: Layout, block: Multihash | None) -> Timestamp | None:
@@ -121,12 +137,16 @@ def _decoded(source: Input, stored: Stored) -> Block:
 
 def _links(layout: Layout, blocks: Sequence[Block] | Iterator[Block], state: ChainState) -> Iterator[Link]:
     """``state`` is the one before the blocks, or any later one if no block changes columns."""
-    shape = Shape.of(state)
+    shape, unknown = Shape.of(state), ""
     for block in blocks:
         event, content = block.content.event, block.content
-        if isinstance(event, SetDataSchema | SetVocab):
+        if isinstance(event, SetDataSchema | SetVocab | Unknown):
             state = advance(state, block)
-            shape = Shape.of(state)
+            try:
+                state.require_known()
+                shape = Shape.of(state)
+            except UnsupportedVersion as error:
+                unknown = unknown or str(error)
         part = None
         data = event.new_data if isinstance(event, AddData | ExecuteTransform) else None
         if data is not None:
@@ -146,4 +166,5 @@ def _links(layout: Layout, blocks: Sequence[Block] | Iterator[Block], state: Cha
             part=part,
             bytes=data.size if data is not None else 0,
             watermark=event.new_watermark if isinstance(event, AddData | ExecuteTransform) else None,
+            unknown=unknown,
         )

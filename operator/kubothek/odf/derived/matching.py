@@ -15,19 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.errors import RecordMissing
-from kubothek.odf.merge import RETRACTS, Scratch
+from kubothek.odf.merge import RETRACTS
 from kubothek.odf.validation.retractions import record_keys
 from kubothek.odf.validation.row_checks import RETRACT
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view.history import OFFSET_TYPE, OP_TYPE
-from kubothek.odf.view.keys import Stored
 from kubothek.odf.view.state import events_of, gone_among, is_back
 from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.storage import Store
 from kubothek.table.expressions import Op, Predicate, Term
 from kubothek.table.log import Snapshot
+from kubothek.table.scan.keys import Stored
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import open_files, read_failure
+from kubothek.table.scratch import Scratch
 
 _MOST_VALUES: Final = 1000
 """Largest number of values of a column to look up one by one; beyond it, their range."""

@@ -48,6 +48,7 @@ def pulled(ground: Ground, batch: Batch, engine: Engine) -> Made | None:
     RecordMissing.
     """
     state = ground.chain.state
+    state.require_known()
     assert state.seed is not None, "a chain has a seed"
     assert state.transform is not None, "a derivative dataset begins with one"
     times = [time for time in (ground.now, batch.latest) if time is not None]

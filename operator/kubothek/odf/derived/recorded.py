@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from kubothek.errors import FormatInvalid, InputDiverged
+from kubothek.errors import FormatInvalid, InputDiverged, UnsupportedVersion
 from kubothek.odf.chain import Stored
 from kubothek.odf.derived.batching import Batch, InputBatch, Waiting, batch_of
 from kubothek.odf.derived.links import NOTHING, Link
@@ -77,29 +77,32 @@ class Unreadable:
 
     block: Multihash
     number: int
-    error: InputDiverged
+    error: InputDiverged | UnsupportedVersion
 
 
 def recorded(blocks: Sequence[Stored], pasts: Mapping[DatasetId, Past]) -> Iterator[Recorded | Unreadable]:
-    """Yield the runs of a sound chain, oldest first. Raises FormatInvalid, InputError for SQL of a later version."""
+    """Yield the runs of a sound chain, oldest first, up to the first that cannot be replayed. Raises FormatInvalid."""
     state = ChainState()
     for stored in blocks:
         block = stored.decode()
         event, content = block.content.event, block.content
         if isinstance(event, ExecuteTransform):
-            transform = state.transform
-            if transform is None or state.seed is None:
-                raise FormatInvalid(f"block {block.hash} runs a transformation before there is one")
             try:
+                state.require_known()
+                transform = state.transform
+                if transform is None or state.seed is None:
+                    raise FormatInvalid(f"block {block.hash} runs a transformation before there is one")
+                state.readable_schema()
+                sql = sql_of(transform.transform)
                 taken = Batch(inputs=tuple(_inputs(state, transform, event, pasts)))
-            except InputDiverged as error:
+            except (InputDiverged, UnsupportedVersion) as error:
                 yield Unreadable(block.hash, content.sequence_number, error)
                 return
             yield Recorded(
                 block=block.hash,
                 number=content.sequence_number,
                 task=Task(
-                    transform=sql_of(transform.transform),
+                    transform=sql,
                     vocabulary=state.vocabulary,
                     batch=taken,
                     system_time=content.system_time,
@@ -128,6 +131,8 @@ def _inputs(
 def _taken(each: ExecuteTransformInput, alias: str, past: Past, state: ChainState) -> InputBatch:
     first = past.after(each.prev_block_hash, alias)
     last = past.after(each.new_block_hash, alias) if each.new_block_hash is not None else first
+    if last and (unknown := past.links[last - 1].unknown):
+        raise UnsupportedVersion(f"input {alias!r}: {unknown}")
     waiting = Waiting(
         id=each.dataset_id,
         alias=alias,

@@ -20,16 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.errors import (
-    InputError,
     InputMissing,
     LakeError,
     ObjectNotFound,
     StoreError,
     TransformTooLarge,
+    UnsupportedVersion,
     VersionIncomplete,
 )
 from kubothek.odf.chain import ADVICE
 from kubothek.odf.derived.batching import Batch, InputBatch
+from kubothek.odf.spec.decode import NEWER, REMEDY
 from kubothek.odf.spec.events import Checkpoint
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
@@ -161,9 +162,9 @@ def request_of(store: Store, task: Task, checkpoint: Path | None, new: Path, scr
 
 
 def sql_of(transform: Transform) -> TransformSql:
-    """Return the SQL. Raises InputError for a transformation of a later version of the specification."""
+    """Return the SQL. Raises UnsupportedVersion for a transformation of a later version of the specification."""
     if not isinstance(transform, TransformSql):
-        raise InputError("the transformation is of a later version of Open Data Fabric: it cannot be run here")
+        raise UnsupportedVersion(f"the transformation is {NEWER}; {REMEDY}")
     return transform
 
 

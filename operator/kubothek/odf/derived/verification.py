@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kubothek.errors import InputDiverged, InputMissing, LakeError, StoreError
+from kubothek.errors import InputDiverged, InputMissing, LakeError, StoreError, UnsupportedVersion
 from kubothek.odf.chain import Stored, read_chain
 from kubothek.odf.derived.inputs import Inputs, located
-from kubothek.odf.derived.links import new_links
+from kubothek.odf.derived.links import all_links
 from kubothek.odf.derived.recorded import Past, Recorded, Unreadable, recorded
-from kubothek.odf.derived.replay import replay
+from kubothek.odf.derived.replay import NOT_REPLAYED, replay
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.events import SetTransform, TransformInput
 from kubothek.odf.spec.identity import DatasetId
@@ -40,10 +40,17 @@ def verify_runs(
         return [Problem("TransformFailed", "VE-02", f"the transformation cannot be run again: {error}")]
     found = replay(layout, [run for run in history.runs if run.number >= first_block], spread)
     if history.broken is not None:
-        why, number = history.broken.error, history.broken.number
-        found.append(Problem(why.reason, "VE-02", str(why), block=history.broken.block, number=number))
+        found.append(_broken(history.broken))
     first = {(each.code, each.message): each for each in reversed(found) if each.severity is Severity.NOTE}
     return [each for each in found if each.severity > Severity.NOTE or first[each.code, each.message] is each]
+
+
+def _broken(run: Unreadable) -> Problem:
+    why = Problem(run.error.reason, "VE-02", str(run.error), block=run.block, number=run.number)
+    if isinstance(run.error, UnsupportedVersion):
+        message = f"runs are not run again: {why.message}"
+        return replace(why, code=NOT_REPLAYED, message=message, severity=Severity.NOTE)
+    return why
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +64,7 @@ class RunsOf:
     def chain(cls, store: Store, blocks: Sequence[Stored], inputs: Inputs) -> RunsOf:
         """Read the chains of all inputs. Raises InputMissing, InputDiverged, FormatInvalid, StoreError."""
         named = _inputs(blocks)
-        pasts = {
-            DatasetId.parse(each.dataset_ref): Past(new_links(store, located(inputs, each), None)[1]) for each in named
-        }
+        pasts = {DatasetId.parse(each.dataset_ref): Past(all_links(store, located(inputs, each))) for each in named}
         found = [*recorded(blocks, pasts)]
         runs = tuple(each for each in found if isinstance(each, Recorded))
         return cls(runs, next((each for each in found if isinstance(each, Unreadable)), None))

@@ -11,17 +11,16 @@ import pyarrow as pa
 
 from kubothek.in_memory_database import in_memory_database
 from kubothek.odf.dataset.ingesting import history_of
-from kubothek.odf.merge import Scratch
 from kubothek.odf.merge.batch import Rows
-from kubothek.odf.merge.carried import Carrier
 from kubothek.odf.merge.ledger import unseen
-from kubothek.odf.merge.scratch import ROW
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.validation.state import ChainState
 from kubothek.odf.view import seen_of
 from kubothek.storage import Store
+from kubothek.table.carried import Carrier
 from kubothek.table.log import Snapshot
 from kubothek.table.log.model import keys
+from kubothek.table.scratch import ROW, Scratch
 
 _BUCKET: Final = "bucket"
 

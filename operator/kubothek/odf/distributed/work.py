@@ -16,7 +16,6 @@ from kubothek.odf.distributed.blobs import AT, is_ordered, order_of, places_of, 
 from kubothek.odf.distributed.pieces import Part, Piece, StoredFile
 from kubothek.odf.merge import shaped
 from kubothek.odf.merge.batch import check_key, fill, filled
-from kubothek.odf.merge.carried import Carrier
 from kubothek.odf.sources.readers import preprocess
 from kubothek.odf.sources.readers.preprocess import LIMITS, is_row_wise
 from kubothek.odf.spec.layout import Layout
@@ -27,6 +26,7 @@ from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view import ViewPlan, wanted_indices
 from kubothek.sql import Limits
 from kubothek.storage import Store, StoreConfig
+from kubothek.table.carried import Carrier
 from kubothek.table.log.model import keys
 
 _OP: Final[pa.DataType] = pa.int32()

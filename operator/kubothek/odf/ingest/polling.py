@@ -62,6 +62,7 @@ def poll_source(
     polled, start = Polled(), time.monotonic()
     while True:
         state = root.state
+        state.require_known()  # before the source is asked
         if (source := state.polling_source) is None:
             raise InputError(f"dataset {root.uuid!r} has no polling source: give its chain a SetPollingSource")
         before = state.source_states.get(SOURCE_NAME)

@@ -93,7 +93,8 @@ def push_files(
 
 
 def push_source(root: Root, name: str) -> AddPushSource:
-    """Return the push source of this name. Raises InputError."""
+    """Return the push source of this name. Raises InputError, UnsupportedVersion after an event of a later version."""
+    root.state.require_known()
     if (event := root.state.push_sources.get(name)) is None:
         names = ", ".join(map(repr, root.state.push_sources)) or "none"
         raise InputError(f"dataset {root.uuid!r} has no push source {name!r}; its push sources are: {names}")

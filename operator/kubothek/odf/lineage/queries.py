@@ -18,7 +18,6 @@ from kubothek.odf.dataset.slicing import numbered
 from kubothek.odf.derived.recorded import Recorded
 from kubothek.odf.lineage.reading import stood_after, taken_by
 from kubothek.odf.lineage.trace import Asked, Readable, earlier_of, origins
-from kubothek.odf.merge import Scratch
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.validation.retractions import record_keys
@@ -28,6 +27,7 @@ from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view.history import OP_TYPE
 from kubothek.odf.view.state import is_back
 from kubothek.storage import Store
+from kubothek.table.scratch import Scratch
 
 Offsets = npt.NDArray[np.int64]
 

@@ -15,7 +15,6 @@ from kubothek.odf.derived.batching import InputBatch
 from kubothek.odf.derived.recorded import Recorded
 from kubothek.odf.derived.running import given, readable, records_of
 from kubothek.odf.lineage.trace import Readable
-from kubothek.odf.merge import Scratch
 from kubothek.odf.transform.hints import Hints
 from kubothek.odf.transform.queries import hints_of
 from kubothek.odf.validation.row_checks import APPEND
@@ -23,6 +22,7 @@ from kubothek.odf.view import History
 from kubothek.odf.view.history import OP_TYPE
 from kubothek.odf.view.state import is_back, standing
 from kubothek.storage import Store
+from kubothek.table.scratch import Scratch
 
 
 def taken_by(store: Store, run: Recorded, *, back: bool) -> list[Readable]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from kubothek.odf.merge.batch import PASSING, RETRACTS
 from kubothek.odf.merge.output import Merged
-from kubothek.odf.merge.scratch import Scratch
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.merge.strategies import STRATEGIES, merge, shaped, takes_operations
 
-__all__ = ["PASSING", "RETRACTS", "STRATEGIES", "Merged", "Scratch", "Seen", "merge", "shaped", "takes_operations"]
+__all__ = ["PASSING", "RETRACTS", "STRATEGIES", "Merged", "Seen", "merge", "shaped", "takes_operations"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kubothek.odf.merge.batch import New, Order, Rows
-from kubothek.odf.merge.carried import Carrier
 from kubothek.odf.merge.output import Merged, Output
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.spec.sources import MergeStrategyAppend
+from kubothek.table.carried import Carrier
 
 
 def append(strategy: MergeStrategyAppend, new: New, seen: Seen, output: Output) -> Merged:

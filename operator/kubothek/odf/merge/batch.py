@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.errors import MergeInvalid, SchemaMismatch
-from kubothek.odf.merge.carried import Carrier, name_of
-from kubothek.odf.merge.scratch import Scratch
+from kubothek.table.carried import Carrier, name_of
+from kubothek.table.scratch import Scratch
 
 New: TypeAlias = Callable[[], pa.RecordBatchReader]
 """Returns a new reader of the new records at each call."""

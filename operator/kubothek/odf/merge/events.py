@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from kubothek.errors import MergeInvalid, SchemaMismatch
 from kubothek.odf.merge.batch import PASSING, Rows, check_key, fill, filled, without
-from kubothek.odf.merge.carried import Carrier
 from kubothek.odf.merge.output import OFFSETS, OPS, Merged, Output
-from kubothek.odf.merge.scratch import ROW, Scratch
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.merge.state import EVENT_TIME, OFFSET, state_of_keys
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
+from kubothek.table.carried import Carrier
+from kubothek.table.scratch import ROW, Scratch
 
 _SIGNS: Final = {APPEND: "+A", RETRACT: "-R", CORRECT_FROM: "-C", CORRECT_TO: "+C"}
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kubothek.odf.merge.batch import Rows
-from kubothek.odf.merge.scratch import ROW, Scratch
+from kubothek.table.scratch import ROW, Scratch
 
 _AT_ONCE: Final = 1 << 20
 """Keys that are looked up together; only these are in memory."""

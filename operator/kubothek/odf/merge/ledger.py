@@ -14,9 +14,9 @@ import pyarrow as pa
 from kubothek.odf.merge.batch import New, Rows, check_key, filled
 from kubothek.odf.merge.keys import first_rows, keys_of
 from kubothek.odf.merge.output import Merged, Output
-from kubothek.odf.merge.scratch import ROW, Scratch
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.spec.sources import MergeStrategyLedger
+from kubothek.table.scratch import ROW, Scratch
 
 
 def ledger(strategy: MergeStrategyLedger, new: New, seen: Seen, output: Output) -> Merged:

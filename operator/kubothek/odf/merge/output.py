@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.odf.merge.batch import RETRACTS, Rows, fill
-from kubothek.odf.merge.scratch import ROW, Scratch
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_FROM, RETRACT
+from kubothek.table.scratch import ROW, Scratch
 
 _OP_TYPE: Final = pa.int32()
 _OFFSET_TYPE: Final = pa.int64()

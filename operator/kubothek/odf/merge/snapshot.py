@@ -13,11 +13,11 @@ from typing import Any
 from kubothek.errors import MergeInvalid
 from kubothek.odf.merge.batch import New, Rows, check_column, check_key, filled
 from kubothek.odf.merge.output import OFFSETS, OPS, Merged, Output
-from kubothek.odf.merge.scratch import ROW, Scratch
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.merge.state import EVENT_TIME, OFFSET, whole_state
 from kubothek.odf.spec.sources import MergeStrategySnapshot
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
+from kubothek.table.scratch import ROW, Scratch
 
 
 def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Output) -> Merged:

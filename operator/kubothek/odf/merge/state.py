@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from kubothek.odf.merge.batch import Rows
 from kubothek.odf.merge.keys import first_rows, keys_of
-from kubothek.odf.merge.scratch import Scratch
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO
+from kubothek.table.scratch import Scratch
 
 EVENT_TIME: Final = "c0"
 OFFSET: Final = "o"

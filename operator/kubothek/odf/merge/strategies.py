@@ -18,7 +18,6 @@ from kubothek.odf.merge.batch import New, check_columns
 from kubothek.odf.merge.changelog_stream import changelog_stream
 from kubothek.odf.merge.ledger import ledger
 from kubothek.odf.merge.output import Merged, Output
-from kubothek.odf.merge.scratch import Scratch
 from kubothek.odf.merge.seen import Seen
 from kubothek.odf.merge.snapshot import snapshot
 from kubothek.odf.merge.upsert_stream import upsert_stream
@@ -33,6 +32,7 @@ from kubothek.odf.spec.sources import (
 )
 from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.state import Vocabulary
+from kubothek.table.scratch import Scratch
 
 
 class Merge(Protocol):

@@ -5,8 +5,8 @@ A link is the hash of an object, as text; the object is ``data/<hash>``, as a sl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 from kubothek.errors import FormatInvalid
 from kubothek.odf.spec.data_schema import (
@@ -30,41 +30,63 @@ LINK: Final = "ObjectLink"
 _COUNTS: Final = ("numObjectsNaive", "sizeNaive")
 
 
-def link_columns(schema: DataSchema | None) -> tuple[str, ...]:
-    """Return the names of the columns whose values are links. Raises FormatInvalid for attributes that are not JSON."""
-    fields = () if schema is None else schema.fields
-    return tuple(field.name for field in fields if _kind(_extended(field)) == LINK)
+LinkPath: TypeAlias = tuple[str, ...]
+"""The name of a column, and those of fields within it."""
 
 
-def nested_links(schema: DataSchema | None) -> tuple[str, ...]:
-    """Return the names of the columns that have links within their values. RFC-017 marks columns only.
+def link_columns(schema: DataSchema | None) -> tuple[LinkPath, ...]:
+    """Return the columns, and the fields of structs, whose values are links.
+
+    Raises FormatInvalid for attributes that are not JSON.
+    """
+    return () if schema is None else tuple(_paths(schema.fields))
+
+
+def _paths(fields: Sequence[DataField], above: LinkPath = ()) -> Iterator[LinkPath]:
+    for field in fields:
+        path, kind = (*above, field.name), _without_option(field.type)
+        if _kind(_extended(field)) == LINK:
+            yield path
+        elif isinstance(kind, DataTypeStruct):
+            yield from _paths(kind.fields, path)
+
+
+def listed_links(schema: DataSchema | None) -> tuple[str, ...]:
+    """Return the names of the columns that have links within lists or maps, for which there is no logical hash.
 
     Raises FormatInvalid for attributes that are not JSON.
     """
     columns = () if schema is None else schema.fields
-    return tuple(
-        column.name for column in columns if any(_kind(_extended(field)) == LINK for field in _within(column.type))
-    )
+    return tuple(column.name for column in columns if _lists_links(column.type))
 
 
-def _within(kind: DataType) -> Iterator[DataField]:
+def _lists_links(kind: DataType) -> bool:
     match kind:
         case DataTypeOption():
-            yield from _within(kind.inner)
+            return _lists_links(kind.inner)
         case DataTypeList():
-            yield from _within(kind.item_type)
+            return _has_links(kind.item_type)
         case DataTypeMap():
-            yield from (*_within(kind.key_type), *_within(kind.value_type))
+            return _has_links(kind.key_type) or _has_links(kind.value_type)
         case DataTypeStruct():
-            for field in kind.fields:
-                yield from (field, *_within(field.type))
+            return any(_lists_links(field.type) for field in kind.fields)
+    return False
+
+
+def _has_links(kind: DataType) -> bool:
+    kind = _without_option(kind)
+    return _lists_links(kind) or (isinstance(kind, DataTypeStruct) and any(_paths(kind.fields)))
+
+
+def _without_option(kind: DataType) -> DataType:
+    return kind.inner if isinstance(kind, DataTypeOption) else kind
 
 
 def links_objects(event: MetadataEvent) -> bool:
     """Return whether an event shows that a chain has objects that only its records name."""
     try:
         if isinstance(event, SetDataSchema):
-            return bool(link_columns(event.schema) or nested_links(event.schema))
+            return bool(link_columns(event.schema) or listed_links(event.schema))
         return isinstance(event, AddData) and SUMMARY in attributes_of(event.extra)
     except FormatInvalid:
         return True  # unknown, and objects that are deleted do not come back
@@ -83,15 +105,21 @@ def links_nothing(event: MetadataEvent) -> bool:
 
 def column_faults(schema: DataSchema) -> Iterator[tuple[str, str]]:
     """Yield columns, and what is wrong with their extended types; what later versions have is not known as wrong."""
-    for field in schema.fields:
-        extended = _extended(field)
-        if extended is None or (kind := _kind(extended)) not in (LINK, "Multihash", "Did"):
-            continue
-        inner = field.type.inner if isinstance(field.type, DataTypeOption) else field.type
+    for column in schema.fields:
+        for fault in _faults(column):
+            yield column.name, fault
+
+
+def _faults(field: DataField) -> Iterator[str]:
+    extended, inner = _extended(field), _without_option(field.type)
+    if extended is not None and (kind := _kind(extended)) in (LINK, "Multihash", "Did"):
         if not isinstance(inner, DataTypeString):
-            yield field.name, f"{kind} is a kind of String, not of {inner.kind}"
+            yield f"{kind} is a kind of String, not of {inner.kind}"
         elif kind == LINK and _kind(extended.get("linkType")) != "Multihash":
-            yield field.name, f"{kind} needs a linkType of kind Multihash"
+            yield f"{kind} needs a linkType of kind Multihash"
+    if isinstance(inner, DataTypeStruct):
+        for each in inner.fields:
+            yield from (f"field {each.name!r}: {fault}" for fault in _faults(each))
 
 
 def summary_fault(event: AddData) -> str | None:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kubothek.errors import ChainCorrupt, Diverged, FormatInvalid, ObjectNotFound
+from kubothek.errors import ChainCorrupt, Diverged, FormatInvalid, ObjectNotFound, UnsupportedVersion
 from kubothek.odf.chain import ADVICE, Place, Stored, checked
 from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.decode import NEWER, REMEDY
 from kubothek.odf.spec.events import Seed
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.sync.gathering import Gathering
 from kubothek.odf.sync.repository import Repository
 from kubothek.odf.validation.state import ChainState
@@ -101,6 +103,8 @@ def _require_same_dataset(seed: bytes, ours: ChainState, url: str) -> None:
         event = Block.decode(seed).content.event
     except FormatInvalid as error:
         raise ChainCorrupt(f"the first block at {url}: {error}") from error
+    if isinstance(event, Unknown):
+        raise UnsupportedVersion(f"the chain at {url} begins with an event {NEWER}; {REMEDY}")
     if not isinstance(event, Seed):
         raise ChainCorrupt(f"the chain at {url} starts with {event.kind}, not with a Seed; {ADVICE}")
     if ours.seed is not None and event.dataset_id != ours.seed.dataset_id:

@@ -258,7 +258,8 @@ def _state_below(store: Store, layout: Layout, state: ChainState, first: Stored)
     if before is None:
         return ChainState()
     derived = state.seed is not None and state.seed.dataset_kind is DatasetKind.DERIVATIVE
-    if before == state.head and not derived:  # a head does not record how far inputs were consumed
+    # a head does not record how far inputs were consumed, nor which doubts data events have settled
+    if before == state.head and not derived and not state.doubts:
         return state
     return audit(read_chain(store, layout, before), notes=False).state
 

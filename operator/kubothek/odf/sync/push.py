@@ -13,10 +13,11 @@ from kubothek.odf.named import Named
 from kubothek.odf.spec.events import SetDataSchema
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.object_links import link_columns
 from kubothek.odf.sync.compare import Relation
 from kubothek.odf.sync.repository import Reach, Stream
 from kubothek.odf.sync.smart.pushing import push_smart
-from kubothek.odf.sync.stores import StoreRepository, push_store
+from kubothek.odf.sync.stores import StoreRepository, complete_store, push_store
 from kubothek.odf.sync.transfer import Told
 from kubothek.odf.sync.urls import parse
 from kubothek.odf.sync.web import Web, WebRepository
@@ -31,7 +32,7 @@ class Pushed:
     """Result of a push.
 
     ``relation``  of our chain to theirs before it: Equal, or Ahead; Diverged by force
-    ``blocks``, ``objects``, ``bytes``  that were sent
+    ``blocks``, ``objects``, ``bytes``  that were sent; if the chains are equal, linked objects that the target lacked
     ``missing``   linked objects that our store lacks, the first 100
     """
 
@@ -66,7 +67,7 @@ def push_remote(
     except DatasetNotFound:
         theirs = None
     if theirs == head:
-        return Pushed(relation=Relation.EQUAL, head=head)
+        return _completed(root, remote, head, reach, told)
     relation = Relation.AHEAD
     try:
         blocks = read_chain(root.store, root.layout, head, theirs)
@@ -97,6 +98,30 @@ def push_remote(
     )
 
 
+def _completed(
+    root: Root, remote: WebRepository | StoreRepository, head: Multihash, reach: Reach, told: Told
+) -> Pushed:
+    """Send the linked objects that a target with the same chain lacks. A server that takes none without blocks is left
+    as it is.
+    """
+    ours = root.state.data_schema
+    if ours is None or not link_columns(ours.schema):
+        return Pushed(relation=Relation.EQUAL, head=head)
+    slices = linking(read_chain(root.store, root.layout, head), None)
+    linked = links_in(root.store, root.layout, slices)
+    if isinstance(remote, WebRepository):
+        sent = push_smart(remote.web, root.store, root.layout, (), head, linked, force=False, told=told)
+    else:
+        sent = complete_store(remote.store, root.store, root.layout, linked, at_once=reach.objects_at_once, told=told)
+    return Pushed(
+        relation=Relation.EQUAL,
+        head=head,
+        objects=sent.fetched_objects,
+        bytes=sent.fetched_bytes,
+        missing=sent.missing,
+    )
+
+
 def _schema_before(root: Root, blocks: Sequence[Stored]) -> SetDataSchema | None:
     """Return the schema in force before the last blocks of our chain."""
     if not any(isinstance(each.decode().content.event, SetDataSchema) for each in blocks):
@@ -113,17 +138,18 @@ class PushedRepository:
 
     url = "the push"
 
-    def __init__(self, blocks: Sequence[Stored], store: Store, layout: Layout) -> None:
-        """Raises ChainCorrupt without blocks."""
-        if not blocks:
+    def __init__(self, blocks: Sequence[Stored], store: Store, layout: Layout, head: Multihash | None = None) -> None:
+        """``head``: of a push without blocks, which brings linked objects only. Raises ChainCorrupt without both."""
+        if not blocks and head is None:
             raise ChainCorrupt("a push has at least one block")
-        self._head = blocks[-1].hash
+        self._head = blocks[-1].hash if blocks else head
         self._blocks = {block.hash: block.data for block in blocks}
         self._store = store
         self._layout = layout
 
     def head(self) -> Multihash:
-        """Return the last block received."""
+        """Return the last block received, or present."""
+        assert self._head is not None, "there are blocks, or a head"
         return self._head
 
     def block(self, block: Multihash) -> bytes:

@@ -103,6 +103,18 @@ def push_store(
     return sent
 
 
+def complete_store(
+    target: Store, store: Store, layout: Layout, linked: Iterable[Sequence[Multihash]], *, at_once: int, told: Told
+) -> Brought:
+    """Write the objects that our chain links to and that a repository with the same chain lacks.
+
+    Raises ChainCorrupt for an object of ours that has another hash.
+    """
+    there = {info.key for info in target.list(_WHOLE.slices)}
+    lacked = ([link for link in links if _WHOLE.data(link) not in there] for links in linked)
+    return bring_objects(StoreRepository(store, layout), (), target, _WHOLE, lacked, at_once=at_once, told=told)
+
+
 def _there(target: Store, blocks: Sequence[Stored]) -> set[Stored]:
     """Return the blocks that an earlier push stored."""
     if len(blocks) <= _WALKED:

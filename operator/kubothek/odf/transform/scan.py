@@ -59,7 +59,7 @@ def scan(
     """
     inside = pa.schema([pa.field(field.name, for_duckdb(field.type)) for field in schema])
     batches = iter(rows()) if rows is not None else iter(())
-    reader = pa.RecordBatchReader.from_batches(inside, session.watched(_cast(batches, inside)))
+    reader = pa.RecordBatchReader.from_batches(inside, _cast(batches, inside))
     name = session.register("records", reader)
     offset, op = quoted(vocabulary.offset), quoted(vocabulary.op)
     columns = [quoted(column) for column in visible(schema, vocabulary)]

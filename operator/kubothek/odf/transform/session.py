@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import QueryInvalid, TransformInvalid, TransformTooLarge
+from kubothek.in_memory_database import StreamErrors
 from kubothek.odf.duckdb_rows import database_of
 from kubothek.odf.transform.dialect import respelled
 from kubothek.sql.statement import Node, Statement, parse
@@ -28,7 +29,7 @@ class Session:
         settings = {} if threads is None else {"threads": threads}
         self.memory = memory
         self._numbers = count()
-        self._problem: Exception | None = None
+        self._errors = StreamErrors()
         self._database = database_of(engine, memory, scratch, **settings)
 
     def close(self) -> None:
@@ -71,9 +72,12 @@ class Session:
         return f"__{what}_{next(self._numbers)}"
 
     def register(self, what: str, rows: pa.Table | pa.RecordBatchReader) -> str:
-        """Register rows as a relation, and return its name; a reader can be read once."""
+        """Register rows as a relation, and return its name.
+
+        A reader can be read once; a statement that reads it raises its error.
+        """
         name = self.new_name(what)
-        self._database.register(name, rows)
+        self._database.register(name, self._errors.watch(rows))
         return name
 
     def forget(self, name: str) -> None:
@@ -147,17 +151,9 @@ class Session:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._failure(error) from error
 
-    def watched(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the same batches; record their error, so that it is raised in place of DuckDB's."""
-        try:
-            yield from rows
-        except Exception as error:
-            self._problem = error
-            raise
-
     def _failure(self, error: Exception) -> Exception:
-        if self._problem is not None:
-            return self._problem
+        if (original := self._errors.take()) is not None:
+            return original
         if isinstance(error, duckdb.OutOfMemoryException | OSError) or "Out of Memory" in str(error):
             reason = str(error).partition("\n")[0]
             return TransformTooLarge(

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.errors import InputError
-from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.problems import Doubt, Problem, Severity
 from kubothek.odf.spec.digest import LogicalHash
 from kubothek.odf.validation.state import Vocabulary
 
@@ -36,13 +36,15 @@ def _problems(schema: pa.Schema, vocabulary: Vocabulary) -> Iterator[Problem]:
             yield Problem("DataColumns", "SL-11", f"the name matches {count} columns", column=name)
     for (rule, types), name in zip(_TYPES.items(), vocabulary.names, strict=True):
         if name not in schema.names:
-            yield Problem("DataColumns", "SL-11", "the common column is missing", column=name)
+            message = "the common column is missing"
+            yield Problem("DataColumns", "SL-11", message, column=name, depends=Doubt.VOCABULARY)
         elif schema.names.count(name) == 1 and (kind := schema.field(name).type) not in types:
             wanted = " or ".join(map(str, types))
-            yield Problem("DataColumns", rule, f"the common column is of type {kind}, not {wanted}", column=name)
+            message = f"the common column is of type {kind}, not {wanted}"
+            yield Problem("DataColumns", rule, message, column=name, depends=Doubt.VOCABULARY)
     if schema.names[:4] != list(vocabulary.names):
         message = f"the first columns are {', '.join(schema.names[:4])}, not {', '.join(vocabulary.names)}"
-        yield Problem("ColumnOrder", "SL-17", message, Severity.REFUSED)
+        yield Problem("ColumnOrder", "SL-17", message, Severity.REFUSED, depends=Doubt.VOCABULARY)
     for field in schema:
         if pa.types.is_timestamp(field.type) and field.type.tz is None:
             yield Problem("DataTimestamp", "SL-16", "timestamps without a time zone are not allowed", column=field.name)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kubothek.in_memory_database import in_memory_database, quoted
-from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.problems import Doubt, Problem, Severity
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.sources import MergeStrategyLedger
 from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO, KEY_RULES, Keyed
@@ -37,6 +37,14 @@ def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spre
 
     Raises StoreError.
     """
+    for each in slices:
+        if Doubt.SOURCES in each.doubts and _named_key(each):
+            message = (
+                f"primary keys of this and later slices are not compared: the event of block {each.unknown}, of a "
+                "later version of ODF, can have records or change the sources"
+            )
+            yield Problem("DataKey", "MS-02", message, Severity.NOTE, block=each.block, number=each.number)
+            break
     keyed = {key: None for each in slices if (key := _key_of(each))}
     if not keyed:
         return
@@ -62,6 +70,10 @@ def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spre
 
 def _key_of(expected: Expected) -> tuple[str, ...] | None:
     """Return the primary key that the slice's records may not repeat."""
+    return None if Doubt.SOURCES in expected.doubts else _named_key(expected)
+
+
+def _named_key(expected: Expected) -> tuple[str, ...] | None:
     if len(expected.merges) != 1:
         return None
     (merge,) = expected.merges

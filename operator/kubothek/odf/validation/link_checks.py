@@ -14,7 +14,8 @@ from kubothek.odf.chain import ADVICE
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
-from kubothek.odf.validation.linked import texts_of
+from kubothek.odf.spec.object_links import LinkPath
+from kubothek.odf.validation.linked import texts_of, values_at
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed_each
 from kubothek.words import count
@@ -26,7 +27,7 @@ _MOST: Final = 1 << 20
 class LinkChecks:
     """Collects the links of a slice; ``start`` is the offset of its first record."""
 
-    def __init__(self, columns: Sequence[str], start: int) -> None:
+    def __init__(self, columns: Sequence[LinkPath], start: int) -> None:
         self.links: set[Multihash] = set()
         self._columns = columns
         self._rows = start
@@ -35,8 +36,8 @@ class LinkChecks:
 
     def update(self, rows: pa.RecordBatch) -> None:
         """Read the links of the next rows."""
-        for name in self._columns:
-            column = rows.column(name)
+        for path in self._columns:
+            column, name = values_at(rows, path), ".".join(path)
             for text in texts_of(column):
                 try:
                     link = Multihash.parse(text)

@@ -19,7 +19,7 @@ from kubothek.odf.chain import ADVICE, Stored
 from kubothek.odf.spec.events import AddData, ExecuteTransform, SetDataSchema
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.object_links import link_columns, links_nothing
+from kubothek.odf.spec.object_links import LinkPath, link_columns, links_nothing
 from kubothek.odf.validation.slice_columns import SliceColumns
 from kubothek.storage import Store
 from kubothek.storage.hashed import hashed
@@ -35,10 +35,10 @@ MOST_MISSING: Final = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Linking:
-    """A slice with links in some of its ``columns``."""
+    """A slice with links in some of its ``columns``, or of fields within them."""
 
     physical_hash: Multihash
-    columns: tuple[str, ...]
+    columns: tuple[LinkPath, ...]
 
 
 def linking(blocks: Iterable[Stored], before: SetDataSchema | None) -> list[Linking]:
@@ -111,12 +111,19 @@ def _texts(file: Any, linking: Linking) -> Iterator[str]:
     try:
         columns = SliceColumns(file)
         names = columns.schema.names
-        numbers = [names.index(name) for name in linking.columns if name in names]
+        paths = [path for path in linking.columns if path[0] in names]
+        numbers = [names.index(name) for name in dict.fromkeys(path[0] for path in paths)]
         for batch in columns.batches(numbers) if numbers else ():
-            for column in batch.columns:
-                yield from texts_of(column)
+            for path in paths:
+                yield from texts_of(values_at(batch, path))
     except (*UNREADABLE, InputError) as error:
         raise ChainCorrupt(f"the links of slice {linking.physical_hash} cannot be read: {error}; {ADVICE}") from error
+
+
+def values_at(batch: pa.RecordBatch, path: LinkPath) -> pa.Array[Any]:
+    """Return a column, or a field within it, which is NULL where a struct around it is."""
+    column: pa.Array[Any] = batch.column(path[0])
+    return pc.struct_field(column, [*path[1:]]) if path[1:] else column
 
 
 def texts_of(column: pa.Array[Any]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kubothek.errors import EventInvalid
-from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.problems import Problem, Severity, judged
 from kubothek.odf.spec.blocks import Block
 from kubothek.odf.spec.events import (
     AddData,
@@ -62,7 +62,8 @@ def problems(state: ChainState, block: Block) -> Iterator[Problem]:
     """Yield all problems of the block as the next one of the chain, those of the link first."""
     content = block.content
     for problem in (*_link(state, content), *_seed(state, content), *_event(state, content), *_unknown(block)):
-        yield replace(problem, block=block.hash, number=block.content.sequence_number)
+        placed = replace(problem, block=block.hash, number=block.content.sequence_number)
+        yield judged(placed, state.doubts, state.unknown)
 
 
 def append(state: ChainState, block: Block) -> ChainState:
@@ -101,7 +102,10 @@ def _seed(state: ChainState, content: MetadataBlock) -> Iterator[Problem]:
 def _event(state: ChainState, content: MetadataBlock) -> Iterator[Problem]:
     event = content.event
     if isinstance(event, Unknown):
-        message = f"its event (tag {event.tag}) is of a later version of ODF: not checked"
+        message = (
+            f"its event (tag {event.tag}) is of a later version of ODF: not checked, nor is what depends on it in "
+            "later blocks"
+        )
         yield Problem("UnknownEvent", "EV-01", message, Severity.NOTE)
         return
     if state.seed is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 
 from kubothek.errors import FormatInvalid, UnsupportedVersion
-from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.problems import Doubt, Problem, Severity
 from kubothek.odf.spec.arrow_schema import decode_schema
 from kubothek.odf.spec.events import (
     AddPushSource,
@@ -25,7 +26,7 @@ from kubothek.odf.spec.events import (
 )
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.logical_types import columns_of, logical_type
-from kubothek.odf.spec.object_links import column_faults, nested_links
+from kubothek.odf.spec.object_links import column_faults, listed_links
 from kubothek.odf.spec.sources import (
     MergeStrategy,
     SqlQueryStep,
@@ -42,7 +43,8 @@ def polling_source(state: ChainState, event: SetPollingSource) -> Iterator[Probl
     """Yield the problems of SetPollingSource; it may replace an earlier one (SP-04)."""
     if state.push_sources:
         names = ", ".join(state.push_sources)
-        yield Problem("SourceMix", "SP-02", f"a polling source beside the active push sources {names}")
+        message = f"a polling source beside the active push sources {names}"
+        yield Problem("SourceMix", "SP-02", message, depends=Doubt.SOURCES)
     yield from _queries(event.preprocess, "preprocess")
     yield from _merge(event.merge)
 
@@ -50,7 +52,8 @@ def polling_source(state: ChainState, event: SetPollingSource) -> Iterator[Probl
 def push_source(state: ChainState, event: AddPushSource) -> Iterator[Problem]:
     """Yield the problems of AddPushSource; it may replace one of the same name."""
     if state.polling_source:
-        yield Problem("SourceMix", "SP-02", f"push source {event.source_name!r} beside an active polling source")
+        message = f"push source {event.source_name!r} beside an active polling source"
+        yield Problem("SourceMix", "SP-02", message, depends=Doubt.SOURCES)
     if not isinstance(event.read, Unknown) and event.read.ddl_schema is None and event.read.schema is None:
         message = f"push source {event.source_name!r} reads without a schema, which older readers refuse"
         yield Problem("PushSchema", "PS-03", message, Severity.NOTE)
@@ -61,14 +64,16 @@ def push_source(state: ChainState, event: AddPushSource) -> Iterator[Problem]:
 def disable_polling_source(state: ChainState, _: DisablePollingSource) -> Iterator[Problem]:
     """Yield the problems of DisablePollingSource."""
     if not state.polling_source:
-        yield Problem("SourceDisable", "SP-03", "there is no polling source to disable")
+        message = "there is no polling source to disable"
+        yield Problem("SourceDisable", "SP-03", message, depends=Doubt.SOURCES)
 
 
 def disable_push_source(state: ChainState, event: DisablePushSource) -> Iterator[Problem]:
     """Yield the problems of DisablePushSource."""
     if event.source_name not in state.push_sources:
         active = ", ".join(state.push_sources) or "none"
-        yield Problem("SourceDisable", "PS-04", f"there is no push source {event.source_name!r}; active are: {active}")
+        message = f"there is no push source {event.source_name!r}; active are: {active}"
+        yield Problem("SourceDisable", "PS-04", message, depends=Doubt.SOURCES)
 
 
 def transform(_: ChainState, event: SetTransform) -> Iterator[Problem]:
@@ -125,7 +130,7 @@ def vocabulary(state: ChainState, event: SetVocab) -> Iterator[Problem]:
     if len(set(names)) < len(names):
         yield Problem("Vocabulary", "SV-02", f"two of the common columns have one name: {', '.join(names)}")
     if state.schema is not None and (missing := [name for name in names if name not in state.schema.names]):
-        yield Problem("Vocabulary", "SV-02", f"the schema has no column {missing[0]!r}")
+        yield Problem("Vocabulary", "SV-02", f"the schema has no column {missing[0]!r}", depends=Doubt.SCHEMA)
 
 
 def attachments(_: ChainState, event: SetAttachments) -> Iterator[Problem]:
@@ -162,11 +167,12 @@ def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
     yield from column_problems(schema, state.vocabulary)
     for column, fault in column_faults(event.schema) if event.schema is not None else ():
         yield Problem("LinkType", "OL-01", fault, Severity.REFUSED, column=column)
-    for column in nested_links(event.schema):
-        message = "its values have links to objects within them, which are neither checked nor transferred"
+    for column in listed_links(event.schema):
+        message = "its lists or maps have links to objects, which are neither checked nor transferred"
         yield Problem("LinkedObjectUnchecked", "OL-01", message, Severity.NOTE, column=column)
     if state.schema is not None:
-        yield from _evolution(state, event, state.schema, schema)
+        for each in _evolution(state, event, state.schema, schema):
+            yield replace(each, depends=Doubt.SCHEMA)
 
 
 def _alike(one: pa.Schema, other: pa.Schema) -> bool:

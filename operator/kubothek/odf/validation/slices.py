@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from kubothek.errors import InputError, ObjectNotFound
 from kubothek.odf.chain import ADVICE
-from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.problems import Doubt, Problem, Severity, judged
 from kubothek.odf.spec.digest import LogicalHash
 from kubothek.odf.spec.digest_values import is_listed
 from kubothek.odf.spec.events import DataSlice
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.spec.object_links import LinkPath
 from kubothek.odf.spec.sources import MergeStrategy
 from kubothek.odf.validation.columns import column_problems
 from kubothek.odf.validation.link_checks import LinkChecks, check_linked
@@ -41,7 +42,8 @@ class Expected:
     """What a chain says of one slice; plain data that is sent to other processes.
 
     ``merges``  the merge strategies of the sources that can have written it; none if no source is known
-    ``links``   columns that link to large objects
+    ``links``   columns, and fields within them, that link to large objects
+    ``doubts``  what of this is in doubt, because of the event in the block ``unknown``
     """
 
     data: DataSlice
@@ -50,7 +52,9 @@ class Expected:
     block: Multihash
     number: int
     merges: tuple[MergeStrategy, ...] = ()
-    links: tuple[str, ...] = ()
+    links: tuple[LinkPath, ...] = ()
+    doubts: Doubt = Doubt.NONE
+    unknown: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,24 +162,28 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
     try:
         slice_columns = SliceColumns(file)
         schema = slice_columns.schema
-        wrong = [*column_problems(schema, expected.vocabulary), *_schema_problems(schema, expected.schema)]
+        found = [*column_problems(schema, expected.vocabulary), *_schema_problems(schema, expected.schema)]
     except UNREADABLE as error:
         return Facts(problems=(_unreadable(f"the file is no Parquet that can be read: {error}"),))
+    wrong = [judged(each, expected.doubts, expected.unknown) for each in found]
     if any(problem.severity is Severity.ERROR for problem in wrong):
         return Facts(problems=tuple(wrong))
     interval = expected.data.offset_interval
-    checks = RowChecks(expected.vocabulary, interval.start, expected.merges)
-    links = LinkChecks([name for name in expected.links if name in schema.names], interval.start)
+    is_named = not any(Doubt.VOCABULARY in each.depends and each.severity is Severity.ERROR for each in found)
+    merges = () if Doubt.SOURCES in expected.doubts else expected.merges
+    checks = RowChecks(expected.vocabulary, interval.start, merges) if is_named else None
+    links = LinkChecks([path for path in expected.links if path[0] in schema.names], interval.start)
     hasher = LogicalHash(schema, columns)
     try:
         for batch in slice_columns.batches(threads=columns is not None):
-            checks.update(batch)
+            if checks is not None:
+                checks.update(batch)
             links.update(batch)
             hasher.update(batch)
     except (*UNREADABLE, InputError) as error:
-        found = [*_unreadable_columns(slice_columns, interval.start)]
-        return Facts(problems=(*wrong, *(found or [_unreadable(f"its rows cannot be read: {error}")])))
-    wrong += [*checks.finish(), *links.finish()]
+        unreadable = [*_unreadable_columns(slice_columns, interval.start)]
+        return Facts(problems=(*wrong, *(unreadable or [_unreadable(f"its rows cannot be read: {error}")])))
+    wrong += [*(() if checks is None else checks.finish()), *links.finish()]
     if slice_columns.rows != (rows := interval.end - interval.start + 1):
         wrong.append(Problem("DataRows", "DAT-04", f"it holds {slice_columns.rows} records, its event says {rows}"))
     if (logical := hasher.finish()) != expected.data.logical_hash:
@@ -184,9 +192,9 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
     return Facts(
         problems=tuple(wrong),
         rows=slice_columns.rows,
-        first_time=checks.first_time,
-        last_time=checks.last_time,
-        retracts=checks.retracts,
+        first_time=None if checks is None else checks.first_time,
+        last_time=None if checks is None else checks.last_time,
+        retracts=checks is not None and checks.retracts,
         links=frozenset(links.links),
     )
 
@@ -220,12 +228,12 @@ def _schema_problems(found: pa.Schema, committed: pa.Schema | None) -> Iterator[
         return  # the rules of the chain report it
     if found.names != committed.names:
         message = f"its columns are {', '.join(found.names)}; SetDataSchema says {', '.join(committed.names)}"
-        yield Problem("DataSchema", "DAT-04", message)
+        yield Problem("DataSchema", "DAT-04", message, depends=Doubt.SCHEMA)
         return
     for one, field in zip(found, committed, strict=True):
         if not _alike(one.type, field.type):
             message = f"it is of type {one.type}; SetDataSchema says {field.type}"
-            yield Problem("DataSchema", "DAT-04", message, column=field.name)
+            yield Problem("DataSchema", "DAT-04", message, column=field.name, depends=Doubt.SCHEMA)
 
 
 def _alike(found: Any, committed: Any) -> bool:

@@ -9,13 +9,16 @@ from typing import Any, Self
 import pyarrow as pa
 
 from kubothek.errors import FormatInvalid, UnsupportedVersion
+from kubothek.odf.problems import ALL_DOUBTS, Doubt
 from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.decode import NEWER, REMEDY
 from kubothek.odf.spec.events import (
     AddData,
     AddPushSource,
     DisablePollingSource,
     DisablePushSource,
     ExecuteTransform,
+    MetadataEvent,
     Seed,
     SetDataSchema,
     SetPollingSource,
@@ -28,6 +31,7 @@ from kubothek.odf.spec.logical_types import columns_of
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.spec.needed_version import needed_by_block
 from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.spec.versions import SpecVersion
 
 
@@ -78,6 +82,9 @@ class ChainState:
                        no part of equality, because blocks do not say it
     ``source_states``  the last of each source, by its name
     ``push_sources``   the active ones, by name
+    ``unknown``        number of the first block with an event of a later version, None if there is none
+    ``doubts``         parts of the state that such an event may have changed; no part of equality, because a head does
+                       not record which of them later data events have settled
     """
 
     length: int = 0
@@ -97,6 +104,8 @@ class ChainState:
     watermark: Timestamp | None = None
     source_states: Mapping[str, SourceState] = field(default_factory=dict)
     consumed: Mapping[DatasetId, Consumed] = field(default_factory=dict)
+    unknown: int | None = None
+    doubts: Doubt = field(default=Doubt.NONE, compare=False)
 
     @property
     def next_offset(self) -> int:
@@ -109,17 +118,26 @@ class ChainState:
             return columns_of(self.data_schema)  # raises, and names the column
         return self.schema
 
+    def require_known(self) -> None:
+        """Raise UnsupportedVersion if an event of a later version may have changed the state."""
+        if self.unknown is not None:
+            raise UnsupportedVersion(
+                f"block {self.unknown} of the chain has an event {NEWER}, so the state after it is not known; {REMEDY}"
+            )
+
 
 def advance(state: ChainState, block: Block) -> ChainState:
     """Return the state after one more block, whether that is valid or not."""
     content = block.content
-    change = _CHANGES.get(type(content.event))
+    change, is_unknown = _CHANGES.get(type(content.event)), isinstance(content.event, Unknown)
     return replace(
         state,
         length=state.length + 1,
         head=block.hash,
         system_time=content.system_time,
         version=_later(state.version, needed_by_block(block)),
+        unknown=content.sequence_number if state.unknown is None and is_unknown else state.unknown,
+        doubts=ALL_DOUBTS if is_unknown else state.doubts & ~_settled(content.event) if state.doubts else state.doubts,
         **(change(state, content.event) if change else {}),
     )
 
@@ -128,11 +146,29 @@ def _later(version: SpecVersion | None, needed: SpecVersion) -> SpecVersion | No
     return version if needed <= (version or SpecVersion.V0_34) else needed
 
 
+def _settled(event: MetadataEvent) -> Doubt:
+    """Return the parts of the state that an event says itself, whatever they were before."""
+    match event:
+        case AddData() | ExecuteTransform():
+            found = Doubt.OFFSET | Doubt.CHECKPOINT
+            found |= Doubt.INPUTS if isinstance(event, ExecuteTransform) else Doubt.NONE
+            return found if event.new_watermark is None else found | Doubt.WATERMARK
+        case SetVocab():
+            return Doubt.VOCABULARY
+        case SetDataSchema():
+            return Doubt.SCHEMA
+        case SetTransform():
+            return Doubt.TRANSFORM
+    return Doubt.NONE  # sources: which others there are is still not known
+
+
 def _data(state: ChainState, event: AddData | ExecuteTransform) -> dict[str, Any]:
     changed: dict[str, Any] = {
         "checkpoint": event.new_checkpoint.physical_hash if event.new_checkpoint else None,
         "watermark": event.new_watermark or state.watermark,
     }
+    if Doubt.OFFSET in state.doubts:
+        changed["last_offset"] = event.prev_offset
     if event.new_data:
         changed["last_offset"] = event.new_data.offset_interval.end
         changed["last_slice"] = event.new_data.physical_hash
@@ -146,6 +182,8 @@ def _data(state: ChainState, event: AddData | ExecuteTransform) -> dict[str, Any
     consumed = dict(state.consumed)
     for each in event.query_inputs:
         before = consumed.get(each.dataset_id, Consumed())
+        if Doubt.INPUTS in state.doubts:
+            before = Consumed(each.prev_block_hash, each.prev_offset)
         offset = before.offset if each.new_offset is None else each.new_offset
         consumed[each.dataset_id] = Consumed(each.new_block_hash or before.block, offset)
     return {**changed, "consumed": consumed}

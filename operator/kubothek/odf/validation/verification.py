@@ -20,12 +20,14 @@ from kubothek.errors import FormatInvalid, UnsupportedVersion
 from kubothek.odf.chain import BrokenChain, Stored, read_chain
 from kubothek.odf.problems import Problem, Severity
 from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.decode import NEWER, REMEDY
 from kubothek.odf.spec.events import AddData, DatasetKind, ExecuteTransform
 from kubothek.odf.spec.identity import DatasetId
 from kubothek.odf.spec.layout import Layout
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.spec.object_links import link_columns
+from kubothek.odf.spec.object_links import LinkPath, link_columns
 from kubothek.odf.spec.sources import MergeStrategy
+from kubothek.odf.spec.unknown import Unknown
 from kubothek.odf.validation.keys import repeated_keys
 from kubothek.odf.validation.retractions import first_unmatched
 from kubothek.odf.validation.rules import problems
@@ -139,8 +141,7 @@ def verify(
             found.extend(each.problems)
         found.extend(_between(slices, facts))
         if _can_match(scope, facts) and all(problem.severity is not Severity.ERROR for problem in found):
-            unmatched = first_unmatched(layout, slices, [each.retracts for each in facts], spread)
-            found.extend([unmatched] if unmatched else [])
+            found.extend(_unmatched(layout, audit.state.unknown, slices, facts, spread))
         if scope == EVERYTHING and all(problem.severity is not Severity.ERROR for problem in found):
             found.extend(repeated_keys(store, layout, slices, spread))
     return Verdict(
@@ -218,6 +219,8 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
     for stored in chain:
         try:
             block = stored.decode()
+            if not state.length and isinstance(block.content.event, Unknown):
+                raise UnsupportedVersion(f"block {stored.hash}: the chain begins with an event {NEWER}; {REMEDY}")
         except FormatInvalid as error:
             found.append(Problem("BlockForm", "MF-02", str(error), block=stored.hash, number=state.length))
             break  # the state after it is unknown
@@ -241,6 +244,8 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
                         number=block.content.sequence_number,
                         merges=_merges(state, event),
                         links=_links(state),
+                        doubts=state.doubts,
+                        unknown=state.unknown,
                     )
                 )
             if event.new_checkpoint:
@@ -249,7 +254,7 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
     return Audit(state=state, problems=tuple(found), slices=tuple(slices), checkpoints=tuple(checkpoints))
 
 
-def _links(state: ChainState) -> tuple[str, ...]:
+def _links(state: ChainState) -> tuple[LinkPath, ...]:
     try:
         return link_columns(None if state.data_schema is None else state.data_schema.schema)
     except FormatInvalid:
@@ -301,6 +306,36 @@ def _between(slices: Sequence[Expected], facts: Sequence[Facts]) -> Iterator[Pro
                 row=expected.data.offset_interval.start,
             )
         last = last if found.last_time is None else found.last_time
+
+
+def _unmatched(
+    layout: Layout, unknown: int | None, slices: Sequence[Expected], facts: Sequence[Facts], spread: Spread
+) -> Iterator[Problem]:
+    """Yield the first retraction of a record that does not exist, and a note where that cannot be judged.
+
+    That is after an event of a later version, which can have records, and if the columns have an unknown type.
+    """
+    known = next(
+        (n for n, each in enumerate(slices) if each.schema is None or (unknown is not None and each.number > unknown)),
+        len(slices),
+    )
+    if any(each.retracts for each in facts[:known]):
+        unmatched = first_unmatched(layout, slices[:known], [each.retracts for each in facts[:known]], spread)
+        if unmatched is not None:
+            yield unmatched
+    for expected, found in zip(slices[known:], facts[known:], strict=True):
+        if found.retracts:
+            yield Problem(
+                "UnknownState",
+                "OP-02",
+                "not judged, as parts of a later version of ODF come before: whether the records that it and later "
+                "slices retract exist",
+                Severity.NOTE,
+                block=expected.block,
+                number=expected.number,
+                object=f"slice {expected.data.physical_hash.short}",
+            )
+            return
 
 
 def _kept(found: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -14,12 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.odf.merge import RETRACTS, Scratch
+from kubothek.odf.merge import RETRACTS
 from kubothek.odf.validation.retractions import record_keys
 from kubothek.odf.validation.row_checks import APPEND, RETRACT
 from kubothek.odf.view.change import ViewChange
 from kubothek.odf.view.history import OP_TYPE, History
-from kubothek.odf.view.keys import Stored
 from kubothek.odf.view.state import events_of, gone_among, is_back
 from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.odf.view.writer import ViewWriter
@@ -27,7 +26,9 @@ from kubothek.storage import Store
 from kubothek.table.expressions import Op, Predicate, Term
 from kubothek.table.layout import Layout
 from kubothek.table.log import Snapshot
+from kubothek.table.scan.keys import Stored
 from kubothek.table.scan.read import scan
+from kubothek.table.scratch import Scratch
 
 _MOST: Final = 1 << 20
 """The most retractions, which are all held in memory; beyond this number the table is rebuilt."""

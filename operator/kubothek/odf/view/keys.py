@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.errors import ObjectNotFound
-from kubothek.odf.merge import Scratch
-from kubothek.odf.merge.carried import Carrier, name_of
 from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.storage import Store
-from kubothek.table.expressions import Op, Predicate, Term
-from kubothek.table.indexes import lookup
-from kubothek.table.indexes.lookup import labels_held, values_held, with_both_zeros
+from kubothek.table.carried import Carrier, name_of
+from kubothek.table.expressions import Predicate
+from kubothek.table.indexes.lookup import values_held, with_both_zeros
 from kubothek.table.log import Snapshot
+from kubothek.table.scan.keys import MOST_LISTED, Stored, is_strange, labels_of, listed
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import open_files, read_failure
-from kubothek.table.schema import conform
+from kubothek.table.scratch import Scratch
 from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
 
-_MOST_LISTED: Final = 1 << 17
-"""The most values of one index lookup for the files of each, and of one filter; with more, all rows are read."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
 _BYTES_OF_INDEX: Final = 4
@@ -98,7 +95,7 @@ def in_table(store: Store, snapshot: Snapshot, search: KeySearch) -> None:
     """Find the keys that rows of the table have; those that begin with NULL or NaN, which no index has, separately."""
     if snapshot.schema is None or not snapshot.head.partitions:
         return
-    strange = _is_strange(search.keys.column(0))
+    strange = is_strange(search.keys.column(0))
     for numbers in map(np.flatnonzero, (~strange, strange)):
         if len(numbers):
             part = search.part(numbers)
@@ -113,12 +110,12 @@ def table_rows(store: Store, snapshot: Snapshot, keys: pa.Table, schema: pa.Sche
     """
     found = [pa.Table.from_batches([], schema)]
     if snapshot.schema is not None and snapshot.head.partitions:
-        strange = _is_strange(keys.column(0))
+        strange = is_strange(keys.column(0))
         for numbers in map(np.flatnonzero, (~strange, strange)):
             if len(numbers):
                 part = keys.take(numbers)
                 stored = [Stored.of(part, name, snapshot.schema) for name in part.schema.names]
-                labels = _labels(store, snapshot, snapshot.schema, stored[0])
+                labels = labels_of(store, snapshot, snapshot.schema, stored[0])
                 near = _near(store, snapshot, snapshot.schema, stored, labels, schema)
                 found.append(rows_of_keys(pa.RecordBatchReader.from_batches(schema, near), part, scratch))
     return pa.concat_tables(found)
@@ -189,7 +186,7 @@ def _few_texts(store: Store, files: Sequence[str], schema: pa.Schema, names: Seq
 
 def _condition(where: Predicate, schema: pa.Schema, first: Stored) -> pc.Expression | None:
     condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
-    if first.strange or len(first.values) > _MOST_LISTED:
+    if first.strange or len(first.values) > MOST_LISTED:
         return condition
     among = pc.field(first.name).isin(with_both_zeros(first.values))
     return among if condition is None else condition & among
@@ -211,67 +208,4 @@ def _by_index(
             values, uncovered = held
             search.found |= np.asarray(pc.is_in(first.column, value_set=values).to_numpy(zero_copy_only=False))
             return set(uncovered)
-    return _listed(store, snapshot, schema, first.name, first.values)
-
-
-def _labels(store: Store, snapshot: Snapshot, schema: pa.Schema, first: Stored) -> set[str] | None:
-    """Return the labels of the files that may hold one of these values of the first key column; None = any may."""
-    if first.strange:
-        return None
-    head = snapshot.head
-    held = labels_held(store, head, schema, first.name, first.values, head.partitions.keys())
-    return _listed(store, snapshot, schema, first.name, first.values) if held is None else held
-
-
-def _listed(store: Store, snapshot: Snapshot, schema: pa.Schema, column: str, values: Any) -> set[str] | None:
-    if len(values) > _MOST_LISTED:
-        return None
-    found = lookup(store, snapshot.head, schema, column, Op.IN, values.to_pylist())
-    return None if found is None else {label for label in found if label in snapshot.head.partitions}
-
-
-class Stored:
-    """A column of keys, or of records to look up, in the stored type of the table.
-
-    ``column``   a value for each key
-    ``values``   the distinct ones, without NULL
-    ``strange``  whether there are NULLs or NaNs, which no index and no range has
-    """
-
-    def __init__(self, name: str, column: Any) -> None:
-        self.name = name
-        self.column = column
-        self.values: Any = pc.unique(column).drop_null()
-        self.strange = bool(_is_strange(column).any())
-
-    @classmethod
-    def of(cls, keys: pa.Table, name: str, schema: pa.Schema) -> Stored:
-        """Return the column of this name."""
-        field = schema.field(name)
-        return cls(name, conform(keys.select([name]), pa.schema([field])).column(0).combine_chunks())
-
-    def range(self) -> list[Term]:
-        """Return terms that hold for all values."""
-        if self.column.null_count == len(self.column):
-            return [Term(self.name, Op.IS_NULL)]
-        if self.strange or not len(self.values) or not _has_range(self.values.type):
-            return []
-        ends: Any = pc.min_max(self.values)
-        return [Term(self.name, Op.GE, ends["min"].as_py()), Term(self.name, Op.LE, ends["max"].as_py())]
-
-
-def _is_strange(column: Any) -> npt.NDArray[np.bool_]:
-    """Return which values are NULL or NaN."""
-    found = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
-    return np.asarray(found.to_numpy(zero_copy_only=False)) if isinstance(found, pa.Array) else found.to_numpy()
-
-
-def _has_range(stored: pa.DataType) -> bool:
-    types = pa.types
-    return (
-        types.is_integer(stored)
-        or types.is_floating(stored)
-        or types.is_string(stored)
-        or types.is_date(stored)
-        or types.is_timestamp(stored)
-    )
+    return listed(store, snapshot, schema, first.name, first.values)

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.errors import NotALedger
-from kubothek.odf.merge import Scratch
 from kubothek.odf.view.history import History
 from kubothek.odf.view.state import standing
 from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.table.expressions import Op, Predicate, Term
 from kubothek.table.log import Snapshot
 from kubothek.table.scan.read import scan
+from kubothek.table.scratch import Scratch
 
 
 def as_of(history: History, scratch: Scratch, *, table: Snapshot | None = None) -> pa.RecordBatchReader:

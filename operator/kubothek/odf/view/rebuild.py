@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from kubothek.errors import NotALedger
-from kubothek.odf.merge import Scratch
 from kubothek.odf.validation.row_checks import APPEND
 from kubothek.odf.view.change import ViewChange
 from kubothek.odf.view.history import History
@@ -18,6 +17,7 @@ from kubothek.storage import Store
 from kubothek.table.indexes import Dialect, IndexKind
 from kubothek.table.layout import Layout
 from kubothek.table.log import Snapshot
+from kubothek.table.scratch import Scratch
 
 
 def rebuild(

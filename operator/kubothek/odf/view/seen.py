@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.odf.merge import Scratch
 from kubothek.odf.view.history import History
 from kubothek.odf.view.keys import KeySearch, in_table, rows_of_keys, table_rows
 from kubothek.odf.view.state import standing
@@ -19,6 +18,7 @@ from kubothek.odf.view.types import as_in_slices, common_to
 from kubothek.storage import Store
 from kubothek.table.log import Snapshot
 from kubothek.table.scan.read import scan
+from kubothek.table.scratch import Scratch
 
 
 class ChainSeen:

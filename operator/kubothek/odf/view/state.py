@@ -15,12 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.odf.merge import Scratch
-from kubothek.odf.merge.scratch import gathered
 from kubothek.odf.validation.retractions import record_keys
 from kubothek.odf.validation.row_checks import CORRECT_FROM, RETRACT
 from kubothek.odf.validation.state import Vocabulary
 from kubothek.odf.view.history import OFFSET_TYPE, OP_TYPE, History
+from kubothek.table.scratch import Scratch, gathered
 
 _Numbers = npt.NDArray[np.int64]
 _RECORD: Final = "k"

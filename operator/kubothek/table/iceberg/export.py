@@ -1,6 +1,6 @@
 """Export of a table as Iceberg metadata, of which only what changed since the last export is written.
 
-All objects but ``v<N>.metadata.json`` and ``version-hint.text`` are named by their content, and the hint is written
+All objects but ``v<N>.metadata.json`` and ``version-hint.text`` are named by their content, and these two are written
 last: a crash at any point leaves the last export readable, and the next one complete.
 """
 
@@ -22,7 +22,7 @@ from kubothek.storage import Store
 from kubothek.table.iceberg.data_files import correct_doubles, data_file, partition_values
 from kubothek.table.iceberg.locations import Locations
 from kubothek.table.iceberg.manifests import Manifests, Removed, Version
-from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, record_of, snapshot, table_metadata
+from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, snapshot, table_metadata
 from kubothek.table.iceberg.objects import AvroBuffer, StoreFiles
 from kubothek.table.iceberg.published import DAMAGED, Publications, Published
 from kubothek.table.iceberg.schemas import Schemas, rescaled, sort_order
@@ -32,6 +32,7 @@ from kubothek.table.log import DatasetLog
 from kubothek.table.log.file_sizes import measure
 from kubothek.table.log.history.rebuild import rebuild as rebuild_head
 from kubothek.table.log.journal import Observed
+from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import Operation, PartitionFile
 from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Record
@@ -65,6 +66,7 @@ def export(
     omit_unsupported: bool = False,
     rebuild: bool = False,
     committed: str | None = None,
+    version_hint: bool | None = None,
 ) -> IcebergExport:
     """Write the Iceberg metadata of the current version and of all versions that readers can request.
 
@@ -72,18 +74,23 @@ def export(
     ``rebuild``           write all of it again, as after damage that a listing does not show
     ``committed``         the key of the record that the caller has just committed through ``log``: the head is not read
                           again, nor what this process exported last, and the files of the last export are not verified
+    ``version_hint``      write ``version-hint.text`` too; None: as the head has it for exports after commits
 
-    A change by another program is exported once it is adopted. Raises DatasetNotFound, SchemaMismatch,
-    VersionIncomplete, InputError, TooSlow; Contended if other exports replaced the last one again and again.
+    A change by another program is exported once it is adopted. Of two exports at a time, one continues the other, or
+    returns it if it is of the same version or a later one. Raises DatasetNotFound, SchemaMismatch, VersionIncomplete,
+    InputError, TooSlow; Contended if other exports replaced the last one again and again.
     """
+    sufficient: int | None = None
     for _ in range(_TRIES):
-        run = _Export(store, log, omit_unsupported=omit_unsupported, trusts=committed is not None and not rebuild)
+        trusts = committed is not None and not rebuild
+        run = _Export(store, log, omit_unsupported=omit_unsupported, trusts=trusts, version_hint=version_hint)
         try:
-            return run.run(committed, rebuild=rebuild)
+            return run.run(committed, rebuild=rebuild, sufficient=sufficient)
         except _DamagedError:
             rebuild = True
         except PreconditionFailed:
             committed = None  # another export took the place of the last one
+            sufficient = None if rebuild else sufficient or run.version
     raise Contended(
         f"dataset {log.uuid!r} in {store.url}: other exports replaced its Iceberg metadata {_TRIES} times ahead of "
         "this one; try again when fewer write"
@@ -110,12 +117,17 @@ def _newest(log: DatasetLog) -> tuple[Observed, Record]:
 
 
 class _Export:
-    def __init__(self, store: Store, log: DatasetLog, *, omit_unsupported: bool, trusts: bool) -> None:
+    def __init__(
+        self, store: Store, log: DatasetLog, *, omit_unsupported: bool, trusts: bool, version_hint: bool | None
+    ) -> None:
         self._store = store
         self._log = log
         self._journal = log.journal
         self._omit = omit_unsupported
         self._trusts = trusts
+        self._version_hint = version_hint
+        self.version = 0
+        """Of the dataset, once it is known."""
         self._locations = Locations(store, log.uuid)
         self._files = StoreFiles(store, self._locations, trusts=trusts)
         self._publications = Publications(log.journal, self._locations, self._files)
@@ -126,18 +138,24 @@ class _Export:
         self._stored = cache(self._read_stored)
         self._lists: dict[str, Sequence[ManifestFile]] = {}
 
-    def run(self, committed: str | None, *, rebuild: bool) -> IcebergExport:
-        """Write what the last export lacks."""
-        # The last export before the head: read later, it could be of a version above the head.
-        last = (self._publications.recall() if self._trusts else None) or self._publications.read(
-            verify=not (self._trusts or rebuild)
-        )
-        if rebuild:
-            last = replace(last, metadata=None, data=b"", manifests=())
-        known = last.metadata
+    def run(self, committed: str | None, *, rebuild: bool, sufficient: int | None) -> IcebergExport:
+        """Write what the last export lacks; nothing if that is of the version ``sufficient`` or a later one."""
         made = self._journal.published(committed) if committed else None
-        is_newer = made is not None and made[1].version > last.version and not made[0].head.tombstone
+        last = self._publications.recall(made[1].version) if self._trusts and made else None
+        # The last export before the head: read later, it could be of a version above the head.
+        found = None if last else self._publications.find()
+        last_version = found.newest if found else last.version if last else 0
+        is_newer = made is not None and made[1].version > last_version and not made[0].head.tombstone
         seen, newest = made if made and is_newer else _newest(self._log)
+        if found is not None:
+            last = self._publications.read(found, newest.version, verify=not (self._trusts or rebuild))
+        assert last is not None, "recalled or read"
+        self.version = newest.version
+        if sufficient is not None and last.metadata is not None and last.version >= sufficient:
+            return self._result(last.version, len(last.metadata.snapshots), version_hint=last.hint is not None)
+        if rebuild:
+            last = replace(last, metadata=None, data=b"", snapshots={}, manifests=())
+        known = last.metadata
         head = seen.head if seen.marker else rebuild_head(self._journal, newest)
         if known and (present := known.current_snapshot()) and (names := known.name_mapping()) is not None:
             self._schemas = Schemas(known.schemas, known.partition_specs, names)
@@ -145,7 +163,7 @@ class _Export:
         schemas = self._schemas
         tagged = {tag.record for tag in seen.head.tags.values()}
         oldest = max(seen.head.horizon, seen.head.since + 1)
-        exported = {key: each for each in (known.snapshots if known else ()) if (key := record_of(each))}
+        exported = last.snapshots
         missing, joint = self._missing(newest, oldest, exported)
         kept = {
             key: each
@@ -157,10 +175,10 @@ class _Export:
         for record in sorted(missing.values(), key=lambda record: record.version):
             if record.operation is not Operation.DROP:
                 states[record.key] = self._next(record, kept, states)
-        snapshots = [*kept.values(), *(state.snapshot for state in states.values())]
+        by_record = {**kept, **{key: state.snapshot for key, state in states.items()}}
+        snapshots = sorted(by_record.values(), key=lambda each: each.snapshot_id)
         current = states[newest.key].snapshot if newest.key in states else kept[newest.key]
         schema = next(each for each in schemas.schemas if each.schema_id == current.schema_id)
-        snapshots.sort(key=lambda each: each.snapshot_id)
         metadata = table_metadata(
             self._locations.table,
             seen.head.since,
@@ -170,18 +188,24 @@ class _Export:
             sort_order(Layout.of(head).sort_by, schema),
             snapshots,
             [each for each in snapshots if each.snapshot_id >= oldest],
+            known.snapshot_log if known else (),
             seen.head.tags,
             self._former(last, newest.version),
         )
         self._flush()
         manifests = states[newest.key].manifests if newest.key in states else self._list(current)
-        name = self._publications.replace(last, metadata, manifests)
-        return IcebergExport(newest.version, self._location(name), self._locations.table, len(snapshots), self._written)
+        hints = head.iceberg_setting.version_hint if self._version_hint is None else self._version_hint
+        self._publications.replace(last, metadata, by_record, manifests, version_hint=hints)
+        return self._result(newest.version, len(snapshots), version_hint=hints)
+
+    def _result(self, version: int, snapshots: int, *, version_hint: bool) -> IcebergExport:
+        location = self._locations.of(keys.iceberg_table(self._log.uuid, version))
+        return IcebergExport(version, location, self._locations.table, snapshots, self._written, version_hint)
 
     def _former(self, last: Published, version: int) -> Sequence[MetadataLogEntry]:
         if last.metadata is not None and last.version == version:
             return last.metadata.metadata_log
-        return following_log(last.metadata, self._location(f"v{last.version}.metadata.json"))
+        return following_log(last.metadata, self._locations.of(keys.iceberg_table(self._log.uuid, last.version)))
 
     def _missing(self, newest: Record, oldest: int, exported: Mapping[str, Snapshot]) -> tuple[dict[str, Record], int]:
         """Return the commits above the newest one that is exported, and its version; 0 if none is.
@@ -282,7 +306,7 @@ class _Export:
             self._unwritten.clear()
 
     def _location(self, name: str) -> str:
-        return self._locations.of(self._publications.key(name))
+        return self._locations.of(keys.iceberg_metadata(self._log.uuid) + name)
 
     def _read_stored(self, schema_hash: str | None) -> pa.Schema:
         return self._journal.schemas.get(schema_hash) or pa.schema([])

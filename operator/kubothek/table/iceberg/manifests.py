@@ -221,7 +221,7 @@ def _carried(entry: ManifestEntry, version: int, removed: Collection[str]) -> Ma
     assert entry.sequence_number is not None, "entries get theirs when they are written"
     if entry.data_file.file_path in removed or entry.status == ManifestEntryStatus.DELETED:
         return _entry(ManifestEntryStatus.DELETED, version, entry.sequence_number, entry.data_file)
-    if entry.snapshot_id == version:
+    if entry.snapshot_id == version or entry.status == ManifestEntryStatus.EXISTING:
         return entry
     assert entry.snapshot_id is not None, "entries get theirs when they are written"
     return _entry(ManifestEntryStatus.EXISTING, entry.snapshot_id, entry.sequence_number, entry.data_file)

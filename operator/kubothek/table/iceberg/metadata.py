@@ -66,9 +66,11 @@ def snapshot(record: Record, columns: Columns, schema: Schema, manifest_list: st
     )
 
 
-def record_of(exported: Snapshot) -> str | None:
-    """Return the key of the record of an exported snapshot."""
-    return exported.summary[_RECORD] if exported.summary else None
+def record_of(exported: Snapshot) -> str:
+    """Return the key of the record of an exported snapshot. Raises KeyError if another program wrote it."""
+    if exported.summary is None or (key := exported.summary[_RECORD]) is None:
+        raise KeyError(_RECORD)
+    return str(key)
 
 
 def columns_of(exported: Snapshot) -> Columns:
@@ -87,6 +89,7 @@ def table_metadata(
     order: SortOrder,
     snapshots: Sequence[Snapshot],
     log: Iterable[Snapshot],
+    known_log: Iterable[SnapshotLogEntry],
     tags: Mapping[str, Tag],
     former: Sequence[MetadataLogEntry],
 ) -> TableMetadata:
@@ -95,8 +98,10 @@ def table_metadata(
     ``since``      version of the tombstone below this incarnation of the dataset, which is a table of its own
     ``snapshots``  all that readers can request
     ``log``        those that were once current, oldest first
+    ``known_log``  the snapshot log of the last export; to make an entry costs more than to find it
     ``former``     the table metadata before this one, oldest first
     """
+    known = {entry.snapshot_id: entry for entry in known_log}
     numbers = {each.snapshot_id for each in snapshots}
     refs = {name: _ref(tag.version, SnapshotRefType.TAG) for name, tag in tags.items() if tag.version in numbers}
     refs[MAIN_BRANCH] = _ref(current.snapshot_id, SnapshotRefType.BRANCH)
@@ -117,7 +122,7 @@ def table_metadata(
         properties={TableProperties.DEFAULT_NAME_MAPPING: schemas.name_mapping.model_dump_json()},
         current_snapshot_id=current.snapshot_id,
         snapshots=list(snapshots),
-        snapshot_log=[SnapshotLogEntry(snapshot_id=each.snapshot_id, timestamp_ms=each.timestamp_ms) for each in log],
+        snapshot_log=[_log_entry(each, known) for each in log],
         metadata_log=list(former),
         refs=refs,
     )
@@ -129,6 +134,13 @@ def following_log(last: TableMetadata | None, location: str) -> list[MetadataLog
         return []
     entry = MetadataLogEntry(metadata_file=location, timestamp_ms=last.last_updated_ms)
     return [*last.metadata_log, entry][-_FORMER:]
+
+
+def _log_entry(each: Snapshot, known: Mapping[int, SnapshotLogEntry]) -> SnapshotLogEntry:
+    found = known.get(each.snapshot_id)
+    if found is not None and found.timestamp_ms == each.timestamp_ms:
+        return found
+    return SnapshotLogEntry(snapshot_id=each.snapshot_id, timestamp_ms=each.timestamp_ms)
 
 
 def _ref(version: int, kind: SnapshotRefType) -> SnapshotRef:

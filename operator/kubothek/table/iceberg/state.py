@@ -23,7 +23,9 @@ class IcebergExport:
 
     ``version``            of the dataset; also the id of the current snapshot
     ``metadata_location``  of the table metadata, absolute
-    ``table_location``     of the directory with ``metadata/version-hint.text``, for readers of Hadoop tables
+    ``table_location``     of the table: of the directory with ``metadata/``
+    ``version_hint``       whether ``metadata/version-hint.text`` names the version: readers of Hadoop tables can then
+                           take the location of the table, else they need that of the metadata
     ``snapshots``          number of versions that readers can request
     ``manifests_written``  number of manifests that this export wrote; 0 if nothing had changed
     """
@@ -33,6 +35,7 @@ class IcebergExport:
     table_location: str
     snapshots: int
     manifests_written: int
+    version_hint: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +57,25 @@ class IcebergState:
 def iceberg_state(store: Store, log: DatasetLog, snapshot: Snapshot) -> IcebergState | None:
     """Return the state of the export at the current version; None if commits do not export. Writes nothing.
 
-    Costs one small request, and one more if the export lags.
+    Costs one small request, and some more without a version hint, or if the export lags.
     """
     if snapshot.head.iceberg == "Off":
         return None
-    newest, version = snapshot.version, exported_version(store, log.uuid)
-    if version > newest:  # that of a commit since the head was read, or of no commit
-        seen = log.journal.observe()
-        newest = seen.version if seen else newest
-        version = version if version <= newest else 0
+    newest, version = snapshot.version, exported_version(store, log.uuid, snapshot.version)
+    if version != newest and (seen := log.journal.observe()) and seen.version != newest:  # a commit since
+        newest, version = seen.version, exported_version(store, log.uuid, seen.version)
+    version = version if version <= newest else 0  # that of no commit
     lag = newest - version
-    name = f"{keys.iceberg_metadata(log.uuid)}v{version}.metadata.json"
     return IcebergState(
         version=version,
         lag=lag,
-        metadata_location=Locations(store, log.uuid).of(name) if version else None,
+        metadata_location=Locations(store, log.uuid).of(keys.iceberg_table(log.uuid, version)) if version else None,
         problem=export_problem(store, log.uuid, version) if lag else None,
     )
 
 
-def is_complete(store: Store, log: DatasetLog) -> bool:
-    """Return whether all files of the last export exist that readers of its current version need; reads and lists.
+def is_complete(store: Store, log: DatasetLog, exported: IcebergState) -> bool:
+    """Return whether all files of an export exist that readers of its current version need; reads and lists.
 
     True also without pyiceberg, which is needed to read them.
     """
@@ -84,7 +85,8 @@ def is_complete(store: Store, log: DatasetLog) -> bool:
     except ModuleNotFoundError:
         return True
     locations = Locations(store, log.uuid)
-    return Publications(log.journal, locations, StoreFiles(store, locations)).read(verify=True).metadata is not None
+    publications = Publications(log.journal, locations, StoreFiles(store, locations))
+    return publications.read(publications.find(), exported.version, verify=True).metadata is not None
 
 
 def damaged_files(store: Store, uuid: str) -> list[str]:

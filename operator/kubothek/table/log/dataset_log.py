@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 from kubothek.errors import (
     CommitError,
+    Conflict,
     DatasetNotFound,
     ForeignOverwrite,
     LakeError,
@@ -24,6 +26,8 @@ from kubothek.table.indexes.model import Dialect
 from kubothek.table.indexes.report import IndexReport, report
 from kubothek.table.log.actions import convert, tombstone
 from kubothek.table.log.exports import export_commit
+from kubothek.table.log.granted import Author, GrantedTarget
+from kubothek.table.log.history.changed_files import ChangedFiles, changed_files
 from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
 from kubothek.table.log.history.tags import retag, versions_of
@@ -35,11 +39,11 @@ from kubothek.table.log.legacy_heads import one_table
 from kubothek.table.log.metadata_commit import noted
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import Operation
-from kubothek.table.log.model.head import Head, IcebergExports, export_metadata
+from kubothek.table.log.model.head import Head, IcebergSetting
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
-from kubothek.table.log.settle import CommitBackoff, read_head, require_sound_ledger, settle_thoroughly, unadopted
+from kubothek.table.log.settle import CommitBackoff, Way, read_head, require_sound_ledger, settle_thoroughly, unadopted
 from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
 
 _T = TypeVar("_T")
@@ -56,6 +60,7 @@ class DatasetState:
     ``indices``  empty for a foreign head, and for a deleted dataset
     ``tags``     versions by name
     ``partition_on``  the partition columns; None if there is no table
+    ``writers``  names of the writers that the owner admits
     """
 
     uuid: str
@@ -70,6 +75,7 @@ class DatasetState:
     dialect: Dialect = Dialect.KARTOTHEK
     tags: Mapping[str, int] = field(default_factory=dict)
     partition_on: tuple[str, ...] | None = None
+    writers: tuple[str, ...] = ()
 
 
 class DatasetLog:
@@ -77,7 +83,8 @@ class DatasetLog:
 
     ``claim``               the writer's claim, checked before every write. None: a user with the store's credentials,
                             who needs no claim
-    ``unowned_only``        without a claim: refuse datasets that have an owner
+    ``unowned_only``        without a claim: refuse datasets that have an owner, unless it admits the author
+                            (:meth:`writing_as`)
     ``conditional_writes``  whether the store has them, as its probe found. Without them only the owner may write, one
                             commit at a time, which the caller must ensure
     ``iceberg``             what commits set the export of Iceberg metadata to; None: they keep it
@@ -94,7 +101,7 @@ class DatasetLog:
         rng: random.Random | None = None,
         patience: timedelta = PATIENCE,
         conditional_writes: bool = True,
-        iceberg: IcebergExports | None = None,
+        iceberg: IcebergSetting | None = None,
     ) -> None:
         if not conditional_writes:
             store = OneWriterStore(store)
@@ -106,7 +113,17 @@ class DatasetLog:
         self._conditional_writes = conditional_writes
         open_journal = partial(Journal, store, clock=clock, rng=rng or random.SystemRandom())
         self._journal = open_journal(uuid, iceberg=iceberg)
-        self._way = way_of(self._journal, open_journal)
+        self._way: Way = way_of(self._journal, open_journal)
+        self._granted: GrantedTarget | None = None
+
+    def writing_as(self, author: Author) -> DatasetLog:
+        """Return a log for the commits of this author, which the owner of the dataset may admit; for one operation.
+
+        A dataset without an owner is written as without an author. Shares the cache of the head with this log.
+        """
+        log = copy(self)
+        log._granted = log._way = GrantedTarget(self._way, author)
+        return log
 
     def by_hand(self) -> DatasetLog:
         """Return a log for a user's decision about a dataset that a manifest owns, as ``kubothek heal`` makes it."""
@@ -127,23 +144,26 @@ class DatasetLog:
 
     # --- writing ---
 
-    def begin(self, commit_id: str, digest: str, *, adopts: bool = True) -> Transaction | AlreadyApplied:
+    def begin(
+        self, commit_id: str, digest: str, *, adopts: bool = True, revives: bool = False
+    ) -> Transaction | AlreadyApplied:
         """Start a commit, or return what it did if it was applied before.
 
         ``commit_id``  unique within the dataset for ever
         ``digest``     of everything that defines what the commit does
         ``adopts``     False: a foreign head is adopted only when the transaction commits, so that a refused change
                        leaves it as it is
+        ``revives``    a deleted dataset is no error: without a claim, the commit begins a new one on its tombstone
 
         Settles what crashes and foreign writers left. Raises OwnedByAnother, DatasetDeleted, IdReused,
         ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
         """
         request = Request(keys.check_id(commit_id), digest, self._claim)
         # Head before marker: in the reverse order, a commit in between would be missed.
-        seen = self._settled(adopts=adopts)
+        seen = self._settled(adopts=adopts, revives=revives)
         marker = applied(self._journal, request, seen)
         if seen is not None and seen.marker is None and (marker or (seen.base and seen.base.id == commit_id)):
-            seen = self._settled()  # the foreign head may have overwritten this commit
+            seen = self._settled(revives=revives)  # the foreign head may have overwritten this commit
             marker = applied(self._journal, request, seen)
         if marker is not None:
             if seen is not None:
@@ -159,9 +179,10 @@ class DatasetLog:
         request = Request(f"{what}:{uuid4()}", digest, self._claim)
         return Transaction(self._way, request, self._settled(adopts=adopts), self._patience, self._export)
 
-    def _settled(self, *, adopts: bool = True) -> Observed | None:
+    def _settled(self, *, adopts: bool = True, revives: bool = False) -> Observed | None:
         seen = self.settled(adopts=adopts)
-        require_alive(seen, self._claim)
+        if not revives or self._claim is not None:
+            require_alive(seen, self._claim)
         return seen
 
     def settle(self) -> DatasetState:
@@ -187,7 +208,12 @@ class DatasetLog:
         """Return the head with nothing left to settle; None if there is no dataset. Commits what it settles."""
 
         def read() -> Observed | None:
-            return self._store.together(self._require_claim, self._journal.observe)[1]
+            if (granted := self._granted) is None:
+                return self._store.together(self._require_claim, self._journal.observe)[1]
+            owner, seen = self._store.together(partial(owner_of, self._store, self.uuid), self._journal.observe)
+            self._require_conditional_writes()
+            granted.require(owner, lambda: seen)
+            return seen
 
         return self._way.settled(self._new_patience(), read, adopts=adopts)
 
@@ -204,27 +230,44 @@ class DatasetLog:
 
         return convert.convert(self._journal, self._new_patience(), table, begin_other)
 
-    def delete(self) -> int | None:
+    def delete(self, version: int | None = None, *, by: str = "") -> int | None:
         """Replace the head by a tombstone and return its version. The data stays for the grace period.
 
+        ``version``  delete this version only
+        ``by``       without a claim: who deletes it, for history
+
         Return None if there is nothing to delete: no dataset, or one that a later incarnation created. Idempotent.
+        Raises Conflict if the dataset has another version, OwnedByAnother.
         """
         incarnation = self._claim.incarnation if self._claim else ""
         self._require_claim()
+
+        def done(seen: Observed) -> bool:
+            # Without a claim there are no incarnations: the dataset that is there now is meant.
+            if seen.head.tombstone is not None or (self._claim is not None and incarnation in seen.head.fenced):
+                return True
+            if version not in (None, seen.version):
+                raise Conflict(
+                    f"dataset {self.uuid!r} has version {seen.version} now, not {version}: another commit came first. "
+                    "It was not deleted; run it again"
+                )
+            return False
+
         seen = self._until_swapped(
-            lambda seen: tombstone.drop(self._journal, seen, incarnation=incarnation, by=self._by),
-            done=lambda seen: seen.head.tombstone is not None or incarnation in seen.head.fenced,
+            lambda seen: tombstone.drop(self._journal, seen, incarnation=incarnation, by=by or self._by), done=done
         )
         return seen.version if seen and seen.head.tombstone else None
 
-    def restore(self) -> int:
+    def restore(self, *, by: str = "") -> int:
         """Undo a deletion and return the version. Do nothing to a dataset that is not deleted.
+
+        ``by``  without a claim: who restores it, for history
 
         Raises RestoreExpired, VersionIncomplete, DatasetNotFound.
         """
         self._require_claim()
         seen = self._until_swapped(
-            lambda seen: tombstone.restore(self._journal, seen, by=self._by),
+            lambda seen: tombstone.restore(self._journal, seen, by=by or self._by),
             done=lambda seen: seen.head.tombstone is None,
             check=partial(tombstone.require_within_grace, self._journal),
         )
@@ -278,21 +321,21 @@ class DatasetLog:
             raise self._not_found()
         return seen.version
 
-    def set_iceberg(self, exports: IcebergExports) -> int:
-        """Set whether commits also write Iceberg metadata. Return the version of the dataset afterwards. Idempotent.
+    def set_iceberg(self, setting: IcebergSetting) -> int:
+        """Set how commits also write Iceberg metadata. Return the version of the dataset afterwards. Idempotent.
 
         Raises DatasetNotFound, DatasetDeleted, OwnedByAnother.
         """
         self._require_claim()
 
         def decide(seen: Observed) -> Draft:
-            wanted = {**seen.head.metadata, **export_metadata(exports)}
+            wanted = {**seen.head.metadata, **setting.metadata}
             metadata = {key: value for key, value in wanted.items() if value is not None}
             return noted(self._journal, seen, metadata, what="export", operation=Operation.LAYOUT, by=self._by)
 
         def done(seen: Observed) -> bool:
             require_alive(seen, self._claim)
-            return seen.head.iceberg == exports
+            return seen.head.iceberg_setting == setting
 
         seen = self._until_swapped(decide, done=done)
         if seen is None:
@@ -320,11 +363,14 @@ class DatasetLog:
     ) -> Observed | None:
         """Commit what ``decide`` returns for the current head until ``done``; None if there is no dataset."""
         patience = self._new_patience()
+        is_retry = True
         while True:
             seen = self._way.settled(patience)
             if seen is None:
                 return None
             if done(seen):
+                if is_retry:
+                    export_commit(self._store, self, seen.head, retries=True)
                 return seen
             before_swap = partial(check, seen) if check else None
             published = self._way.publish(decide(seen), seen, before_swap=before_swap)
@@ -332,6 +378,7 @@ class DatasetLog:
                 patience.pause()
             else:
                 self._export(published.head)
+                is_retry = False
 
     # --- reading ---
 
@@ -378,6 +425,16 @@ class DatasetLog:
         """Return all commits, newest first, read lazily. Raises DatasetNotFound, HeadMissing."""
         return History(self._journal, self._existing_head()).records()
 
+    def changed_files(self, before: Version, after: Version | None = None) -> ChangedFiles:
+        """Return the files that each commit after ``before`` changed, up to ``after``; None = the current version.
+
+        A change of another program that was not adopted yet belongs to the version that will adopt it. Raises
+        DatasetNotFound, HeadMissing, and the errors of :func:`~.history.changed_files.changed_files`.
+        """
+        if after is None and (shown := self._way.shown()) is not None:
+            after = self._member(shown[0]).version
+        return changed_files(History(self._journal, self._existing_head()), before, after)
+
     def inspect(self) -> DatasetState:
         """Return the state of the dataset. Writes nothing, and raises only for failures of the store itself."""
         owner, seen = None, None
@@ -407,6 +464,7 @@ class DatasetLog:
             dialect=seen.head.index_state.dialect,
             tags=versions_of(seen.head),
             partition_on=seen.head.partition_keys if not seen.head.tombstone else None,
+            writers=tuple(grant.writers) if (grant := seen.head.grant) and not seen.head.tombstone else (),
         )
 
     def _require_owner(self, owner: str | None) -> None:
@@ -456,8 +514,13 @@ class DatasetLog:
                 before_first=lambda: self._require_adoptable(self._journal.observe()),
             )
             return
-        if self._unowned_only:
+        if self._granted is not None:
+            self._granted.require(owner_of(self._store, self.uuid), self._journal.observe)
+        elif self._unowned_only:
             require_unowned(self._store, self.uuid)
+        self._require_conditional_writes()
+
+    def _require_conditional_writes(self) -> None:
         if not self._conditional_writes:
             raise OwnedByAnother(
                 f"{self._store.url} has no conditional writes: only the owner of {self.uuid!r} may write it"

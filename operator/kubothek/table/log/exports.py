@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import orjson
 
 from kubothek.errors import LakeError, ObjectNotFound, StoreError
-from kubothek.storage import Store
+from kubothek.storage import ObjectInfo, Store
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.head import Head
 
@@ -55,7 +55,7 @@ def export_commit(
     try:
         exporter = import_module(_EXPORTER)
         if retries:
-            exported = exported_version(store, log.uuid)
+            exported = exported_version(store, log.uuid, head.version)
             if exported >= head.version or export_problem(store, log.uuid, exported) is not None:
                 return False
             _note(store, log.uuid, head.version, _INTERRUPTED)
@@ -73,12 +73,28 @@ def export_commit(
     return True
 
 
-def exported_version(store: Store, uuid: str) -> int:
-    """Return the version of the last export; 0 if there is none."""
+def exported_version(store: Store, uuid: str, newest: int) -> int:
+    """Return the version of the last export; 0 if there is none. One request, and two more without a version hint.
+
+    ``newest``  of the dataset. Without a version hint, table metadata of a later version is not its own
+    """
     try:
         return int(store.get(keys.iceberg_hint(uuid)))
-    except (ObjectNotFound, ValueError):
+    except ValueError:
         return 0
+    except ObjectNotFound:
+        pass
+    try:
+        store.stat(keys.iceberg_table(uuid, newest))
+    except ObjectNotFound:
+        return max((version for version in exported_versions(store, uuid) if version <= newest), default=0)
+    return newest
+
+
+def exported_versions(store: Store, uuid: str) -> dict[int, ObjectInfo]:
+    """Return the objects of table metadata by version; lists them."""
+    listed = store.list(f"{keys.iceberg_metadata(uuid)}v")
+    return {version: info for info in listed if (version := keys.iceberg_version(info.key)) is not None}
 
 
 def export_problem(store: Store, uuid: str, exported: int) -> str | None:

@@ -23,7 +23,7 @@ from kubothek.storage import Store
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import NOTHING, Operation, ReadPredicate
 from kubothek.table.log.model.deltas import apply
-from kubothek.table.log.model.head import Head, IcebergExports, digest
+from kubothek.table.log.model.head import Head, IcebergSetting, digest
 from kubothek.table.log.model.ledgers import ChainMove
 from kubothek.table.log.model.markers import Marker, Markers
 from kubothek.table.log.model.record import Delta, Distance, Record, Totals, utc
@@ -112,7 +112,7 @@ class Journal:
         *,
         clock: Callable[[], datetime],
         rng: random.Random,
-        iceberg: IcebergExports | None = None,
+        iceberg: IcebergSetting | None = None,
     ) -> None:
         self.store = store
         self.iceberg = iceberg

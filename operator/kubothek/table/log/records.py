@@ -39,24 +39,34 @@ def parallel(act: Callable[[T], R], items: list[T]) -> list[R]:
 
 
 def chain(
-    journal: Journal, start: Record, link: Callable[[Record], str | None] = lambda record: record.parent
+    journal: Journal,
+    start: Record,
+    link: Callable[[Record], str | None] = lambda record: record.parent,
+    *,
+    window: int = _FIRST_WINDOW,
 ) -> Iterator[Record]:
     """Yield the record and what it links to, newest first. Reads ahead in growing windows, some of it in vain.
+
+    ``window``  number of records of the first window
 
     Raises VersionIncomplete at a record that is gone.
     """
     yield start
     if (key := link(start)) is not None:
-        for found in stored_chain(journal, key, link):
+        for found in stored_chain(journal, key, link, window=window):
             yield found.record
 
 
 def stored_chain(
-    journal: Journal, key: str, link: Callable[[Record], str | None] = lambda record: record.parent
+    journal: Journal,
+    key: str,
+    link: Callable[[Record], str | None] = lambda record: record.parent,
+    *,
+    window: int = _FIRST_WINDOW,
 ) -> Iterator[Stored]:
     """Yield as :func:`chain` does, starting at the record of this key, with the time of each write."""
     ahead: dict[str, Stored] = {}
-    window = _FIRST_WINDOW
+    window = min(window, _LARGEST_WINDOW)
     following: str | None = key
     while following is not None:
         if following not in ahead:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-from kubothek.errors import Conflict, DatasetDeleted, ForeignOverwrite, IdReused, ObjectNotFound, StoreError
+from kubothek.errors import (
+    Conflict,
+    DatasetDeleted,
+    ForeignOverwrite,
+    IdReused,
+    ObjectNotFound,
+    StoreError,
+    VersionIncomplete,
+)
 from kubothek.table.log.deadline import Pace
 from kubothek.table.log.history.snapshot import Snapshot, live_head, snapshot_of
 from kubothek.table.log.journal import Journal, Observed
@@ -218,6 +226,21 @@ class Transaction:
             if (marker := applied(self._journal, self._request, seen)) is not None:
                 return self._committed(marker, seen, patience.tries)
             self._require_same_epoch(seen)
+
+    def records_between(self, before: Snapshot, after: Snapshot) -> Iterator[Record]:
+        """Yield the records of the commits on top of one snapshot of this transaction up to another, newest first.
+
+        Raises VersionIncomplete if the history of the later one does not contain the earlier one.
+        """
+        if after.head.commit == before.head.commit:
+            return
+        for record in chain(self._journal, self._journal.record(str(after.head.commit))):
+            if record.key == before.head.commit:
+                return
+            if record.version <= before.version:
+                break
+            yield record
+        raise VersionIncomplete(f"version {before.version} of {self._journal.uuid!r} is not in the history any more")
 
     def _only_compacted(self, change: Change, base: Head, seen: Observed | None) -> bool:
         """Return whether, since ``base``, only compactions touched what the change depends on."""

@@ -30,7 +30,7 @@ from kubothek.table.log.history.rebuild import rebuild
 from kubothek.table.log.history.versions import absent
 from kubothek.table.log.journal import Journal, Observed
 from kubothek.table.log.model import keys
-from kubothek.table.log.model.head import IcebergExports
+from kubothek.table.log.model.head import IcebergSetting
 from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Distance
 from kubothek.table.log.records import chain
@@ -106,7 +106,8 @@ def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ..
     if _lacks_checkpoint(log.journal):
         found.append("the last checkpoint")
     exported = iceberg_state(store, log, snapshot)
-    if _differs(log, snapshot.head) or (exported is not None and (exported.lag or not is_complete(store, log))):
+    lacks = exported is not None and (exported.lag or not is_complete(store, log, exported))
+    if lacks or _differs(log, snapshot.head):
         found.append(_EXPORT)
     return tuple(found)
 
@@ -256,7 +257,7 @@ def _heal_iceberg(store: Store, log: DatasetLog) -> tuple[str, ...]:
     if exported is None:
         return (_EXPORT,) if changes else ()
     damaged = damaged_files(store, log.uuid)
-    if not damaged and not exported.lag and is_complete(store, log):
+    if not damaged and not exported.lag and is_complete(store, log, exported):
         return (_EXPORT,) if changes else ()
     done = export_commit(store, log, snapshot.head, heals=True, rebuild=bool(damaged))
     if done and damaged:  # what is still damaged is a leftover, which the rebuilt metadata does not name
@@ -264,9 +265,9 @@ def _heal_iceberg(store: Store, log: DatasetLog) -> tuple[str, ...]:
     return (_EXPORT,) if done else ()
 
 
-def _differs(log: DatasetLog, head: Head) -> IcebergExports | None:
+def _differs(log: DatasetLog, head: Head) -> IcebergSetting | None:
     """Return what the owner of the dataset sets the export to, if the head has another setting."""
-    return log.journal.iceberg if log.journal.iceberg != head.iceberg else None
+    return log.journal.iceberg if log.journal.iceberg != head.iceberg_setting else None
 
 
 def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str]:

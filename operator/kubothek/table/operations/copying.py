@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.storage import Store, StoreConfig
-from kubothek.table.files import Observer, PartitionedWriter
+from kubothek.table.files import MEMORY_BUDGET, Observer, PartitionedWriter
 from kubothek.table.layout import Layout
 from kubothek.table.log import Head, Snapshot
 from kubothek.table.log.model.head import TABLE
@@ -46,7 +46,9 @@ class Copying:
         table = self.table
         return self.gathering.gatherer(store, table.uuid, table.table, self.schema, table.partition_keys)
 
-    def writer(self, store: Store, observer: Observer, *, presorted: bool = False) -> PartitionedWriter:
+    def writer(
+        self, store: Store, observer: Observer, *, presorted: bool = False, memory_budget: int = MEMORY_BUDGET
+    ) -> PartitionedWriter:
         """Return a writer of the table's files; ``presorted``: of rows that come in their order."""
         return PartitionedWriter(
             store,
@@ -56,6 +58,7 @@ class Copying:
             table=self.table.table,
             observer=observer,
             presorted=presorted,
+            memory_budget=memory_budget,
         )
 
     def open(self, store: Store, keys: Collection[str]) -> ds.FileSystemDataset:

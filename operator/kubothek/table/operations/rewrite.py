@@ -10,16 +10,20 @@ Several files share a writer, so small files do not stay small.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.errors import RowsLost
 from kubothek.storage import Store
 from kubothek.table.expressions import Predicate
+from kubothek.table.expressions.computed import Compiled, Evaluator
 from kubothek.table.log import PartitionFile
+from kubothek.table.operations.assignments import computed, patched
 from kubothek.table.operations.copying import Copying
 from kubothek.table.operations.filters import surely
 from kubothek.table.operations.written import Gathered
@@ -27,6 +31,8 @@ from kubothek.table.scan.plan import PlannedFile
 from kubothek.table.scan.read import read_failure
 
 _BATCHES_AHEAD: Final = 8
+_MATCHES: Final = "__matches"
+"""A name that no column can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +40,16 @@ class Rewrite(Copying):
     """The change of the matching rows; sent to executors.
 
     ``where``   bound to ``schema``
-    ``values``  new values of matching rows, by column; None = matching rows are removed
+    ``values``  new values of matching rows, by column, in its type or as expressions; None = matching rows are removed
     """
 
     where: Predicate
     values: tuple[tuple[str, Any], ...] | None
+
+    @property
+    def expressions(self) -> dict[str, Compiled]:
+        """The values that are computed from the row."""
+        return {name: value for name, value in self.values or () if isinstance(value, Compiled)}
 
     @property
     def matches(self) -> pc.Expression:
@@ -138,10 +149,31 @@ def _stream(rewrite: Rewrite, store: Store, file: PlannedFile) -> Iterator[pa.Re
         values = {
             name: pc.if_else(rewrite.matches, pa.scalar(value, rewrite.schema.field(name).type), pc.field(name))
             for name, value in rewrite.values
+            if not isinstance(value, Compiled)
         }
         columns, kept = {name: values.get(name, pc.field(name)) for name in names}, None
+    if rewrite.expressions:
+        columns = {name: pc.field(name) for name in names} | {_MATCHES: rewrite.matches}
     try:
         scanner = dataset.scanner(columns=cast("Any", columns), filter=kept, batch_readahead=_BATCHES_AHEAD)
-        yield from scanner.to_batches()
+        batches = scanner.to_batches()
+        yield from _computed(rewrite, batches) if rewrite.expressions else batches
     except (OSError, pa.ArrowException) as error:
         raise read_failure(store, dataset, error) from error
+
+
+def _computed(rewrite: Rewrite, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with new values; all expressions see the values before the change."""
+    literals = {name: value for name, value in rewrite.values or () if not isinstance(value, Compiled)}
+    with closing(Evaluator()) as evaluator:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            at = np.flatnonzero(rows.column(_MATCHES).to_numpy())
+            rows = rows.drop_columns([_MATCHES])
+            matching = rows.take(cast("Any", pa.array(at)))
+            values: dict[str, Any] = {
+                name: pa.repeat(pa.scalar(value, rewrite.schema.field(name).type), len(at))
+                for name, value in literals.items()
+            }
+            values |= computed(rewrite.expressions, matching, rewrite.schema, evaluator)
+            yield from patched(rows, [(at, values)]).combine_chunks().to_batches()

@@ -110,8 +110,9 @@ def pieces_of(data: Rows) -> tuple[pa.Schema, Iterable[pa.Table | pa.RecordBatch
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataTypeMismatch(f"a column of the DataFrame has values of different types: {error}") from error
         return table.schema, [table]
-    if isinstance(data, pa.RecordBatchReader):  # as a C stream it would lose the names of its errors
-        return data.schema, data
+    if hasattr(data, "read_next_batch"):  # as a C stream it would lose the names of its errors
+        reader = cast("pa.RecordBatchReader", data)
+        return reader.schema, reader
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(cast("Any", data))
         return reader.schema, reader

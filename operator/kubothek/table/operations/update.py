@@ -1,6 +1,7 @@
 """Update: matching rows get other values, by copies of the files that hold them.
 
-New values are literals of the filter language: ``{"carrier": "'AA'", "delay": "NULL"}``.
+As text, a new value is a literal of the filter language or an expression over the row's columns:
+``{"carrier": "'AA'", "delay": "NULL", "price": "price * 1.1"}``.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ from kubothek.errors import FilterInvalid, InputError, PartitionInvalid, RowLeve
 from kubothek.in_memory_database import quoted
 from kubothek.storage import Store
 from kubothek.table.expressions import Op, Predicate, Term, parse
+from kubothek.table.expressions.computed import Expression
 from kubothek.table.indexes import IndexChange
 from kubothek.table.layout import Layout
 from kubothek.table.log import Change, Operation, Snapshot
 from kubothek.table.operations import filters
+from kubothek.table.operations.assignments import compiled
 from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten
 from kubothek.table.scan.plan import plan
 from kubothek.table.schema import type_name
 from kubothek.table.skipping.model import SkippingChange
 
 Values = Mapping[str, Any]
-"""New value by column, as a Python object; None is NULL."""
+"""New value by column, as a Python object or an :class:`Expression`; None is NULL."""
 
 
 def parse_values(texts: Mapping[str, str]) -> Values:
-    """Return the values of literals. Raises FilterInvalid for text that is not a literal."""
+    """Return the values of literals and expressions. Raises FilterInvalid for text that is neither."""
     return {column: _parse(column, text) for column, text in texts.items()}
 
 
@@ -74,28 +77,31 @@ def _parse(column: str, text: str) -> Any:
         return None
     try:
         conjunctions = parse(f"{quoted(column)} = {text}").conjunctions
-    except FilterInvalid as error:
-        raise FilterInvalid(
-            f"set {column}: {text} is no literal such as 1, 'text', DATE '2026-01-31', NULL"
-            + (f"; text has quotes of its own: {column}: \"'{text}'\"" if text.replace(" ", "").isalpha() else "")
-        ) from error
+    except FilterInvalid:
+        return Expression(text)
     match conjunctions:
         case ((Term(column=found, op=Op.EQ, value=value),),) if found == column:
             return value
-    raise FilterInvalid(f"set {column}: {text} is no literal; only constants can be set")
+    return Expression(text)
 
 
 def _typed(values: Values, snapshot: Snapshot) -> tuple[tuple[str, Any], ...]:
-    """Return the values in the types of their columns."""
+    """Return the values in the types of their columns, and expressions checked."""
     schema = snapshot.schema if snapshot.schema is not None else pa.schema([])
     if not values:
         raise InputError("an update without values changes nothing: name columns and their new values in set")
+    computed = {column: value.text for column, value in values.items() if isinstance(value, Expression)}
+    values = {column: value for column, value in values.items() if column not in computed}
+    expressions = tuple((column, compiled(column, text, schema)) for column, text in computed.items())
+    if not values:
+        return expressions
     # Binding a comparison converts the value to the type of its column, or raises why that is impossible.
     equalities = Predicate((tuple(Term(column, Op.EQ, value) for column, value in values.items()),)).bind(schema)
-    return tuple(
+    literals = tuple(
         (term.column, _checked(term, values[term.column], schema.field(term.column), snapshot))
         for term in equalities.conjunctions[0]
     )
+    return (*literals, *expressions)
 
 
 def _checked(term: Term, given: Any, field: pa.Field[Any], snapshot: Snapshot) -> Any:

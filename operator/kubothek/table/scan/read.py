@@ -7,7 +7,7 @@ data file may have narrower types, either string type, another column order, ext
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from operator import and_
@@ -48,10 +48,12 @@ def open_files(
     schema: pa.Schema,
     filesystem: fs.FileSystem | None = None,
     dictionaries: Collection[str] = (),
+    constants: Iterable[pc.Expression] | None = None,
 ) -> ds.FileSystemDataset:
     """Return data files as an Arrow dataset of the stored schema; ``filesystem``: the store's, if already at hand.
 
     ``dictionaries``  names of text columns to have as dictionaries
+    ``constants``     for each file, further columns of the schema that are constant in it, as equalities
 
     Raises PartitionInvalid for a path that does not fit the schema, AccessDenied for a symbolic link.
     """
@@ -59,7 +61,12 @@ def open_files(
     filesystem = filesystem or arrow_filesystem(store)
     form = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=list(dictionaries)))
     partitions = _Partitions(schema)
-    fragments = [form.make_fragment(key, filesystem, partition_expression=partitions.of(key)) for key in keys]
+    known = [partitions.of(key) for key in keys]
+    if constants is not None:
+        known = [own if path is None else path & own for path, own in zip(known, constants, strict=True)]
+    fragments = [
+        form.make_fragment(key, filesystem, partition_expression=each) for key, each in zip(keys, known, strict=True)
+    ]
     read = pa.schema([field.with_type(_DICTIONARY) if field.name in dictionaries else field for field in schema])
     return ds.FileSystemDataset(fragments, read, form, filesystem)
 

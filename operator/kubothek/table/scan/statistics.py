@@ -27,6 +27,10 @@ _ABSENT: Final = Range(nulls=True, values=False)
 """A column that a file does not have is NULL in it (Kartothek specification, "Data files of partitions")."""
 
 
+_BYTES_OF_INDEX: Final = 4
+"""A value takes fewer bytes than this in a column chunk that its dictionary makes smaller."""
+
+
 def verdicts(
     store: Store, where: Predicate, schema: pa.Schema, files: list[tuple[str, Mapping[str, Range]]]
 ) -> list[bool | None]:
@@ -48,6 +52,22 @@ def verdicts(
 def footers(store: Store, files: list[str]) -> list[pq.FileMetaData | None]:
     """Return the footers of data files; None for one that cannot be read."""
     return parallel(_footer_reader(store, files), files)
+
+
+def worth_a_dictionary(footer: pq.FileMetaData) -> set[str] | None:
+    """Return the paths of the columns whose values a file holds shorter in a dictionary; None if it has no rows.
+
+    A column with too many values for its dictionary takes as long to encode as two, and is no smaller.
+    """
+    if not footer.num_row_groups:
+        return None
+    group = footer.row_group(0)
+    chunks = [group.column(number) for number in range(footer.num_columns)]
+    return {
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.has_dictionary_page and chunk.total_uncompressed_size < _BYTES_OF_INDEX * chunk.num_values
+    }
 
 
 def keep_footer(store: Store, key: str, footer: pq.FileMetaData) -> None:

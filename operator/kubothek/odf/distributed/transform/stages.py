@@ -68,7 +68,7 @@ def _kept(session: Session, rows: str, batches: Iterator[pa.RecordBatch]) -> str
         yield first
         yield from batches
 
-    reader = pa.RecordBatchReader.from_batches(first.schema, session.watched(all_of_them()))
+    reader = pa.RecordBatchReader.from_batches(first.schema, all_of_them())
     name = session.register("received", reader)
     columns = [f"{quoted(column)}::{kind} AS {quoted(column)}" for column, kind in session.columns(rows).items()]
     found = session.keep("received", f"SELECT {listed(columns)} FROM {name}")

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import InputError, LakeError, QueryInvalid
-from kubothek.in_memory_database import quoted
+from kubothek.in_memory_database import StreamErrors, quoted
 from kubothek.odf.duckdb_rows import ENGINES, cast, database_of, for_duckdb
 from kubothek.odf.sources.readers.coerce import uuids_of
 from kubothek.odf.spec.sources import SqlQueryStep, Transform, TransformSql
@@ -76,7 +76,7 @@ class _Run:
     def __init__(self, engine: str, limits: Limits) -> None:
         self._limits = limits
         self._stack = ExitStack()
-        self._problem: LakeError | None = None  # raised by the input rows; DuckDB would keep only its text
+        self._errors = StreamErrors()
         spill = TemporaryDirectory(prefix="kubothek-preprocess-", ignore_cleanup_errors=True)
         self._spill = Path(self._stack.enter_context(spill))
         self._database = self._stack.enter_context(database_of(engine, limits.memory, self._spill))
@@ -86,7 +86,7 @@ class _Run:
         try:
             _require_distinct(rows.schema.names)
             parsed = self._parsed(steps)
-            self._database.register(INPUT, self._given(parsed, rows))
+            self._database.register(INPUT, self._errors.watch(self._given(parsed, rows)))
             if self._limits.seconds is not None:
                 timer = Timer(self._limits.seconds, self._database.interrupt)
                 timer.daemon = True
@@ -150,7 +150,7 @@ class _Run:
     def _given(self, parsed: Sequence[Statement], rows: pa.RecordBatchReader) -> pa.RecordBatchReader | pa.Table:
         """Return the rows for DuckDB: as a stream if they are used once, else from a file."""
         schema = pa.schema([pa.field(f.name, for_duckdb(f.type)) for f in rows.schema])
-        batches = self._watched(rows, schema)
+        batches = (cast(batch, schema) for batch in rows)
         tables = Counter(node["table_name"].casefold() for one in parsed for node in base_tables(one.tree))
         if len(parsed) == 1 and tables[INPUT] == 1 and not parsed[0].local:
             return pa.RecordBatchReader.from_batches(schema, batches)
@@ -159,14 +159,6 @@ class _Run:
             for batch in batches:
                 writer.write_batch(batch)
         return pa.ipc.open_file(pa.memory_map(path)).read_all()  # memory-mapped, not copied
-
-    def _watched(self, rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in rows:
-                yield cast(batch, schema)
-        except LakeError as error:
-            self._problem = error
-            raise
 
     def _batches(
         self, reader: pa.RecordBatchReader, schema: pa.Schema, uuids: Sequence[bool]
@@ -182,8 +174,8 @@ class _Run:
 
     def _failure(self, error: Exception) -> LakeError:
         text = str(error)
-        if self._problem is not None:
-            return self._problem
+        if isinstance(original := self._errors.take(), LakeError):
+            return original
         if isinstance(error, duckdb.OutOfMemoryException):
             return QueryInvalid(f"preprocess needs more than {self._limits.memory} of memory")
         if _INTERRUPTED in text:

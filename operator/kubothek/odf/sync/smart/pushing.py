@@ -40,7 +40,8 @@ def push_smart(
     force: bool,
     told: Told,
 ) -> Brought:
-    """Push blocks on top of the server's head, and all that they name or link to.
+    """Push blocks on top of the server's head, and all that they name or link to. Without blocks, only linked objects,
+    if there are any; a server that takes none without blocks ends that, which is no error.
 
     ``before``  the last known head of the server; None: the dataset does not exist there
     ``linked``  linked objects, in portions. The protocol has no type for them: they travel as slices, whose directory
@@ -48,8 +49,13 @@ def push_smart(
 
     Raises Diverged if its head has changed, Refused, ChainCorrupt for an object of ours that is gone.
     """
-    named = named_by(blocks)
+    named, head = named_by(blocks), blocks[-1].hash if blocks else before
     sender = _Sender(web, store, layout, blocks=len(blocks), named=named, told=told)
+    objects = chain(named, sender.linked(linked))
+    if not blocks:
+        if (first := next(objects, None)) is None:
+            return sender.sent()
+        objects = chain([first], objects)
     with Conversation(web, "push") as talk:
         asked = {
             "current_head": None if before is None else str(before),
@@ -65,9 +71,14 @@ def push_smart(
             raise
         with _explained(web.url, blocks):
             talk.ask(render({"new_blocks": batch_of(blocks, _D)}, _D))
-        for bulk, more in _bulks(chain(named, sender.linked(linked))):
+        for bulk, more in _bulks(objects):
             request = {"object_files": [reference(each) for each in bulk], "is_truncated": more}
-            answer = talk.ask(render(request, _D), "object_transfer_strategies")
+            try:
+                answer = talk.ask(render(request, _D), "object_transfer_strategies")
+            except (Refused, StoreUnavailable):
+                if blocks:
+                    raise
+                return sender.sent()
             targets = targets_of(bulk, answer["object_transfer_strategies"])
             sender.skip([each for each in bulk if each not in targets])
             send = partial(sender.send, targets)
@@ -75,9 +86,9 @@ def push_smart(
             talk.tell(render({"details": "Complete"}, _D))
         confirmed: Message | None = talk.ask(render({}, _D))
         # a late request for the progress looks like the confirmation
-        while confirmed is not None and WebRepository(web).head() != blocks[-1].hash:
+        while confirmed is not None and WebRepository(web).head() != head:
             confirmed = talk.read()
-    if WebRepository(web).head() != blocks[-1].hash:
+    if WebRepository(web).head() != head:
         raise StoreUnavailable(f"{web.url} has not taken the push; push again")
     return sender.sent()
 

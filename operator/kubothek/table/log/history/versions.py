@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from kubothek.errors import ObjectNotFound, VersionIncomplete, VersionNotFound
+from kubothek.errors import InputError, ObjectNotFound, VersionIncomplete, VersionNotFound
 from kubothek.storage import Store
 from kubothek.table.log.journal import Journal, Observed
 from kubothek.table.log.model import keys
@@ -19,7 +19,9 @@ from kubothek.table.log.records import chain, down_to, parallel, records_from
 _SHOWN: Final = 5
 
 Version: TypeAlias = int | datetime | str
-"""How a version is requested: by number, by a time at which it was current, or by tag."""
+"""How a version is requested: by number, by a time at which it was current, or by tag.
+
+Text that begins with a digit is a time in ISO 8601; tags begin with a letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class History:
 
         Includes those of a deleted incarnation below this one: history is not rewritten.
         """
-        newest = self._newest()
+        newest = self.newest()
         if newest is None:
             return
         yield from chain(self.journal, newest, down_to(self.journal.uuid, self.seen.head.horizon))
@@ -47,7 +49,7 @@ class History:
     def find(self, version: Version) -> Record:
         """Return the commit that made a version. Raises VersionNotFound."""
         if isinstance(version, str):
-            return self.tagged(version)
+            return self.as_of(_time_in(version)) if version[:1].isdigit() else self.tagged(version)
         return self.as_of(version) if isinstance(version, datetime) else self.at(version)
 
     def tagged(self, name: str) -> Record:
@@ -64,9 +66,9 @@ class History:
         for tag in self.seen.head.tags.values():
             if tag.version == version:
                 return self.journal.record(tag.record)
-        newest = self._newest()
-        if newest is None or not self._oldest <= version <= newest.version:
-            raise self._no_version(version)
+        newest = self.newest()
+        if newest is None or not self.oldest <= version <= newest.version:
+            raise self.no_version(version)
         candidates = records_from(self.journal, version, newest.version)
         start = self._first_on_chain(candidates)
         for record in chain(self.journal, self.journal.record(start) if start else newest):
@@ -74,22 +76,22 @@ class History:
                 return record
             if record.version < version:
                 break
-        raise self._no_version(version)
+        raise self.no_version(version)
 
     def as_of(self, time: datetime) -> Record:
         """Return the commit that was the newest at this time, by the writers' clocks. Raises VersionNotFound."""
-        moment, newest = utc(time), self._newest()
+        moment, newest = utc(time), self.newest()
         if newest and newest.time <= moment:
             return newest
         if newest:
-            start = self._first_after(list(records_from(self.journal, self._oldest, newest.version)), moment)
+            start = self._first_after(list(records_from(self.journal, self.oldest, newest.version)), moment)
             above = self.journal.record(start) if start else newest
-            for record in chain(self.journal, above, down_to(self.journal.uuid, self._oldest)):
+            for record in chain(self.journal, above, down_to(self.journal.uuid, self.oldest)):
                 if record.time <= moment:
                     return record
         raise VersionNotFound(
             f"dataset {self.journal.uuid!r} has no version as old as {moment.isoformat()}; the oldest that can "
-            f"be asked for is {self._oldest}"
+            f"be asked for is {self.oldest}"
         )
 
     def require_files(self, head: Head, version: int) -> None:
@@ -106,22 +108,23 @@ class History:
                 "needs"
             )
 
-    def _newest(self) -> Record | None:
+    def newest(self) -> Record | None:
         """Return the commit that made the head, or that a foreign head builds on."""
         return self.journal.record(self.seen.marker.record) if self.seen.marker else self.seen.base
 
     @property
-    def _oldest(self) -> int:
+    def oldest(self) -> int:
         """The oldest version that readers can request, except tagged ones."""
         return max(self.seen.head.horizon, self.seen.head.epoch + 1)
 
-    def _no_version(self, version: int) -> VersionNotFound:
-        if 0 < version < self._oldest:
+    def no_version(self, version: int) -> VersionNotFound:
+        """Return the error for a number that is no version, or not any longer."""
+        if 0 < version < self.oldest:
             return VersionNotFound(
-                f"version {version} of {self.journal.uuid!r} has expired; the oldest that is kept is {self._oldest}"
+                f"version {version} of {self.journal.uuid!r} has expired; the oldest that is kept is {self.oldest}"
             )
         return VersionNotFound(
-            f"dataset {self.journal.uuid!r} has no version {version}; its versions are from {self._oldest} to "
+            f"dataset {self.journal.uuid!r} has no version {version}; its versions are from {self.oldest} to "
             f"{self.seen.version}, and numbers can be missing"
         )
 
@@ -188,3 +191,13 @@ def _absent(store: Store, key: str) -> str | None:
     except ObjectNotFound:
         return key
     return None
+
+
+def _time_in(text: str) -> datetime:
+    """Return the time of a text. Raises InputError."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(
+            f"{text!r} is neither a tag, which begins with a letter, nor a time like 2026-11-21T14:00"
+        ) from error

@@ -14,6 +14,7 @@ from kubothek.table.expressions import Predicate
 from kubothek.table.indexes.model import NO_CHANGE, IndexChange
 from kubothek.table.log.model.ledgers import LedgerChange
 from kubothek.table.log.model.paths import parse_path
+from kubothek.table.log.model.writers import Grant
 from kubothek.table.skipping.model import NO_SKIPPING_CHANGE, SkippingChange
 
 
@@ -25,6 +26,7 @@ class Operation(StrEnum):
     REPLACE = "Replace"
     DELETE = "Delete"
     UPDATE = "Update"
+    MERGE = "Merge"
     OVERWRITE = "Overwrite"
     ROLLBACK = "Rollback"
     DROP = "Drop"
@@ -38,7 +40,7 @@ class Operation(StrEnum):
     TAG = "Tag"
     """Tags were set or removed; no row changed."""
     LAYOUT = "Layout"
-    """The layout of later files, or the export for other engines, was set; no row changed."""
+    """The layout of later files, the export for other engines, or the writers were set; no row changed."""
     COMPACT = "Compact"
     """Compaction: rows were rewritten into fewer files; no row changed."""
     LEDGER = "Ledger"
@@ -56,6 +58,7 @@ ROW_OPERATIONS: Final = frozenset(
         Operation.REPLACE,
         Operation.DELETE,
         Operation.UPDATE,
+        Operation.MERGE,
         Operation.OVERWRITE,
         Operation.ROLLBACK,
     }
@@ -164,6 +167,7 @@ class Change:
     ``table``           name of the table in the dataset; only for the commit that creates it. None = the usual one
     ``metadata``        user metadata to set; None removes a key. ``kubothek_*`` is the protocol's own
     ``layout``          layout of later files, in the JSON form of :mod:`kubothek.table.layout`; None = unchanged
+    ``grant``           what the owner permits other writers; None = unchanged
     ``zones``           time zones of the added rows, by column (:mod:`kubothek.table.time_zones`); of other columns
                         they are unknown
     ``intake``          by standing source, the new page of what it has ingested (:mod:`kubothek.ingest.watch.ledger`);
@@ -191,6 +195,7 @@ class Change:
     table: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     layout: Mapping[str, Any] | None = None
+    grant: Grant | None = None
     zones: Mapping[str, str] = field(default_factory=dict)
     intake: Mapping[str, str] = field(default_factory=dict)
     ledger: LedgerChange | None = None

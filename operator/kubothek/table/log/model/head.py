@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import unquote
 
 import msgpack  # type: ignore[import-untyped]
@@ -26,6 +26,7 @@ from kubothek.table.indexes.model import Dialect, IndexKind, IndexState
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.ledgers import ChainNote
 from kubothek.table.log.model.paths import count
+from kubothek.table.log.model.writers import Grant
 from kubothek.table.skipping.model import NONE, SkippingState
 
 VERSION: Final = "kubothek_version"
@@ -40,6 +41,7 @@ LOST: Final = "kubothek_lost"
 OVERWRITTEN: Final = "kubothek_overwritten"
 LAYOUT: Final = "kubothek_layout"
 EXPORT: Final = "kubothek_export"
+WRITERS: Final = "kubothek_writers"
 INDEX: Final = "kubothek_index"
 DIALECT: Final = "kubothek_dialect"
 PENDING: Final = "kubothek_index_pending"
@@ -50,6 +52,7 @@ DRIFT: Final = "kubothek_drift"
 INTAKE: Final = "kubothek_intake_"
 """The name of a standing source follows."""
 OWN_PREFIX: Final = "kubothek_"
+_VERSION_HINT: Final = "versionHint"
 
 IcebergExports = Literal["Off", "Omit", "Refuse"]
 """Whether commits also write Iceberg metadata, and what happens to columns of types that Iceberg lacks: they are left
@@ -80,9 +83,21 @@ class Tag:
     record: str
 
 
-def export_metadata(iceberg: IcebergExports) -> dict[str, Any]:
-    """Return the metadata of the head that sets the export to this; None removes it."""
-    return {EXPORT: None if iceberg == "Off" else {"iceberg": iceberg}}
+class IcebergSetting(NamedTuple):
+    """The export of Iceberg metadata after commits.
+
+    ``version_hint``  whether exports also write ``version-hint.text``, by which readers of files alone find the table
+    """
+
+    exports: IcebergExports = "Off"
+    version_hint: bool = True
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the head that sets the export to this; None removes it."""
+        if self.exports == "Off":
+            return {EXPORT: None}
+        return {EXPORT: {"iceberg": self.exports, **({} if self.version_hint else {_VERSION_HINT: False})}}
 
 
 @dataclass(frozen=True)
@@ -225,9 +240,20 @@ class Head:
     @property
     def iceberg(self) -> IcebergExports:
         """Whether commits also write Iceberg metadata; Off if the setting cannot be parsed."""
+        return self.iceberg_setting.exports
+
+    @property
+    def iceberg_setting(self) -> IcebergSetting:
+        """How commits write Iceberg metadata; they do not if the setting cannot be parsed."""
         found = self.metadata.get(EXPORT)
-        exports = found.get("iceberg") if isinstance(found, dict) else None
-        return exports if exports in ("Omit", "Refuse") else "Off"
+        if not isinstance(found, dict) or found.get("iceberg") not in ("Omit", "Refuse"):
+            return IcebergSetting()
+        return IcebergSetting(found["iceberg"], found.get(_VERSION_HINT) is not False)
+
+    @property
+    def grant(self) -> Grant | None:
+        """What the owner permits other writers; None if there are none, or if it cannot be parsed."""
+        return Grant.of_json(self.metadata.get(WRITERS))
 
     @property
     def horizon(self) -> int:

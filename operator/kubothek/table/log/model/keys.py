@@ -23,6 +23,7 @@ OWN_ID_PREFIX: Final = "kubothek:"
 
 _UUID: Final = re.compile(r"[a-zA-Z0-9+_-]{1,200}")
 _RECORD: Final = re.compile(r"(\d{20})-(.+)-([0-9a-f]{12})\.json")
+_ICEBERG_TABLE: Final = re.compile(r"v([1-9]\d{0,18})\.metadata\.json")
 _ID_BYTES: Final = 150
 _ID_HEAD_BYTES: Final = 80
 
@@ -145,6 +146,17 @@ def iceberg_problem(uuid: str) -> str:
 def iceberg_metadata(uuid: str) -> str:
     """Return the prefix of the files of the Iceberg metadata."""
     return f"{iceberg(uuid)}metadata/"
+
+
+def iceberg_table(uuid: str, version: int) -> str:
+    """Return the key of the table metadata at a version."""
+    return f"{iceberg_metadata(uuid)}v{version}.metadata.json"
+
+
+def iceberg_version(key: str) -> int | None:
+    """Return the version of table metadata, given its key or location; None for another object."""
+    match = _ICEBERG_TABLE.fullmatch(key.rpartition("/")[2])
+    return int(match[1]) if match else None
 
 
 def iceberg_hint(uuid: str) -> str:

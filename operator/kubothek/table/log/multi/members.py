@@ -70,6 +70,11 @@ class Member:
         return tuple(sorted(column for column in self.schema.names if column not in other and not is_hidden(column)))
 
 
+def is_member(head: Head) -> bool:
+    """Return whether a head says that its dataset belongs to a cube, of any program."""
+    return any(key.startswith((OWN, LEGACY)) for key in head.metadata)
+
+
 def metadata_of(spec: CubeSpec, name: str) -> dict[str, Any]:
     """Return the metadata about the cube in the head of a member."""
     return {

@@ -24,8 +24,8 @@ from kubothek.table.log.model.head import (
     LEDGER,
     OWN_PREFIX,
     TABLE,
+    WRITERS,
     Head,
-    export_metadata,
 )
 from kubothek.table.log.model.keys import DEFAULT_TABLE
 from kubothek.table.log.model.paths import partition_path, recount
@@ -274,8 +274,9 @@ def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str
     if change.ledger is not None and change.ledger.rebuilds:
         ledger[DRIFT] = None
     raised = {HORIZON: horizon} if horizon > live.horizon else {}
-    export = {} if journal.iceberg is None else export_metadata(journal.iceberg)
-    own = {**layout, **table, **intake, **ledger, **raised, **export, **derived}
+    export = {} if journal.iceberg is None else journal.iceberg.metadata
+    writers = {} if change.grant is None else {WRITERS: change.grant.to_json()}
+    own = {**layout, **table, **intake, **ledger, **raised, **export, **writers, **derived}
     merged = {_CREATED: created, **live.metadata, **change.metadata, **own}
     return {key: value for key, value in merged.items() if value is not None}
 

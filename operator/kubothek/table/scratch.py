@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kubothek.errors import MergeTooLarge
-from kubothek.in_memory_database import in_memory_database
+from kubothek.in_memory_database import StreamErrors, in_memory_database
 
 MIB: Final = 1 << 20
 ROW: Final = "n"
@@ -39,6 +39,7 @@ class Scratch:
         self._room = TemporaryDirectory(prefix="kubothek-merge-", dir=directory, ignore_cleanup_errors=True)
         self._numbers = count()
         self._database: duckdb.DuckDBPyConnection | None = None
+        self._errors = StreamErrors()
 
     def __enter__(self) -> Self:
         return self
@@ -82,9 +83,12 @@ class Scratch:
     # --- the database --------------------------------------------------------------------------------------------
 
     def register(self, what: str, rows: pa.Table | pa.RecordBatchReader) -> str:
-        """Register rows as a table, without a copy, and return its name; a reader can be read once."""
+        """Register rows as a table, without a copy, and return its name.
+
+        A reader can be read once; a statement that reads it raises its error.
+        """
         name = self.new_name(what)
-        self._opened().register(name, rows)
+        self._opened().register(name, self._errors.watch(rows))
         return name
 
     def forget(self, name: str) -> None:
@@ -128,6 +132,8 @@ class Scratch:
         return self._database
 
     def _failure(self, error: Exception) -> Exception:
+        if (original := self._errors.take()) is not None:
+            return original
         if isinstance(error, duckdb.OutOfMemoryException | OSError) or "Out of Memory" in str(error):
             reason = str(error).partition("\n")[0]
             return MergeTooLarge(f"the merge needs more room than {self._memory} of memory and the disk have: {reason}")

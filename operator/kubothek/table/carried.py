@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kubothek.errors import DataTypeMismatch
 from kubothek.table.schema import type_name
+from kubothek.table.structs import settled
 
 _DECIMAL256_BYTES: Final = 32
 
@@ -105,4 +106,7 @@ def _restored(column: Any, inside: pa.DataType, outside: pa.DataType) -> Any:
         return pa.ExtensionArray.from_storage(outside, _restored(column, inside, outside.storage_type))
     if pa.types.is_temporal(outside) or pa.types.is_decimal256(outside):
         return column.cast(inside).view(outside)
-    return column.cast(outside)
+    try:
+        return settled(column, outside)
+    except pa.ArrowInvalid as error:
+        raise DataTypeMismatch(f"a column cannot be stored as {outside}: {error}") from error

@@ -1,0 +1,1 @@
+"""Commands that change one dataset: its rows, its columns, its name."""

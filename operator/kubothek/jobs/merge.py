@@ -1,0 +1,98 @@
+"""A merge by key: the rows of a source or of a statement, read once, and the change that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from kubothek.api.jobs import CommitJob
+from kubothek.api.merge import MergeClause
+from kubothek.errors import InputError, SourceEmpty
+from kubothek.ingest import SourceReader, decide_schemas
+from kubothek.jobs import statement, translate
+from kubothek.jobs.open_lineage import Run
+from kubothek.jobs.progress import Reporter
+from kubothek.storage import Store, open_store
+from kubothek.table.log import Change, Snapshot, Transaction
+from kubothek.table.log.prepare.draft import require_rows_open
+from kubothek.table.operations.merging import Merge, Merger
+from kubothek.table.schema import without_time_zones
+from kubothek.table.scratch import Scratch
+from kubothek.table.time_zones import expected_zones, in_zones, zoned, zones_of
+
+
+def prepare(
+    job: CommitJob, store: Store, now: Transaction, scratch: Scratch, reporter: Reporter, lineage: Run
+) -> Callable[[Snapshot], Change]:
+    """Read the rows into ``scratch``, and return the function that makes the change for a snapshot.
+
+    That function raises Conflict by itself, unless ``job.on_conflict`` is ``Retry``. Raises LakeError, before anything
+    is written to the table.
+    """
+    require_rows_open(now.snapshot.head)
+    merger = Merger(
+        store,
+        _clauses(job),
+        evolve=translate.evolves(job.dataset.table),
+        since=now.records_between,
+        on_conflict=job.on_conflict,
+        by=job.dataset.claim.owner,
+    )
+    reporter.report("Reading")
+    if job.statement is None:
+        merger.read(now.snapshot, _rows_of_files(job, now.snapshot, reporter), scratch)
+    else:
+        merger.read(now.snapshot, _rows_of_statement(job, store, lineage), scratch)
+    reporter.report("Writing")
+    return merger.change
+
+
+def _clauses(job: CommitJob) -> Merge:
+    def fields(clauses: Sequence[MergeClause]) -> list[dict[str, object]]:
+        return [clause.model_dump(by_alias=True, exclude_none=True) for clause in clauses]
+
+    return Merge.of(
+        job.key, fields(job.when_matched), fields(job.when_not_matched), fields(job.when_not_matched_by_source)
+    )
+
+
+def _rows_of_statement(job: CommitJob, store: Store, lineage: Run) -> pa.RecordBatchReader:
+    """Raises InputError for a statement that reads the dataset that the merge changes, of which it would depend."""
+    assert job.statement is not None, "asked only for a statement"
+    home = job.statement.store.url.rstrip("/") == job.store.url.rstrip("/")
+    answer = statement.plan(job.statement, store if home else open_store(translate.store_config(job.statement.store)))
+    lineage.note_reads(job.statement.store.url, answer.reads)
+    if home and any(read.name.partition("/")[0] == job.dataset.uuid for read in answer.reads):
+        raise InputError(
+            f"source.sql reads {job.dataset.uuid!r}, which this Merge changes; let a Query write the rows to another "
+            "Dataset first, and read that"
+        )
+    return answer.rows()
+
+
+def _rows_of_files(job: CommitJob, snapshot: Snapshot, reporter: Reporter) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all files, in the types that the table has for their columns, and the declared time zones."""
+    assert job.source is not None, "a rule of the kind"
+    source = translate.source(job.source, job.store)
+    with SourceReader(source) as reader:
+        plan = reader.plan()
+        reading, _ = decide_schemas(
+            declared=source.columns,
+            table=snapshot.schema,
+            contract=translate.schema(job.dataset.table.columns),
+            partition_on=(),
+            infer=partial(reader.infer_schema, plan),
+            evolve=True,  # a source need not have all columns, and may have others for expressions
+            zones=zones_of(snapshot.head.metadata),
+        )
+        utc, rows = without_time_zones(reading), 0
+        given = zoned(utc, expected_zones(reading))
+        for split in plan.with_unsplit_files([file.name for file in plan.files]).splits:
+            for read in reader.read(split, reading, ()):
+                rows += read.num_rows
+                reporter.report("Reading", rows=rows)
+                yield in_zones(in_zones(read, utc), given)
+        if not rows:
+            raise SourceEmpty(f"the source has no rows: {plan.describe()}; correct it, or do not commit it")

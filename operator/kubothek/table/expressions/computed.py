@@ -1,0 +1,214 @@
+"""Computed values: scalar SQL expressions over the columns of a row, such as ``price * 1.1``.
+
+DuckDB parses and evaluates them, on columns that this module gives it. An expression is deterministic: the same row has
+the same value in a retry and on another machine. So functions of time, of chance and of the session are refused, and so
+are subqueries, aggregates and windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import pyarrow as pa
+
+from kubothek.errors import FilterInvalid, InputError
+from kubothek.in_memory_database import functions, in_memory_database, quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+TARGET: Final = "target"
+SOURCE: Final = "source"
+_CLASSES: Final = frozenset(
+    {"BETWEEN", "CASE", "CAST", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR", "TYPE"}
+)
+_MACROS: Final = frozenset(
+    {"date_add", "days_in_month", "fdiv", "fmod", "if", "list_append", "list_prepend", "list_reverse", "nullif"}
+    | {"split_part"}
+)
+"""Macros of DuckDB, which has no note of their stability, that expand to deterministic functions."""
+_OF_THE_SESSION: Final = frozenset({"age", "version"})
+"""Functions that DuckDB calls deterministic, and that depend on the day or on its version."""
+_ROW: Final = "n"
+_GIVEN: Final = "given"
+
+Read = tuple[str, str]
+"""A column that an expression reads: its side and its name."""
+Sides = Mapping[str, pa.Schema]
+"""The stored columns that an expression may read, by the name before the point: ``source.price``, ``target.price``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A value that is computed from a row, as SQL text: ``Expression("price * 1.1")``."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A checked expression; sent to executors.
+
+    ``text``   as the user wrote it
+    ``sql``    the same over the internal names of columns
+    ``reads``  the columns that it reads, as side and name
+    """
+
+    text: str
+    sql: str
+    reads: frozenset[Read]
+
+
+def compile_expression(text: str, sides: Sides, *, bare: str | None = None) -> Compiled:
+    """Check the expression and return it; nothing is evaluated.
+
+    ``bare``  the side of names without a side; None: they are refused
+
+    Raises FilterInvalid for text that is no such expression, and for an unknown column.
+    """
+    if not text.strip():
+        raise FilterInvalid("an expression is empty; write one, such as source.price * 1.1")
+    tree = _parse(text)
+    reads: set[Read] = set()
+    for node in _nodes(tree):
+        if node.get("class") == "COLUMN_REF":
+            side, name, fields = _resolve(text, node["column_names"], sides, bare)
+            node["column_names"] = [_inside(side, name), *fields]
+            reads.add((side, name))
+    statement = {"error": False, "statements": [{"node": tree}]}
+    sql: str = _parser().execute("SELECT json_deserialize_sql(?)", [orjson.dumps(statement).decode()]).fetchall()[0][0]
+    return Compiled(text, sql.removeprefix("SELECT "), frozenset(reads))
+
+
+class Evaluator:
+    """Evaluates expressions over rows in memory. Use it from one thread, and close it."""
+
+    def __init__(self) -> None:
+        self._opened: duckdb.DuckDBPyConnection | None = None
+
+    def close(self) -> None:
+        """Release its memory."""
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _database(self) -> duckdb.DuckDBPyConnection:
+        if self._opened is None:
+            self._opened = in_memory_database(threads=1)
+            self._opened.execute("SET TimeZone = 'UTC'")
+        return self._opened
+
+    def evaluate(self, expressions: Sequence[Compiled], columns: Mapping[Read, Any], count: int) -> list[Any]:
+        """Return the value of each expression for each of ``count`` rows, as DuckDB types it.
+
+        ``columns``  by side and name, at least those that the expressions read
+
+        Raises InputError if an expression has no value for a row: a division of text, a number out of range.
+        """
+        reads = sorted({each for expression in expressions for each in expression.reads})
+        given = pa.table({_ROW: pa.nulls(count, pa.int8())} | {_inside(*each): columns[each] for each in reads})
+        values = ", ".join(f"{expression.sql} AS v{number}" for number, expression in enumerate(expressions))
+        self._database.register(_GIVEN, given)
+        try:
+            found: pa.Table = self._run(f"SELECT {values} FROM {_GIVEN}", expressions)  # noqa: S608  # checked
+        finally:
+            self._database.unregister(_GIVEN)
+        return list(found.columns)
+
+    def _run(self, query: str, expressions: Sequence[Compiled]) -> pa.Table:
+        import duckdb
+
+        try:
+            table: pa.Table = self._database.sql(query).to_arrow_table()
+        except duckdb.Error as error:
+            texts = "; ".join(expression.text for expression in expressions)
+            raise InputError(f"cannot evaluate {texts}: {str(error).partition(chr(10))[0]}") from error
+        return table
+
+
+def _inside(side: str, name: str) -> str:
+    """Return the internal name of a column: DuckDB ignores the case of names."""
+    return f"{side}_{name.encode().hex()}"
+
+
+# --- parsing ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _parser() -> duckdb.DuckDBPyConnection:
+    return in_memory_database(threads=1)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """Return the tree of the SELECT of this expression alone."""
+    ((serialised,),) = _parser().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text}\n)"]).fetchall()
+    parsed = orjson.loads(serialised)
+    if parsed["error"]:
+        raise FilterInvalid(f"{text!r} is no SQL expression: {parsed['error_message']}")
+    if len(parsed["statements"]) != 1 or len(parsed["statements"][0]["node"]["select_list"]) != 1:
+        raise FilterInvalid(f"{text!r} is no single SQL expression")
+    tree: dict[str, Any] = parsed["statements"][0]["node"]
+    plain = orjson.loads(_parser().execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
+    rest = {key: value for key, value in tree.items() if key != "select_list"}
+    if rest != {key: value for key, value in plain["statements"][0]["node"].items() if key != "select_list"}:
+        raise FilterInvalid(f"{text!r} is no single SQL expression")
+    for node in _nodes(tree["select_list"]):
+        _require_allowed(text, node)
+    return tree
+
+
+def _nodes(tree: object) -> Iterator[dict[str, Any]]:
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _require_allowed(text: str, node: Mapping[str, Any]) -> None:
+    kind = node.get("class")
+    if kind is None:
+        return
+    if kind not in _CLASSES:
+        raise FilterInvalid(
+            f"{text!r}: {kind.lower()} is not allowed in the value of a row; use columns, constants, operators, CASE, "
+            "CAST and functions of these"
+        )
+    if kind == "FUNCTION" and node["function_name"].lower() not in _deterministic():
+        raise FilterInvalid(
+            f"{text!r}: {node['function_name']} is no function of a row's values alone, or unknown; "
+            "compute such a value in your program"
+        )
+
+
+@lru_cache(maxsize=1)
+def _deterministic() -> frozenset[str]:
+    pure = functions("function_type = 'scalar' AND stability = 'CONSISTENT' AND NOT has_side_effects")
+    other = functions("function_type NOT IN ('scalar', 'macro') OR stability <> 'CONSISTENT' OR has_side_effects")
+    return (pure - other - _OF_THE_SESSION) | _MACROS
+
+
+def _resolve(text: str, names: Sequence[str], sides: Sides, bare: str | None) -> tuple[str, str, Sequence[str]]:
+    """Return the side, the column, and the fields of a struct that follow."""
+    if bare is not None and names[0] in sides[bare].names:
+        return bare, names[0], names[1:]
+    if len(names) > 1 and names[0] in sides:
+        side, name, *fields = names
+        if name not in sides[side].names:
+            raise FilterInvalid(f"{text!r}: no column {name!r} in {side}; it has {', '.join(sides[side].names)}")
+        return side, name, fields
+    written = ".".join(quoted(name) if not name.isidentifier() else name for name in names)
+    known = " or ".join(f"{side}.{names[-1]}" for side in sides)
+    if bare is not None:
+        known = f"one of {', '.join(sides[bare].names)}"
+    raise FilterInvalid(f"{text!r}: unknown column {written}; write {known}")
