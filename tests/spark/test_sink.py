@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType, VariantType
 
 import kubothek
 from kubothek.catalog import Dataset, Lake
@@ -32,7 +32,8 @@ from kubothek.spark.options import WriteOptions
 from kubothek.spark.sink import BatchWriter, StreamWriter, Wrote
 from kubothek.spark.types import spark_schema
 from kubothek.storage import open_store
-from kubothek.table.log import Claim, DatasetLog
+from kubothek.table.log import Change, Claim, DatasetLog, Operation
+from kubothek.table.log.model.writers import Grant
 from kubothek.table.skipping.model import IndexDefinition
 from tests.faultstore import Crash, Fault, FaultStore
 from tests.sparks import configured
@@ -227,6 +228,24 @@ def test_spark_write_to_owned_dataset_is_refused_before_any_file(
     assert ids(dataset) == list(range(12))
 
 
+def test_spark_writer_that_the_owner_admits_writes_under_its_name(
+    session: SparkSession, lake: Lake, dataset: Dataset
+) -> None:
+    claim = Claim("c/ns/t", "1", adopts=True)
+    DatasetLog(lake.store, "t", claim=claim).settle()
+    wanted = Grant.of(claim.owner, claim.incarnation, {"etl": ["Append"]}.items())
+    log = DatasetLog(lake.store, "t", claim=claim)
+    log.begin_new("writers").commit(Change(operation=Operation.LAYOUT, grant=wanted, by=claim.owner))
+    write(frame(session, 12, 2), lake, writer="etl")
+    assert ids(dataset) == list(range(14))
+    assert next(iter(dataset.history())).by == "etl"
+    version = dataset.version
+    for options, mode in (({"writer": "other"}, "append"), ({"writer": "etl"}, "overwrite")):
+        with pytest.raises(PySparkException, match="OwnedByAnother"):
+            write(frame(session, 14, 2), lake, mode, **options)
+    assert dataset.version == version
+
+
 def test_spark_write_without_place_names_the_option() -> None:
     with pytest.raises(InputError, match=r"'uuid' is missing.*INSERT INTO t WITH"):
         WriteOptions.of({"path": "file:///nowhere"}, overwrite=False)
@@ -236,7 +255,7 @@ def test_spark_write_of_unknown_type_names_the_column(lake: Lake) -> None:
     with pytest.raises(InputError, match="column 'v' is variant"):
         sink.plan_write(
             WriteOptions.of({"path": lake.store.url, "uuid": "x"}, overwrite=False),
-            StructType.fromDDL("v variant"),
+            StructType([StructField("v", VariantType())]),
         )
 
 

@@ -17,18 +17,19 @@ from kubothek.table.log import Snapshot, Version
 _PLACE: Final = ("path", "uuid", "endpoint", "region", "credentialsDir")
 _READ: Final = (*_PLACE, "columns", "where", "versionAsOf", "timestampAsOf", "tagAsOf")
 _READ_STREAM: Final = (*_PLACE, "columns", "where", "startingVersion")
-_WRITE: Final = (*_PLACE, "partitionBy", "mergeSchema", "commitId", "replaceWhere", "partitionOverwriteMode")
-_WRITE_STREAM: Final = (*_PLACE, "partitionBy", "mergeSchema")
+_WRITE: Final = (*_PLACE, "writer", "partitionBy", "mergeSchema", "commitId", "replaceWhere", "partitionOverwriteMode")
+_WRITE_STREAM: Final = (*_PLACE, "writer", "partitionBy", "mergeSchema")
 _OF_SPARK: Final = frozenset({"queryname", "checkpointlocation", "location", "owner", "provider"})
 """Options that Spark adds, in lower case: of streams, and of tables in its catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The store and the dataset that the options name."""
+    """The store and the dataset that the options name; ``writer`` as for ``kubothek.open``."""
 
     store: StoreConfig
     uuid: str
+    writer: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
@@ -40,12 +41,12 @@ class Place:
                     "options of a catalog's table to writes; write to a temporary view, or INSERT INTO t WITH (…)"
                 )
         config = StoreConfig(given["path"], given.get("endpoint"), given.get("region"), given.get("credentialsDir"))
-        return cls(config, given["uuid"])
+        return cls(config, given["uuid"], given.get("writer"))
 
     def open(self) -> tuple[Store, Dataset]:
         """Return the store and the dataset, which need not exist."""
         store = open_store(self.store)
-        return store, Dataset(Lake(store), self.uuid)
+        return store, Dataset(Lake(store, self.writer), self.uuid)
 
 
 @dataclass(frozen=True, slots=True)

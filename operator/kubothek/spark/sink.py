@@ -11,6 +11,7 @@ tasks only, as a local property; they answer with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ _BY: Final = "spark"
 """The author of commits, in commit records."""
 _PIECE_BYTES: Final = 64 * MIB
 """Rows that a task divides by partition at once: Spark's batches are so small that each would cost as much."""
+
+_HAS_VARIANT: Final = re.compile(r"(?:^|[:<,])variant(?:$|[>,])")
 
 Messages: TypeAlias = "Sequence[spark.WriterCommitMessage | None]"
 
@@ -118,7 +121,7 @@ def plan_write(options: WriteOptions, rows: StructType) -> WritePlan:
     """
     create_directory(options.place.store)
     store, dataset = options.place.open()
-    log = dataset._log(writing=True)
+    log = dataset._log(options.mode.value)
     snapshot = log.begin_new("spark:plan", adopts=False).snapshot
     head = snapshot.head
     require_rows_open(head)
@@ -164,6 +167,8 @@ def _arrow_schema(rows: StructType) -> pa.Schema:
     fields = []
     for column in rows.fields:
         try:
+            if _HAS_VARIANT.search(column.dataType.simpleString()):  # whose Arrow form would be stored as a struct
+                raise PySparkException("a variant is no column of a table")
             fields.append(pa.field(column.name, to_arrow_type(column.dataType, timezone="UTC")))
         except PySparkException as error:
             raise InputError(
