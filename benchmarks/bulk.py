@@ -54,6 +54,7 @@ def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> It
         ]
         if place.endpoint is None:
             cases.append(Case("spark: write.partitionBy.parquet", partial(sparks_own, session, source, place)))
+            cases.append(Case("kubothek, DataFrame write", partial(data_frame, session, source, place)))
         title = f"bulk commit of {rows:,} rows, 2 indices, {place.name}"
         # The first round warms up Java's compiler, which is Spark's business and ours alike.
         yield compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
@@ -150,6 +151,14 @@ def sparks_own(session: SparkSession, source: Root, place: Place) -> None:
     target = place.root(f"sparks-own-{next(_numbers)}")
     frame = session.read.parquet(f"file:{source.scratch}/source")
     frame.write.partitionBy(*PARTITION_ON).option("compression", "zstd").parquet(f"file:{target.scratch}/table")
+
+
+def data_frame(session: SparkSession, source: Root, place: Place) -> None:
+    """Spark reads, and its tasks write into a dataset with the two indices, in one commit."""
+    lake = place.root(f"frame-{next(_numbers)}").lake()
+    lake.create_dataset("bulk", PARTITION_ON, indices=INDEXED)
+    frame = session.read.parquet(f"file:{source.scratch}/source")
+    frame.write.format("kubothek").mode("append").options(path=lake.store.url, uuid="bulk").save()
 
 
 def by_hand(source: Root, place: Place) -> None:

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 import kubothek
 from kubothek.catalog import Lake
 from kubothek.errors import DatasetNotFound, FilterInvalid, InputError, VersionIncomplete
-from kubothek.spark.datasource import Options
 from kubothek.spark.frames import read, s3a_settings
+from kubothek.spark.options import ReadOptions
 from kubothek.storage import StoreConfig
 from tests.sparks import configured
 
@@ -178,9 +178,9 @@ def test_spark_frame_reads_earlier_version_by_number_and_time(session: SparkSess
     assert read(session, url, "t", as_of=second).count() == 80
     assert by_format(session, lake, versionAsOf=2).count() == 64
     given = {"path": url, "uuid": "t"}
-    assert Options.of({**given, "timestampAsOf": second.isoformat()}).as_of == second
-    assert Options.of({**given, "tagAsOf": "audit"}).as_of == "audit"
-    assert Options.of(given).as_of is None
+    assert ReadOptions.of({**given, "timestampAsOf": second.isoformat()}).as_of == second
+    assert ReadOptions.of({**given, "tagAsOf": "audit"}).as_of == "audit"
+    assert ReadOptions.of(given).as_of is None
 
 
 def test_spark_frame_reads_unpartitioned_table_and_foreign_files(
@@ -239,7 +239,7 @@ def test_spark_frame_of_missing_dataset_or_column_is_refused_by_name(session: Sp
 )
 def test_spark_format_with_invalid_options_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Options.of({"path": "file:///lake", "uuid": "t", **options})
+        ReadOptions.of({"path": "file:///lake", "uuid": "t", **options})
 
 
 def test_spark_s3a_settings_match_store_configuration(tmp_path: Path) -> None:
