@@ -147,7 +147,7 @@ def test_benchmark_bulk_writes_write_all_rows(spark: SparkSession, monkeypatch: 
     with place("fs") as where:
         (found,) = bulk.run(where, 10_000, rounds=1, seconds=30)
         tables_written = sorted(where.scratch.glob("*/table/year=*"))
-    assert len(rows(found)) == 5
+    assert len(rows(found)) == 6
     assert len(tables_written) == 2 * 2
 
 
