@@ -26,13 +26,12 @@ from kubothek.table.log import Snapshot
 from kubothek.table.scan.keys import MOST_LISTED, Stored, is_strange, labels_of, listed
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import open_files, read_failure
+from kubothek.table.scan.statistics import worth_a_dictionary
 from kubothek.table.scratch import Scratch
 from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
 
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
-_BYTES_OF_INDEX: Final = 4
-"""A column that takes less for a value is stored as positions in a dictionary."""
 _NUMBER: Final = "n"
 
 
@@ -173,14 +172,9 @@ def _few_texts(store: Store, files: Sequence[str], schema: pa.Schema, names: Seq
         return []
     try:
         with store.open(files[0]) as source:
-            footer = checked_footer(source)
+            few = worth_a_dictionary(checked_footer(source)) or ()
     except (ObjectNotFound, *DAMAGED):
         return []  # which the scan reports
-    few = set()
-    for number in range(footer.num_columns if footer.num_row_groups else 0):
-        chunk = footer.row_group(0).column(number)
-        if chunk.has_dictionary_page and chunk.total_uncompressed_size < _BYTES_OF_INDEX * chunk.num_values:
-            few.add(chunk.path_in_schema)
     return [name for name in texts if name in few]
 
 
