@@ -46,6 +46,18 @@ def functions(condition: str) -> frozenset[str]:
     return frozenset(name for (name,) in found)
 
 
+def nodes(tree: object) -> Iterator[dict[str, Any]]:
+    """Yield all objects in a parse tree of DuckDB; without recursion, because its depth is the statement's."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
 class StreamErrors:
     """The first error of the streams that a database reads: DuckDB replaces it by an error of its own with its text."""
 

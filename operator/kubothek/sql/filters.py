@@ -21,8 +21,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from kubothek.errors import FilterInvalid
+from kubothek.in_memory_database import nodes
 from kubothek.sql.conditions import Column, weakened
-from kubothek.sql.statement import Node, Statement, nodes
+from kubothek.sql.statement import Node, Statement
 from kubothek.table.expressions import TRUE, Predicate
 
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)

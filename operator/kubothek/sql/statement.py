@@ -24,7 +24,7 @@ import duckdb
 import orjson
 
 from kubothek.errors import QueryInvalid
-from kubothek.in_memory_database import functions, quoted
+from kubothek.in_memory_database import functions, nodes, quoted
 from kubothek.sql.changes import FUNCTION, Feed, feed_of, is_call
 from kubothek.table.log import Version
 from kubothek.table.log.model.record import utc
@@ -123,18 +123,6 @@ def parse(database: duckdb.DuckDBPyConnection, text: str, *, feeds: bool = False
         ((marked,),) = database.execute("SELECT json_deserialize_sql(?)", [orjson.dumps(tree).decode()]).fetchall()
     local = frozenset(name for node in nodes(tree) for name in _with_names(node))
     return Statement(marked, tree, tables, local, _outer(tree))
-
-
-def nodes(tree: object) -> Iterator[Node]:
-    """Yield all objects in a JSON document; without recursion, because its depth is the statement's."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
 
 
 def base_tables(tree: Node) -> Iterator[Node]:

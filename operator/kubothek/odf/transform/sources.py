@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kubothek.errors import TransformInvalid
+from kubothek.in_memory_database import nodes
 from kubothek.odf.transform.allowed import aggregates, function_of, own_nodes
 from kubothek.odf.transform.delta import Delta
 from kubothek.odf.transform.dialect import temporal
-from kubothek.sql.statement import Node, base_tables, nodes
+from kubothek.sql.statement import Node, base_tables
 
 Compile = Callable[[Node], Delta]
 """Compiles a subquery in FROM."""

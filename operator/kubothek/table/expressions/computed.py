@@ -7,7 +7,7 @@ are subqueries, aggregates and windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from kubothek.errors import FilterInvalid, InputError
-from kubothek.in_memory_database import functions, in_memory_database, quoted
+from kubothek.in_memory_database import functions, in_memory_database, nodes, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,7 +77,7 @@ def compile_expression(text: str, sides: Sides, *, bare: str | None = None) -> C
         raise FilterInvalid("an expression is empty; write one, such as source.price * 1.1")
     tree = _parse(text)
     reads: set[Read] = set()
-    for node in _nodes(tree):
+    for node in nodes(tree):
         if node.get("class") == "COLUMN_REF":
             side, name, fields = _resolve(text, node["column_names"], sides, bare)
             node["column_names"] = [_inside(side, name), *fields]
@@ -148,31 +148,33 @@ def _parser() -> duckdb.DuckDBPyConnection:
 
 def _parse(text: str) -> dict[str, Any]:
     """Return the tree of the SELECT of this expression alone."""
-    ((serialised,),) = _parser().execute("SELECT json_serialize_sql(?)", [f"SELECT ({text}\n)"]).fetchall()
-    parsed = orjson.loads(serialised)
+    parsed = _serialised(f"SELECT ({text}\n)")
     if parsed["error"]:
         raise FilterInvalid(f"{text!r} is no SQL expression: {parsed['error_message']}")
     if len(parsed["statements"]) != 1 or len(parsed["statements"][0]["node"]["select_list"]) != 1:
         raise FilterInvalid(f"{text!r} is no single SQL expression")
     tree: dict[str, Any] = parsed["statements"][0]["node"]
-    plain = orjson.loads(_parser().execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
-    rest = {key: value for key, value in tree.items() if key != "select_list"}
-    if rest != {key: value for key, value in plain["statements"][0]["node"].items() if key != "select_list"}:
+    if _clauses(tree) != _plain_clauses():
         raise FilterInvalid(f"{text!r} is no single SQL expression")
-    for node in _nodes(tree["select_list"]):
+    for node in nodes(tree["select_list"]):
         _require_allowed(text, node)
     return tree
 
 
-def _nodes(tree: object) -> Iterator[dict[str, Any]]:
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
+def _serialised(text: str) -> dict[str, Any]:
+    ((found,),) = _parser().execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+    parsed: dict[str, Any] = orjson.loads(found)
+    return parsed
+
+
+def _clauses(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a SELECT beside its values."""
+    return {key: value for key, value in tree.items() if key != "select_list"}
+
+
+@lru_cache(maxsize=1)
+def _plain_clauses() -> dict[str, Any]:
+    return _clauses(_serialised("SELECT 1")["statements"][0]["node"])
 
 
 def _require_allowed(text: str, node: Mapping[str, Any]) -> None:
