@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ import click
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kubothek.ingest import Format, SourcePlan, SourceReader
+    from kubothek.ingest import Format
     from kubothek.table.log import Snapshot
 
 STDIN = "-"
@@ -60,8 +60,6 @@ def rows_of(
 
     Raises UsageError for a name without a known format or a missing file, InputError for unreadable files.
     """
-    import pyarrow as pa
-
     from kubothek.ingest import Source, SourceReader, UrlPolicy, decide_schemas
 
     if STDIN in sources and len(sources) > 1:
@@ -85,12 +83,7 @@ def rows_of(
         evolve=target.evolve,
         zones=target.zones,
     )
-    return pa.RecordBatchReader.from_batches(reading, _batches(reader, plan, reading))
-
-
-def _batches(reader: SourceReader, plan: SourcePlan, reading: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for split in plan.with_unsplit_files([file.name for file in plan.files]).splits:
-        yield from reader.read(split, reading)
+    return reader.read_all(plan, reading)
 
 
 def _located(source: str, held: ExitStack, what: str, form: str | None) -> tuple[str, str]:

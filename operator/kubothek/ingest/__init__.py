@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubothek.ingest.fetch.policy import UrlPolicy
 from kubothek.ingest.model import Compression, CsvOptions, Format, Source, SourceFile, SourcePlan, Split
 from kubothek.ingest.reader import SourceReader
-from kubothek.ingest.write import Ingest, decide_schemas, ingest_here
+from kubothek.ingest.write import Ingest, decide_schemas, ingest_here, require_rows
 
 __all__ = [
     "Compression",
@@ -20,4 +20,5 @@ __all__ = [
     "UrlPolicy",
     "decide_schemas",
     "ingest_here",
+    "require_rows",
 ]

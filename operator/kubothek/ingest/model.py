@@ -152,6 +152,11 @@ class SourcePlan:
             current.append(split)
         return [*bundles, tuple(current)] if current else bundles
 
+    @property
+    def unsplit(self) -> SourcePlan:
+        """The plan with all files unsplit."""
+        return SourcePlan(tuple(Split(file, file.size) for file in self.files))
+
     def with_unsplit_files(self, names: Sequence[str]) -> SourcePlan:
         """Return the plan with these files unsplit."""
         splits: dict[Split, None] = {}

@@ -214,6 +214,28 @@ class SourceReader:
                 yield batch
                 reached = first_row + batch.num_rows
 
+    def read_all(
+        self,
+        plan: SourcePlan,
+        schema: pa.Schema,
+        partition_on: Sequence[str] = (),
+        report: Callable[[int, int, int], None] = lambda done, files, rows: None,
+    ) -> pa.RecordBatchReader:
+        """Return the rows of all files of a plan, in their order, as a stream that raises what :meth:`read` raises.
+
+        ``report``  gets the numbers of files read, of all files, and of rows read so far
+        """
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            splits, rows = plan.unsplit.splits, 0
+            for done, split in enumerate(splits):
+                for batch in self.read(split, schema, partition_on):
+                    rows += batch.num_rows
+                    report(done, len(splits), rows)
+                    yield batch
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
     def diagnose(self, file: SourceFile, schema: pa.Schema, partition_on: Sequence[str] = ()) -> InputError | None:
         """Return the error of a file, with the true number of the row; None if the whole file can be read."""
         try:

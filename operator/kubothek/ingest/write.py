@@ -184,9 +184,8 @@ def ingest_here(
     unreferenced.
     """
     rows = 0
-    unsplit = ingest.plan.with_unsplit_files([file.name for file in ingest.plan.files])
     with ingest.writer(store, observer) as writer:
-        for done, split in enumerate(unsplit.splits):
+        for done, split in enumerate(ingest.plan.unsplit.splits):
             for batch in ingest.read(reader, split):
                 writer.write(batch)
                 rows += batch.num_rows
@@ -196,10 +195,15 @@ def ingest_here(
     return files
 
 
+def require_rows(plan: SourcePlan, rows: int) -> None:
+    """Raise SourceEmpty if no rows were read."""
+    if rows == 0:
+        raise SourceEmpty(f"the source has no rows: {plan.describe()}; correct it, or do not commit it")
+
+
 def require_all_rows(ingest: Ingest, rows: int, files: Sequence[PartitionFile]) -> None:
     """Raise SourceEmpty if no rows were read, RowsLost if the numbers of rows read and written differ."""
-    if rows == 0:
-        raise SourceEmpty(f"the source has no rows: {ingest.plan.describe()}; correct it, or do not commit it")
+    require_rows(ingest.plan, rows)
     written = sum(file.rows for file in files)
     if written != rows:
         raise RowsLost(f"{rows} rows were read from {ingest.plan.describe()}, but {written} were written; try again")

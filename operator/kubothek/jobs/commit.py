@@ -17,7 +17,7 @@ from kubothek.jobs.ingest import Check, write_answer, write_source
 from kubothek.jobs.open_lineage import LineageDataset, Run
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.storage import Store, open_store
+from kubothek.storage import Store
 from kubothek.table.expressions import Predicate, parse
 from kubothek.table.layout import Layout
 from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Everything, Operation, Snapshot, Totals
@@ -187,8 +187,7 @@ def _of_statement(
     """
     from kubothek.jobs import statement  # imports DuckDB
 
-    home = asked.store.url.rstrip("/") == job.store.url.rstrip("/")
-    source = store if home else open_store(translate.store_config(asked.store))
+    source = statement.store_of(asked, job, store)
 
     def written(now: Snapshot) -> tuple[Maker, Answer]:
         reporter.report("Reading")
@@ -202,7 +201,7 @@ def _of_statement(
         return _with_rows(job, store, now, write), answer
 
     first, answer = written(snapshot)
-    if not home or all(read.name.partition("/")[0] != job.dataset.uuid for read in answer.reads):
+    if not statement.reads_own_dataset(asked, job, answer):
         return first
 
     def make(now: Snapshot) -> Change:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -91,18 +91,7 @@ class Inflows:
             evolve=translate.evolves(member.dataset.table),
             zones=zones,
         )
-        return pa.RecordBatchReader.from_batches(reading, self._batches(reader, plan, reading, partition_on))
-
-    def _batches(
-        self, reader: SourceReader, plan: SourcePlan, reading: pa.Schema, partition_on: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        unsplit = plan.with_unsplit_files([file.name for file in plan.files])
-        rows = 0
-        for done, split in enumerate(unsplit.splits):
-            for batch in reader.read(split, reading, partition_on):
-                rows += batch.num_rows
-                self.reporter.report("Reading", done, len(unsplit.splits), rows)
-                yield batch
+        return reader.read_all(plan, reading, partition_on, partial(self.reporter.report, "Reading"))
 
     @cached_property
     def _stored(self) -> Mapping[str, tuple[pa.Schema, tuple[str, ...], Mapping[str, str]]]:

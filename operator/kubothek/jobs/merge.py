@@ -7,20 +7,19 @@ from functools import partial
 
 import pyarrow as pa
 
-from kubothek.api.jobs import CommitJob
+from kubothek.api.jobs import CommitJob, StatementSpec
 from kubothek.api.merge import MergeClause
-from kubothek.errors import InputError, SourceEmpty
-from kubothek.ingest import SourceReader, decide_schemas
+from kubothek.errors import InputError
+from kubothek.ingest import SourceReader, decide_schemas, require_rows
 from kubothek.jobs import statement, translate
 from kubothek.jobs.open_lineage import Run
 from kubothek.jobs.progress import Reporter
-from kubothek.storage import Store, open_store
+from kubothek.storage import Store
 from kubothek.table.log import Change, Snapshot, Transaction
 from kubothek.table.log.prepare.draft import require_rows_open
 from kubothek.table.operations.merging import Merge, Merger
-from kubothek.table.schema import without_time_zones
 from kubothek.table.scratch import Scratch
-from kubothek.table.time_zones import expected_zones, in_zones, zoned, zones_of
+from kubothek.table.time_zones import zones_of
 
 
 def prepare(
@@ -44,7 +43,7 @@ def prepare(
     if job.statement is None:
         merger.read(now.snapshot, _rows_of_files(job, now.snapshot, reporter), scratch)
     else:
-        merger.read(now.snapshot, _rows_of_statement(job, store, lineage), scratch)
+        merger.read(now.snapshot, _rows_of_statement(job, job.statement, store, lineage), scratch)
     reporter.report("Writing")
     return merger.change
 
@@ -58,13 +57,11 @@ def _clauses(job: CommitJob) -> Merge:
     )
 
 
-def _rows_of_statement(job: CommitJob, store: Store, lineage: Run) -> pa.RecordBatchReader:
+def _rows_of_statement(job: CommitJob, asked: StatementSpec, store: Store, lineage: Run) -> pa.RecordBatchReader:
     """Raises InputError for a statement that reads the dataset that the merge changes, of which it would depend."""
-    assert job.statement is not None, "asked only for a statement"
-    home = job.statement.store.url.rstrip("/") == job.store.url.rstrip("/")
-    answer = statement.plan(job.statement, store if home else open_store(translate.store_config(job.statement.store)))
-    lineage.note_reads(job.statement.store.url, answer.reads)
-    if home and any(read.name.partition("/")[0] == job.dataset.uuid for read in answer.reads):
+    answer = statement.plan(asked, statement.store_of(asked, job, store))
+    lineage.note_reads(asked.store.url, answer.reads)
+    if statement.reads_own_dataset(asked, job, answer):
         raise InputError(
             f"source.sql reads {job.dataset.uuid!r}, which this Merge changes; let a Query write the rows to another "
             "Dataset first, and read that"
@@ -87,12 +84,8 @@ def _rows_of_files(job: CommitJob, snapshot: Snapshot, reporter: Reporter) -> It
             evolve=True,  # a source need not have all columns, and may have others for expressions
             zones=zones_of(snapshot.head.metadata),
         )
-        utc, rows = without_time_zones(reading), 0
-        given = zoned(utc, expected_zones(reading))
-        for split in plan.with_unsplit_files([file.name for file in plan.files]).splits:
-            for read in reader.read(split, reading, ()):
-                rows += read.num_rows
-                reporter.report("Reading", rows=rows)
-                yield in_zones(in_zones(read, utc), given)
-        if not rows:
-            raise SourceEmpty(f"the source has no rows: {plan.describe()}; correct it, or do not commit it")
+        rows = 0
+        for batch in reader.read_all(plan, reading, report=partial(reporter.report, "Reading")):
+            rows += batch.num_rows
+            yield batch
+        require_rows(plan, rows)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kubothek.api.jobs import StatementSpec
+from kubothek.api.jobs import CommitJob, StatementSpec
 from kubothek.errors import InputError
+from kubothek.jobs import translate
 from kubothek.sandbox import limited
 from kubothek.sandboxed_sql import LimitedQuery, OneStore, in_process
 from kubothek.sql import Limits
 from kubothek.sql.result import Answer
-from kubothek.storage import Store
+from kubothek.storage import Store, open_store
 from kubothek.table.log import Version
 
 
@@ -28,6 +29,21 @@ def plan(statement: StatementSpec, store: Store) -> Answer:
     if limited.available():
         return LimitedQuery(OneStore(store, version, at), statement.sql, limits)
     return in_process(OneStore(store, version, at), statement.sql, limits)  # a workstation, whose user wrote the text
+
+
+def store_of(statement: StatementSpec, job: CommitJob, store: Store) -> Store:
+    """Return the store that a statement reads; ``store`` is that of the job."""
+    return store if _reads_own_store(statement, job) else open_store(translate.store_config(statement.store))
+
+
+def reads_own_dataset(statement: StatementSpec, job: CommitJob, answer: Answer) -> bool:
+    """Return whether a statement reads the dataset that the job changes, at any version."""
+    names = (read.name.partition("/")[0] for read in answer.reads)
+    return _reads_own_store(statement, job) and job.dataset.uuid in names
+
+
+def _reads_own_store(statement: StatementSpec, job: CommitJob) -> bool:
+    return statement.store.url.rstrip("/") == job.store.url.rstrip("/")
 
 
 def as_of(version: int | None, time: str | None, tag: str | None) -> Version | None:
