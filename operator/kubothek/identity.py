@@ -1,4 +1,4 @@
-"""The name under which a client of the library writes to datasets of manifests (docs/python.md, "Writers")."""
+"""The name under which a client of the library writes to datasets of manifests (docs/writers.md)."""
 
 from __future__ import annotations
 

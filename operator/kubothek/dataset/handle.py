@@ -31,6 +31,12 @@ BY: Final = "python"
 """The author of commits, in commit records."""
 
 
+def require_on_conflict(value: str) -> None:
+    """Raise InputError unless it is a value of :data:`OnConflict`."""
+    if value not in get_args(OnConflict):
+        raise InputError(f"on_conflict is {value!r}; use one of {', '.join(get_args(OnConflict))}")
+
+
 class Home(Protocol):
     """The lake of a dataset."""
 
@@ -76,8 +82,7 @@ class Handle:
 
         ``verb``  decides which operation a writer needs for the dataset of a manifest (``OPERATION_OF_VERB``)
         """
-        if on_conflict not in get_args(OnConflict):
-            raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
+        require_on_conflict(on_conflict)
         digest = sha256("\0".join([f"kubothek python {verb}", *map(str, says)]).encode()).hexdigest()
         log = self._log(verb)
         if commit_id is None:

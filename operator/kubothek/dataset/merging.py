@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
-from kubothek.dataset.handle import BY, CommitResult, Handle, Maker, OnConflict
-from kubothek.errors import InputError, SourceEmpty
+from kubothek.dataset.handle import BY, CommitResult, Handle, Maker, OnConflict, require_on_conflict
+from kubothek.errors import SourceEmpty
 from kubothek.table.log import Change, Operation, Transaction
 from kubothek.table.log.prepare.draft import require_rows_open
 from kubothek.table.operations import Rows
@@ -75,8 +74,7 @@ class Merging(Handle):
         MergeTooLarge, OwnedByAnother, and leaves the dataset unchanged.
         """
         clauses = Merge.of(key, when_matched, when_not_matched, when_not_matched_by_source)
-        if on_conflict not in get_args(OnConflict):
-            raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
+        require_on_conflict(on_conflict)
         with Scratch() as scratch:
 
             def start(now: Transaction) -> Maker:

@@ -110,12 +110,10 @@ def html_table(rows: pa.Table) -> str:
     digits = [digits_of(field.type) for field in rows.schema]
     lines = zip(*(column.to_pylist() for column in rows.columns), strict=True)
     cells = ([_cell(value, number) for value, number in zip(line, digits, strict=True)] for line in lines)
-    header = "".join(f"<th>{escape(field.name)}<br><small>{escape(_type(field))}</small></th>" for field in rows.schema)
+    header = "".join(
+        f"<th>{escape(field.name)}<br><small>{escape(type_name(field.type))}</small></th>" for field in rows.schema
+    )
     return f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(map(_row, cells))}</tbody></table>"
-
-
-def _type(field: pa.Field[pa.DataType]) -> str:
-    return type_name(field.type)
 
 
 def _row(cells: Sequence[str]) -> str:

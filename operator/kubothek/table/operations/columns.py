@@ -128,6 +128,7 @@ def _require_free(snapshot: Snapshot, names: Collection[str], what: str) -> None
             f"dataset {head.uuid!r} has no column {unknown[0]!r}; its columns are {', '.join(schema.names)}"
         )
     layout = Layout.of(head)
+    described = {column.partition(".")[0].lower() for index in head.skipping.indices for column in index.columns}
     users = {
         "partitions the table; copy the rows to a new dataset": head.partition_keys,
         "sorts the files; set another layout first": layout.sort_by,
@@ -135,10 +136,10 @@ def _require_free(snapshot: Snapshot, names: Collection[str], what: str) -> None
         "is in the layout's dictionary_columns; set another layout first": layout.dictionary_columns or (),
         f"has an index; drop it first: kubothek index {head.uuid} --drop": tuple(head.index_state.wanted()),
         f"has skipping metadata; drop it first: kubothek skipping drop {head.uuid}": tuple(
-            column.partition(".")[0].lower() for index in head.skipping.indices for column in index.columns
+            name for name in schema.names if name.lower() in described
         ),
     }
     for reason, columns in users.items():
         for name in names:
-            if name in columns or (reason.startswith("has skipping") and name.lower() in columns):
+            if name in columns:
                 raise InputError(f"column {name!r} of {head.uuid!r} cannot be {what}: it {reason}")

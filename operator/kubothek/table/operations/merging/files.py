@@ -41,14 +41,12 @@ class MergedFiles:
     ``removed``   labels of the files that are replaced
     ``added``     new files
     ``gathered``  index entries of ``added``, and their descriptions
+    ``expected``  number of rows that the new files are to have
     """
 
     removed: list[str] = field(default_factory=list)
     added: list[PartitionFile] = field(default_factory=list)
     gathered: Gathered = field(default_factory=Gathered)
-    updated: int = 0
-    deleted: int = 0
-    inserted: int = 0
     expected: int = 0
 
     @classmethod
@@ -58,7 +56,7 @@ class MergedFiles:
             [label for part in parts for label in part.removed],
             [file for part in parts for file in part.added],
             Gathered.joined(part.gathered for part in parts),
-            *(sum(getattr(part, name) for part in parts) for name in ("updated", "deleted", "inserted", "expected")),
+            sum(part.expected for part in parts),
         )
 
 
@@ -140,7 +138,6 @@ def _work(copying: Copying, store: Store, rules: Rules, source: MergeSource, tas
                 else:
                     for rows in inserted_rows(rules, source.take(task), evaluator):
                         writer.write(rows)
-                        done.inserted += rows.num_rows
                         done.expected += rows.num_rows
             if tasks.failed:
                 raise _Cancelled
@@ -170,8 +167,6 @@ def _rewrite(
     done.removed.append(task.file.label)
     for rows, at, matching in _pieces(copying, store, task, source, rules.schema.names):
         merged = merged_rows(rules, rows, at, matching, evaluator)
-        done.updated += merged.updated
-        done.deleted += merged.deleted
         done.expected += rows.num_rows - merged.deleted
         writer.write(merged.rows)
 

@@ -199,11 +199,10 @@ def _values(
 
 @dataclass(slots=True)
 class Merged:
-    """Rows after the merge, and how many of the rows before it were updated and deleted."""
+    """Rows after the merge, and how many of the rows before it were deleted."""
 
     rows: pa.Table
-    updated: int = 0
-    deleted: int = 0
+    deleted: int
 
 
 @dataclass(slots=True)
@@ -231,9 +230,8 @@ def merged_rows(rules: Rules, rows: pa.Table, at: Positions, source: pa.Table, e
         others = np.ones(rows.num_rows, np.bool_)
         others[at] = False
         _patch(patches, rules.by_source, rules.schema, np.flatnonzero(others), {TARGET: rows}, {}, evaluator)
-    updated = sum(len(positions) for positions, _ in patches.values)
     kept = ~patches.deleted if patches.deleted.any() else None
-    return Merged(patched(rows, patches.values, kept), updated, int(patches.deleted.sum()))
+    return Merged(patched(rows, patches.values, kept), int(patches.deleted.sum()))
 
 
 def changes_any(rules: Rules, rows: pa.Table, at: Positions, source: pa.Table, evaluator: Evaluator) -> bool:
