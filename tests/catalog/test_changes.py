@@ -28,6 +28,7 @@ from kubothek.errors import (
     VersionIncomplete,
     VersionNotFound,
 )
+from kubothek.table import scratch
 from kubothek.table.changes import changed_rows, plan_changes
 from kubothek.table.changes import rows as feed_rows
 from kubothek.table.log import Change, Claim, DatasetLog, Operation, Transaction
@@ -436,6 +437,6 @@ def test_changes_spill_and_stay_below_memory_limit(lake: Lake, monkeypatch: pyte
     def full(*_: object, **__: object) -> Iterator[None]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(feed_rows, "TemporaryDirectory", full)
+    monkeypatch.setattr(scratch, "TemporaryDirectory", full)
     with pytest.raises(MergeTooLarge, match="No space left on device; free space, or set TMPDIR"):
         changed_rows(lake.store, planned).read_all()

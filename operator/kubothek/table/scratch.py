@@ -1,4 +1,4 @@
-"""Working space of a merge: a database with a memory limit, and a directory for what does not fit into it."""
+"""Working space of a merge or a comparison: a database with a memory limit, and a directory for what exceeds it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,27 @@ class Scratch:
     ``memory``     of the database, as DuckDB writes it
     ``in_memory``  bytes of rows that are held outside of it; more go to disk
     ``directory``  for files; None = the system's directory for temporary files
+    ``needs``      what needs the room, for messages
+
+    Raises MergeTooLarge if the directory cannot be made.
     """
 
-    def __init__(self, memory: str = MEMORY, in_memory: int = _IN_MEMORY, directory: str | None = None) -> None:
+    def __init__(
+        self,
+        memory: str = MEMORY,
+        in_memory: int = _IN_MEMORY,
+        directory: str | None = None,
+        needs: str = "the merge needs",
+    ) -> None:
         self._memory = memory
         self._in_memory = in_memory
-        self._room = TemporaryDirectory(prefix="kubothek-merge-", dir=directory, ignore_cleanup_errors=True)
+        self._needs = needs
+        try:
+            self._room = TemporaryDirectory(prefix="kubothek-", dir=directory, ignore_cleanup_errors=True)
+        except OSError as error:
+            raise MergeTooLarge(
+                f"no directory for temporary files can be made: {error.strerror}; free space, or set TMPDIR"
+            ) from error
         self._numbers = count()
         self._database: duckdb.DuckDBPyConnection | None = None
         self._errors = StreamErrors()
@@ -95,6 +110,10 @@ class Scratch:
         """Unregister rows."""
         self._opened().unregister(name)
 
+    def columns(self, name: str) -> list[str]:
+        """Return the columns of a table as the database names them."""
+        return list(self._opened().table(name).columns)
+
     def run(self, statement: str) -> None:
         """Execute a statement that returns no rows. Raises MergeTooLarge."""
         try:
@@ -136,7 +155,10 @@ class Scratch:
             return original
         if isinstance(error, duckdb.OutOfMemoryException | OSError) or "Out of Memory" in str(error):
             reason = str(error).partition("\n")[0]
-            return MergeTooLarge(f"the merge needs more room than {self._memory} of memory and the disk have: {reason}")
+            return MergeTooLarge(
+                f"{self._needs} more room than {self._memory} of memory and the disk have; free space for temporary "
+                f"files (TMPDIR): {reason}"
+            )
         return error
 
 

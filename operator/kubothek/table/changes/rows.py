@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import duckdb
@@ -21,25 +20,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from kubothek.errors import LakeError, MergeTooLarge, StoreError
-from kubothek.in_memory_database import in_memory_database
+from kubothek.errors import StoreError
 from kubothek.storage.base import Store
 from kubothek.table.changes.cancel import comparable, uncancelled
 from kubothek.table.changes.files import open_changes
 from kubothek.table.changes.plan import COMMIT_VERSION, Changes, FileChanges, with_feed_columns
 from kubothek.table.changes.relation import difference
 from kubothek.table.scan.read import read_failure
+from kubothek.table.scratch import MEMORY, Scratch
 from kubothek.table.time_zones import in_zones
 
-MEMORY: Final = "1GB"
-"""The default memory limit of the database that compares rows."""
-_BATCH_ROWS: Final = 1 << 16
 _FILES: Final = 1024
 _BYTES: Final = 256 << 20
 """Most files, and bytes of added files, that one statement compares, unless a single item has more."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
-_SOURCE: Final = "compared"
 
 
 def changed_rows(
@@ -106,7 +101,7 @@ def _scanned(store: Store, dataset: ds.FileSystemDataset) -> Iterator[pa.RecordB
 
 
 class _Comparison:
-    """A database that compares rows, and its directory for what exceeds its memory; made when first needed."""
+    """Compares rows in a database, which is made when it is first needed."""
 
     def __init__(self, store: Store, changes: Changes, memory: str) -> None:
         self._store = store
@@ -114,33 +109,32 @@ class _Comparison:
         self._shown = with_feed_columns(changes.stored)
         self._key = [changes.stored.get_field_index(name) for name in changes.key]
         self._memory = memory
-        self._room: TemporaryDirectory[str] | None = None
-        self._database: duckdb.DuckDBPyConnection | None = None
-        self._cause: LakeError | None = None
+        self._held = ExitStack()
 
     def __enter__(self) -> _Comparison:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._database is not None:
-            self._database.close()
-        if self._room is not None:
-            self._room.cleanup()
+        self._held.close()
 
     def rows(self, items: Sequence[FileChanges]) -> Generator[pa.RecordBatch]:
         """Yield the changed rows, by version; no batch has rows of two versions."""
         if not items:
             return
-        database = self._opened()
-        database.register(_SOURCE, self._source(items))
+        scratch = self._scratch
+        source = scratch.register("compared", self._source(items))
         try:
-            query = difference(_SOURCE, database.table(_SOURCE).columns, self._key, ordered=True)
-            for batch in database.sql(query).to_arrow_reader(_BATCH_ROWS):
+            query = difference(source, scratch.columns(source), self._key, ordered=True)
+            for batch in scratch.rows(query):
                 yield from self._by_version(batch)
         except (duckdb.Error, OSError, pa.ArrowException) as error:
-            raise self._failure(error) from error
+            raise StoreError(f"cannot compare rows of the table in {self._store.url}: {error}") from error
         finally:
-            database.unregister(_SOURCE)
+            scratch.forget(source)
+
+    @cached_property
+    def _scratch(self) -> Scratch:
+        return self._held.enter_context(Scratch(self._memory, needs="the changes of one commit need"))
 
     def _source(self, items: Sequence[FileChanges]) -> pa.RecordBatchReader:
         """Return the rows to compare, once: without those that a rewrite left in their places, if Arrow can tell."""
@@ -148,15 +142,8 @@ class _Comparison:
         return pa.RecordBatchReader.from_batches(schema, (batch for item in items for batch in self._of(item)))
 
     def _of(self, item: FileChanges) -> Iterator[pa.RecordBatch]:
-        try:
-            old, new = (self._scan(each) for each in (replace(item, added=()), replace(item, removed=())))
-            if comparable(self._schema):
-                yield from uncancelled(old, new, len(self._schema))
-            else:
-                yield from chain(old, new)
-        except LakeError as error:
-            self._cause = error  # DuckDB passes on its text only
-            raise
+        old, new = (self._scan(each) for each in (replace(item, added=()), replace(item, removed=())))
+        return uncancelled(old, new, len(self._schema)) if comparable(self._schema) else chain(old, new)
 
     def _scan(self, item: FileChanges) -> Iterator[pa.RecordBatch]:
         return _scanned(self._store, open_changes(self._store, [item], self._schema))
@@ -172,32 +159,6 @@ class _Comparison:
         for start, end in pairwise(bounds):
             if start < end:
                 yield typed.slice(start, end - start)
-
-    def _opened(self) -> duckdb.DuckDBPyConnection:
-        if self._database is None:
-            try:
-                self._room = TemporaryDirectory(prefix="kubothek-changes-", ignore_cleanup_errors=True)
-            except OSError as error:
-                raise MergeTooLarge(
-                    f"no directory for temporary files can be made: {error.strerror}; free space, or set TMPDIR"
-                ) from error
-            self._database = in_memory_database(
-                memory_limit=self._memory,
-                temp_directory=str(Path(self._room.name) / "database"),
-                preserve_insertion_order=False,  # it would need memory
-            )
-        return self._database
-
-    def _failure(self, error: Exception) -> LakeError:
-        if self._cause is not None:
-            return self._cause
-        if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
-            reason = str(error).partition("\n")[0]
-            return MergeTooLarge(
-                f"the changes of one commit need more room than {self._memory} of memory and the disk have; free space "
-                f"for temporary files (TMPDIR): {reason}"
-            )
-        return StoreError(f"cannot compare rows of the table in {self._store.url}: {error}")
 
 
 def _stand_in(data_type: Any) -> pa.DataType:
