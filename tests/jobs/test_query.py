@@ -16,6 +16,8 @@ from kubothek.api.jobs import ExitCode, JobResult, QueryOutcome
 from kubothek.catalog import Lake
 from kubothek.errors import StoreUnavailable
 from kubothek.sandbox import limited
+from kubothek.table.log import Change, Snapshot
+from kubothek.table.operations.merging import Merger
 from tests.jobs.conftest import CLAIM, UUID, Here
 
 pytestmark = pytest.mark.slow
@@ -405,3 +407,30 @@ def test_query_job_that_merges_into_what_it_reads_is_refused(here: Here, lake: L
     assert code == ExitCode.INVALID
     assert "the query reads 'top', the dataset of its result" in result.message
     assert rows_of(lake) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("SELECT 'UA' AS carrier, 100::BIGINT AS delay", "Conflict"),
+        ("SELECT 'DL' AS carrier, 100::BIGINT AS delay", "Succeeded"),
+    ],
+)
+def test_query_job_with_key_conflicts_with_commit_of_same_rows_only(
+    here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch, other: str, reason: str
+) -> None:
+    """A newer run must not be undone by a job of an older one that is still there."""
+    done(here, query_job(here, **merges(here)))
+    change = Merger.change
+
+    def late(merger: Merger, snapshot: Snapshot) -> Change:
+        made = change(merger, snapshot)
+        monkeypatch.setattr(Merger, "change", change)
+        done(here, query_job(here, other, 3, **merges(here, commit_id="query:uid:3")))
+        return made
+
+    monkeypatch.setattr(Merger, "change", late)
+    result, code = here.run(query_job(here, attempt=2, **merges(here, commit_id="query:uid:2")))
+    assert (result.reason, result.retryable) == (reason, reason == "Conflict")
+    assert code == (ExitCode.CONFLICT if reason == "Conflict" else ExitCode.DONE)
+    assert any(row["delay"] == 100 for row in rows_of(lake))

@@ -19,7 +19,7 @@ from kubothek.jobs.state import state_of
 from kubothek.sql.read import Read, json_lines
 from kubothek.sql.result import Answer, Destination, Result, clean_up, digest, find, publish
 from kubothek.storage import Store, open_store
-from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Snapshot
+from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Snapshot, Transaction
 from kubothek.table.operations import overwrite
 from kubothek.table.operations.merging import Merge, Merger
 from kubothek.table.scratch import Scratch
@@ -144,7 +144,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
         _require_other_inputs(job, becomes, query)
         if becomes.key:
             with Scratch() as scratch:
-                done, schema = _merge(becomes, query, target, log, what, scratch, reporter)
+                done, schema = _merge(becomes, query, target, log, started, what, scratch, reporter)
         else:
             now = started.snapshot
             written = write_answer(query, target, becomes.dataset, now, _report(reporter), table=now.schema)
@@ -183,6 +183,7 @@ def _merge(
     query: Answer,
     target: Store,
     log: DatasetLog,
+    started: Transaction,
     what: str,
     scratch: Scratch,
     reporter: Reporter,
@@ -190,31 +191,28 @@ def _merge(
     """Merge the rows by key in one commit, and return it with the schema of the table.
 
     A dataset without a version gets an empty one first, in a commit of its own, so that the first rows are checked as
-    all later ones are. A conflict repeats the merge for the newer version.
+    all later ones are. Raises Conflict if another commit changed the same rows: the rows of the query may be older than
+    those, so the next attempt reads again.
     """
     rows = query.rows()
-    started = log.begin(becomes.commit_id, what)
-    if not isinstance(started, AlreadyApplied) and not started.snapshot.exists:
+    if not started.snapshot.exists:
         _create_table(becomes, rows.schema, target, log, what)
-        started = log.begin(becomes.commit_id, what)
-    if isinstance(started, AlreadyApplied):  # by another attempt, since this one began
-        return started, None
-    owner = becomes.dataset.claim.owner
+        again = log.begin(becomes.commit_id, what)
+        if isinstance(again, AlreadyApplied):  # by another attempt, since this one began
+            return again, None
+        started = again
     clauses = Merge.of(becomes.key, [{"action": "Update"}], [{"action": "Insert"}], [])
     evolve = translate.evolves(becomes.dataset.table)
-    schema: list[pa.Schema | None] = []
     with started as now:
-        merger = Merger(target, clauses, evolve=evolve, since=now.records_between, on_conflict="Retry", by=owner)
+        merger = Merger(target, clauses, evolve=evolve, since=now.records_between, by=becomes.dataset.claim.owner)
         merger.read(now.snapshot, rows, scratch)
 
         def make(snapshot: Snapshot) -> Change:
-            change = now.note_added(merger.change(snapshot))
-            schema[:] = [change.schema]
-            return change
+            return now.note_added(merger.change(snapshot))
 
         change = make(now.snapshot)
         reporter.report("Committing", rows=sum(file.rows for file in change.added))
-        return now.commit(change, on_conflict=make, on_compaction=make), schema[0]
+        return now.commit(change, on_conflict=make, on_compaction=make), change.schema
 
 
 def _create_table(becomes: QueryDataset, schema: pa.Schema, target: Store, log: DatasetLog, what: str) -> None:

@@ -184,7 +184,7 @@ def _has_work(
         if run is None:  # it runs once, or for the first time
             return False
         is_due = _slot_has_passed(resource, resource.spec.schedule, run.slot, now)
-        return (is_due and _may_have_other_rows(resource, run, resources)) or resource.status.holds("Stalled")
+        return run.problem is not None or (is_due and _may_have_other_rows(resource, run, resources))
     return True
 
 

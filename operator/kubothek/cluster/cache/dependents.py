@@ -237,6 +237,7 @@ def _named_by(spec: Object) -> Iterator[tuple[str, str]]:
     for kind, reference in (
         ("ObjectStore", (result.get("location") or {}).get("storeRef")),
         ("Dataset", result.get("datasetRef")),
+        *(("Dataset", other) for other in spec.get("follow") or ()),
         *(("Commit", other) for other in spec.get("dependsOn") or ()),
     ):
         if reference is not None:

@@ -32,6 +32,7 @@ from kubothek.controller.validation.cycles import circle_of_queries, query_cycle
 Inputs = tuple[FollowedInput, ...]
 
 _RUNNING = progressing("Progressing", "a job runs the query")
+_RECHECK_INTERVAL = timedelta(minutes=1)
 _SUSPENDED = resting("Suspended", "nothing is started while spec.suspend is true")
 
 
@@ -65,9 +66,14 @@ class _Case:
         inputs = _inputs(self.query, self.context)
         if isinstance(inputs, Blocked):
             return self._conclude(inputs.state, status, again=inputs.again)
-        status = self._with_due_run(status, inputs)
-        assert status.run is not None, "the first run is due at once"
-        return self._follow(status, status.run) if status.run.is_open else self._rest(status, status.run)
+        following = self._with_due_run(status, inputs)
+        assert following.run is not None, "the first run is due at once"
+        if not following.run.is_open:
+            return self._rest(following, following.run)
+        way = query_cycle(self.query, self.context)
+        if way is not None:
+            return self._conclude(stalled("Cycle", circle_of_queries(way)), status, again=_RECHECK_INTERVAL)
+        return self._follow(following, following.run)
 
     # --- runs ---
 
@@ -175,9 +181,6 @@ def _state(status: QueryStatus, last: QueryRun, then: str) -> State:
 
 def _inputs(query: Query, context: Context) -> Inputs | Blocked:
     """Return the followed Datasets as they are now, or which one cannot be followed."""
-    way = query_cycle(query, context)
-    if way is not None:
-        return Blocked(stalled("Cycle", circle_of_queries(way)))
     found = []
     for reference in query.spec.follow:
         dataset = context.get(Dataset, query.namespace, reference.name)
