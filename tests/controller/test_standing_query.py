@@ -222,6 +222,22 @@ def test_commits_in_depends_on_are_awaited_by_first_run_only(context: Fake) -> N
     assert len(query_jobs(context)) == 2
 
 
+def test_commit_expires_once_first_run_that_depends_on_it_is_complete(context: Fake) -> None:
+    january = {"datasetRef": {"name": "flights"}, "operation": "Rollback", "toVersion": 1}
+    context.create("Commit", "january", january | {"ttlSecondsAfterFinished": 0})
+    context.create(*KEY, HOURLY | {"dependsOn": [{"name": "january"}]})
+    context.reconcile("Commit", "january")
+    context.job_ends("january-1")
+    context.settle("Commit", "january")
+    context.pass_time(HOUR)
+    context.settle("Commit", "january")
+    assert ("Commit", "january") in context.resources
+    context.settle(*KEY)
+    ends(context, 1)
+    context.settle("Commit", "january")
+    assert ("Commit", "january") not in context.resources
+
+
 # --- failures and suspension ----------------------------------------------------------------------------------------
 
 
@@ -267,6 +283,7 @@ def test_suspended_query_starts_no_run_and_keeps_result(context: Fake) -> None:
     context.settle(*KEY)
     assert context.condition(*KEY) == ("False", "Suspended")
     assert (query(context).status.version, query(context).status.next_time) == (1, None)
+    assert (run(context).number, run(context).done) == (1, True)
     context.edit(*KEY, suspend=False)
     context.settle(*KEY)
     assert [job.job for job in query_jobs(context)] == ["top-query-1", "top-query-2"], "the newest missed slot only"

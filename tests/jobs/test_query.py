@@ -434,3 +434,22 @@ def test_query_job_with_key_conflicts_with_commit_of_same_rows_only(
     assert (result.reason, result.retryable) == (reason, reason == "Conflict")
     assert code == (ExitCode.CONFLICT if reason == "Conflict" else ExitCode.DONE)
     assert any(row["delay"] == 100 for row in rows_of(lake))
+
+
+def test_query_job_with_key_beside_other_attempt_of_run_commits_once(
+    here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(here, query_job(here, **merges(here)))
+    change = Merger.change
+    sql = "SELECT 'DL' AS carrier, 100::BIGINT AS delay"
+
+    def late(merger: Merger, snapshot: Snapshot) -> Change:
+        made = change(merger, snapshot)
+        monkeypatch.setattr(Merger, "change", change)
+        done(here, query_job(here, sql, 3, **merges(here, commit_id="query:uid:2")))
+        return made
+
+    monkeypatch.setattr(Merger, "change", late)
+    assert done(here, query_job(here, sql, 2, **merges(here, commit_id="query:uid:2"))).version == 3
+    assert [record.version for record in lake.dataset("top").history()] == [3, 2, 1]
+    assert rows_of(lake) == [ANSWER[0], {"carrier": "DL", "delay": 100}, ANSWER[1]]
