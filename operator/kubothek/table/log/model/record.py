@@ -6,6 +6,7 @@ Source: commit-protocol, "Objects". A record is committed if and only if it is r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from kubothek.errors import InputError, InvalidKey, VersionIncomplete
 from kubothek.storage.foreign_keys import check_foreign_keys
-from kubothek.table.checked_types import checked
+from kubothek.table.checked_types import check_all, checked
 from kubothek.table.expressions import parse
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import (
@@ -32,6 +33,16 @@ from kubothek.table.log.model.paths import directory
 from kubothek.table.schema import parse_type, type_name
 
 _FORMAT: Final = 1
+_INVALID: Final = (
+    orjson.JSONDecodeError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+    InvalidKey,
+    InputError,
+)
+"""What reading a document raises that is not a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +180,39 @@ class Record:
     @classmethod
     def parse(cls, key: str, data: bytes) -> Record:
         """Parse the stored form. Raises VersionIncomplete for invalid bytes, and for keys of another dataset."""
+        record = cls._read(key, data)
+        try:
+            _check_keys(checked(record))
+        except _INVALID as error:
+            raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error
+        return record
+
+    @classmethod
+    def parse_all(cls, stored: Mapping[str, bytes]) -> dict[str, Record]:
+        """Parse the stored forms of many records by their keys; leaves out those that :meth:`parse` rejects."""
+        records = {}
+        for key, data in stored.items():
+            with suppress(VersionIncomplete):
+                records[key] = cls._read(key, data)
+        try:
+            check_all([*records.values()])  # half of the time of parsing each
+            for record in records.values():
+                _check_keys(record)
+        except _INVALID:
+            records.clear()
+            for key, data in stored.items():
+                with suppress(VersionIncomplete):
+                    records[key] = cls.parse(key, data)
+        return records
+
+    @classmethod
+    def _read(cls, key: str, data: bytes) -> Record:
+        """Return a record whose types and keys are not checked yet. Raises VersionIncomplete."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
                 raise VersionIncomplete(f"{key}: record format {found['format']!r} needs a newer Kubothek")
-            record = cls(
+            return cls(
                 key=key,
                 version=found["version"],
                 id=found["id"],
@@ -201,18 +240,8 @@ class Record:
                 ledger=ChainMove.of_json(found.get("ledger")),
                 replaced=tuple(map(str, found.get("replaced", ()))),
             )
-            _check_keys(checked(record))
-        except (
-            orjson.JSONDecodeError,
-            AttributeError,
-            KeyError,
-            TypeError,
-            ValueError,
-            InvalidKey,
-            InputError,
-        ) as error:
+        except _INVALID as error:
             raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error
-        return record
 
 
 def _check_keys(record: Record) -> None:
