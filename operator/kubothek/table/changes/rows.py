@@ -51,6 +51,21 @@ def changed_rows(
     return pa.RecordBatchReader.from_batches(changes.schema, batches)
 
 
+def compared_rows(store: Store, schema: pa.Schema, items: Sequence[FileChanges]) -> Iterator[pa.RecordBatch]:
+    """Yield the removed and added rows of items that are compared, without some of those that are equal.
+
+    ``schema``  of the table, in which its rows are read
+
+    Raises what the stream of :func:`changed_rows` raises for files.
+    """
+    with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="changes") as pool:
+        yield from _to_compare(FeedReader(store, schema, pool), schema, items)
+
+
+def _to_compare(reader: FeedReader, schema: pa.Schema, items: Sequence[FileChanges]) -> Iterator[pa.RecordBatch]:
+    return reader.remainder(items) if comparable(schema) else reader.rows(items)
+
+
 def _batches(store: Store, changes: Changes, items: Sequence[FileChanges], memory: str) -> Iterator[pa.RecordBatch]:
     shown = changes.schema
     with (
@@ -58,15 +73,15 @@ def _batches(store: Store, changes: Changes, items: Sequence[FileChanges], memor
         _Comparison(store, changes, memory, pool) as comparison,
     ):
         reader = FeedReader(store, changes.stored, pool)
-        for some in _portions(items):
+        for some in portions(items):
             streamed = reader.rows([item for item in some if not item.compared])
             with closing(comparison.rows([item for item in some if item.compared])) as compared:
                 for batch in heapq.merge(streamed, compared, key=_version):
                     yield batch if batch.schema.equals(shown) else in_zones(batch, shown)
 
 
-def _portions(items: Iterable[FileChanges]) -> Iterator[list[FileChanges]]:
-    """Divide items into portions that one statement compares."""
+def portions(items: Iterable[FileChanges]) -> Iterator[list[FileChanges]]:
+    """Divide items, in their order, into portions that one statement compares."""
     portion: list[FileChanges] = []
     files = size = 0
     for item in items:
@@ -108,10 +123,9 @@ class _Comparison:
         """Yield the changed rows, by version; no batch has rows of two versions."""
         if not items:
             return
-        is_comparable = comparable(self._schema)
-        batches = self._reader.remainder(items) if is_comparable else self._reader.rows(items)
+        batches = _to_compare(self._reader, self._schema, items)
         first, is_all = _first(batches)
-        if is_all and is_comparable:
+        if is_all and comparable(self._schema):
             few = pa.Table.from_batches(first, with_feed_columns(self._schema))
             if (changed := unmixed_changes(few, self._key)) is not None:
                 for batch in changed.combine_chunks().to_batches():
