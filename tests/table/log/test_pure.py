@@ -28,7 +28,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import depends_on
 from kubothek.table.log.model.deltas import apply, difference, metadata_delta
 from kubothek.table.log.model.head import digest
-from kubothek.table.log.model.record import Distance
+from kubothek.table.log.model.record import Distance, parse_all
 from kubothek.table.log.prepare.draft import conflicts, summary
 
 # --- keys ---
@@ -275,9 +275,9 @@ def test_records_parsed_together_are_those_that_parse_alone(change: dict[str, ob
     with pytest.raises(VersionIncomplete):
         Record.parse(record.key, damaged)
     other = keys.record("d", 4, "x", "0" * 12)
-    assert Record.parse_all({record.key: data, other: damaged}) == {record.key: record}
-    assert Record.parse_all({record.key: damaged}) == {}
-    assert Record.parse_all({record.key: data, other: data}) == {record.key: record, other: replace(record, key=other)}
+    assert parse_all({record.key: data, other: damaged}) == {record.key: record}
+    assert parse_all({record.key: damaged}) == {}
+    assert parse_all({record.key: data, other: data}) == {record.key: record, other: replace(record, key=other)}
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 1}', b'{"format": 2}'])

@@ -13,7 +13,7 @@ from kubothek.errors import ObjectNotFound, VersionIncomplete
 from kubothek.storage.base import ObjectInfo
 from kubothek.table.log.journal import Journal
 from kubothek.table.log.model import keys
-from kubothek.table.log.model.record import Record
+from kubothek.table.log.model.record import Record, parse_all
 
 _THREADS: Final = 16
 _FIRST_WINDOW: Final = 16
@@ -125,5 +125,5 @@ def _window(journal: Journal, key: str, size: int) -> dict[str, Stored]:
             return None  # it may not be needed: a collector deletes what is below the horizon
 
     read = {key: found for key, found in zip(wanted, parallel(read_ahead, wanted), strict=True) if found is not None}
-    records = Record.parse_all({key: data for key, (data, _) in read.items()})
+    records = parse_all({key: data for key, (data, _) in read.items()})
     return {key: Stored(record, read[key][1].modified) for key, record in records.items()}

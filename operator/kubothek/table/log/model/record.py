@@ -180,68 +180,71 @@ class Record:
     @classmethod
     def parse(cls, key: str, data: bytes) -> Record:
         """Parse the stored form. Raises VersionIncomplete for invalid bytes, and for keys of another dataset."""
-        record = cls._read(key, data)
+        record = _unchecked(key, data)
         try:
             _check_keys(checked(record))
         except _INVALID as error:
             raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error
         return record
 
-    @classmethod
-    def parse_all(cls, stored: Mapping[str, bytes]) -> dict[str, Record]:
-        """Parse the stored forms of many records by their keys; leaves out those that :meth:`parse` rejects."""
-        records = {}
+
+def parse_all(stored: Mapping[str, bytes]) -> dict[str, Record]:
+    """Return records of stored forms by their keys, without those that :meth:`Record.parse` rejects.
+
+    Their types are checked together, which takes half of the time of parsing one after another.
+    """
+    records = {}
+    for key, data in stored.items():
+        with suppress(VersionIncomplete):
+            records[key] = _unchecked(key, data)
+    try:
+        check_all([*records.values()])
+        for record in records.values():
+            _check_keys(record)
+    except _INVALID:
+        records.clear()
         for key, data in stored.items():
             with suppress(VersionIncomplete):
-                records[key] = cls._read(key, data)
-        try:
-            check_all([*records.values()])  # half of the time of parsing each
-            for record in records.values():
-                _check_keys(record)
-        except _INVALID:
-            records.clear()
-            for key, data in stored.items():
-                with suppress(VersionIncomplete):
-                    records[key] = cls.parse(key, data)
-        return records
+                records[key] = Record.parse(key, data)
+    return records
 
-    @classmethod
-    def _read(cls, key: str, data: bytes) -> Record:
-        """Return a record whose types and keys are not checked yet. Raises VersionIncomplete."""
-        try:
-            found = orjson.loads(data)
-            if found["format"] != _FORMAT:
-                raise VersionIncomplete(f"{key}: record format {found['format']!r} needs a newer Kubothek")
-            return cls(
-                key=key,
-                version=found["version"],
-                id=found["id"],
-                digest=found["digest"],
-                operation=Operation(found["operation"]),
-                time=datetime.fromisoformat(found["time"]),
-                by=found["by"],
-                parent=found["parent"],
-                restores=found["restores"],
-                recovers=found["recovers"],
-                reads=_parse_reads(found["reads"]),
-                delta=Delta(
-                    added=tuple(PartitionFile(*file) for file in found["added"]),
-                    positions=None if found["positions"] is None else tuple(found["positions"]),
-                    removed=tuple((label, file) for label, file in found["removed"]),
-                    indices=found["indices"],
-                    metadata=found["metadata"],
-                    dropped=tuple(found["dropped_metadata"]),
-                    partition_keys=None if (k := found["partition_keys"]) is None else tuple(k),
-                    schema=found["schema"],
-                ),
-                totals=Totals(**found["totals"]),
-                since_checkpoint=Distance(*found["since_checkpoint"]),
-                head_digest=found["head_digest"],
-                ledger=ChainMove.of_json(found.get("ledger")),
-                replaced=tuple(map(str, found.get("replaced", ()))),
-            )
-        except _INVALID as error:
-            raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error
+
+def _unchecked(key: str, data: bytes) -> Record:
+    """Return a record whose types and keys are not checked yet. Raises VersionIncomplete."""
+    try:
+        found = orjson.loads(data)
+        if found["format"] != _FORMAT:
+            raise VersionIncomplete(f"{key}: record format {found['format']!r} needs a newer Kubothek")
+        return Record(
+            key=key,
+            version=found["version"],
+            id=found["id"],
+            digest=found["digest"],
+            operation=Operation(found["operation"]),
+            time=datetime.fromisoformat(found["time"]),
+            by=found["by"],
+            parent=found["parent"],
+            restores=found["restores"],
+            recovers=found["recovers"],
+            reads=_parse_reads(found["reads"]),
+            delta=Delta(
+                added=tuple(PartitionFile(*file) for file in found["added"]),
+                positions=None if found["positions"] is None else tuple(found["positions"]),
+                removed=tuple((label, file) for label, file in found["removed"]),
+                indices=found["indices"],
+                metadata=found["metadata"],
+                dropped=tuple(found["dropped_metadata"]),
+                partition_keys=None if (k := found["partition_keys"]) is None else tuple(k),
+                schema=found["schema"],
+            ),
+            totals=Totals(**found["totals"]),
+            since_checkpoint=Distance(*found["since_checkpoint"]),
+            head_digest=found["head_digest"],
+            ledger=ChainMove.of_json(found.get("ledger")),
+            replaced=tuple(map(str, found.get("replaced", ()))),
+        )
+    except _INVALID as error:
+        raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error
 
 
 def _check_keys(record: Record) -> None:
