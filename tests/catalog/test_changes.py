@@ -85,6 +85,7 @@ class History:
         self.random = random.Random(seed)
         self.partitioned = self.random.random() < 0.7
         self.nested = self.random.random() < 0.4
+        self.durations = self.random.random() < 0.5
         self.table = lake.create_dataset("t", ["p"] if self.partitioned else [])
         self.next = 0
         self.evolved = False
@@ -101,8 +102,9 @@ class History:
             "n": pa.array(numbers, pa.int64()),
             "x": pa.array([draw.choice([None, float("nan"), 0.0, 1.5]) for _ in numbers], pa.float64()),
             "s": pa.array([draw.choice([None, "", "a", "b"]) for _ in numbers], pa.string()),
-            "d": pa.array([draw.choice([None, LONG]) for _ in numbers], pa.duration("us")),
         }
+        if self.durations:
+            columns["d"] = pa.array([draw.choice([None, LONG]) for _ in numbers], pa.duration("us"))
         if self.nested:
             columns["l"] = pa.array([draw.choice([None, [], [1, None]]) for _ in numbers], pa.list_(pa.int64()))
         if self.evolved:
