@@ -21,6 +21,8 @@ _WRITE: Final = (*_PLACE, "writer", "partitionBy", "mergeSchema", "commitId", "r
 _WRITE_STREAM: Final = (*_PLACE, "writer", "partitionBy", "mergeSchema")
 _OF_SPARK: Final = frozenset({"queryname", "checkpointlocation", "location", "owner", "provider"})
 """Options that Spark adds, in lower case: of streams, and of tables in its catalog."""
+_PROGRAM: Final = "spark"
+"""The author of commits of programs without a name as a writer, in commit records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,12 @@ class Place:
 
     def open(self) -> tuple[Store, Dataset]:
         """Return the store and the dataset, which need not exist."""
-        store = open_store(self.store)
-        return store, Dataset(Lake(store, self.writer), self.uuid)
+        lake = self.lake()
+        return lake.store, Dataset(lake, self.uuid)
+
+    def lake(self) -> Lake:
+        """Return the lake of the store; the author of its commits is the writer, or ``spark``."""
+        return Lake(open_store(self.store), self.writer, program=_PROGRAM)
 
 
 @dataclass(frozen=True, slots=True)
