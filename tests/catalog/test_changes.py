@@ -307,6 +307,11 @@ def test_changes_of_row_that_moves_to_another_partition(flights: Dataset) -> Non
     assert Counter(feed(flights, 5)) == Counter([(1, 1, "z", "delete", 6), (7, 1, "z", "insert", 6)])
 
 
+def test_changes_with_key_of_rewrite_that_changed_no_row_are_none(flights: Dataset) -> None:
+    flights.update({"text": "z"}, where="n = 1", row_level=True)
+    assert feed(flights, 5, key="n") == feed(flights, 5) == []
+
+
 def test_changes_of_columns_that_differ_in_case_only(lake: Lake) -> None:
     table = lake.create_dataset("t")
     table.append(pa.table({"a": [1, 2], "A": ["x", "y"], "n": [0, 0]}))

@@ -39,7 +39,7 @@ def unmixed_changes(rows: pa.Table, key: Sequence[int] = ()) -> pa.Table | None:
     except pa.ArrowNotImplementedError:
         return None
     ordered, kinds = rows.take(places), side.take(places).to_numpy()
-    if key:
+    if key and rows.num_rows:
         runs = _runs([ordered[COMMIT_VERSION], *(ordered.column(at) for at in key)])
         kinds = kinds + _UPDATE * _are_updates(kinds, runs)
     at = ordered.schema.get_field_index(CHANGE_TYPE)
