@@ -86,10 +86,9 @@ def _commit(job: CommitJob, store: Store, reporter: Reporter, lineage: Run) -> J
         made: list[Change] = []
         with started as now, ExitStack() as held:
             if job.operation == "Merge":
-                from kubothek.jobs import merge  # imports DuckDB, as the next one
-                from kubothek.table.scratch import Scratch
+                from kubothek.jobs import merge  # imports DuckDB
 
-                decide = merge.prepare(job, store, now, held.enter_context(Scratch()), reporter, lineage)
+                decide = merge.prepare(job, store, now, held, reporter, lineage)
             else:
                 decide = _maker(job, store, log, now.snapshot, reporter, lineage)
 

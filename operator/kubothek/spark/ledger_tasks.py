@@ -21,12 +21,13 @@ from kubothek.odf.dataset.slicing import Sliced
 from kubothek.odf.distributed.blobs import BLOB_BYTES, Blob, Summary, blobs_of, pack, unpack
 from kubothek.odf.distributed.pieces import Piece
 from kubothek.odf.distributed.ranges import Ranges
-from kubothek.odf.distributed.unseen import Buckets, Unseen
+from kubothek.odf.distributed.unseen import Unseen
 from kubothek.odf.distributed.work import Work
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
 from kubothek.spark.tasks import Failure, report
 from kubothek.storage import open_store
 from kubothek.table.bucketing import Bucketing
+from kubothek.table.key_buckets import KeyBuckets
 from kubothek.table.log import PartitionFile
 from kubothek.table.operations.written import Gathered
 from kubothek.table.partitioning import split
@@ -117,7 +118,7 @@ class Reads(_Task):
         yield _row(_NO_BUCKET, number, 0, count, None, None)
 
     def _keyed(self, batches: Iterator[pa.RecordBatch], piece: int) -> Iterator[pa.RecordBatch]:
-        buckets = Buckets(self.work.rows, self.work.key, self.buckets)
+        buckets = KeyBuckets(self.work.rows, self.work.key, self.buckets)
         held: dict[int, list[pa.RecordBatch]] = {}
         number = size = 0
         for batch in batches:

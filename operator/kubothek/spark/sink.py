@@ -123,7 +123,7 @@ def plan_write(options: WriteOptions, rows: StructType) -> WritePlan:
     snapshot = log.begin_new("spark:plan", adopts=False).snapshot
     head = snapshot.head
     require_rows_open(head)
-    given = _arrow_schema(rows)
+    given = arrow_schema(rows)
     layout = Layout.of(head, _new_layout(options, snapshot))
     stored = stored_after(given, snapshot.schema, layout, evolve=options.evolves)
     layout.check(stored)
@@ -160,7 +160,7 @@ def _was_applied(log: DatasetLog, commit_id: str, epoch: int) -> bool:
     return marker is not None and marker.id == commit_id and marker.version > epoch
 
 
-def _arrow_schema(rows: StructType) -> pa.Schema:
+def arrow_schema(rows: StructType) -> pa.Schema:
     """Return the schema of Spark's rows; times with a zone are in UTC, in whatever zone the session shows them."""
     fields = []
     for column in rows.fields:

@@ -61,16 +61,24 @@ class MergedFiles:
 
 
 def merge_files(
-    copying: Copying, store: Store, rules: Rules, source: MergeSource, matches: Matches, *, all_files: bool
+    copying: Copying,
+    store: Store,
+    rules: Rules,
+    source: MergeSource,
+    matches: Matches,
+    *,
+    all_files: bool,
+    threads: int | None = None,
 ) -> MergedFiles:
     """Rewrite the files that a clause changes, and write the rows that are inserted; after an error delete all again.
 
     ``all_files``  also look for changes in files without matches
+    ``threads``    how many at most; None = one for each core
 
     Raises VersionIncomplete if a file is gone, RowsLost, what :class:`PartitionedWriter` raises, and SchemaMismatch or
     InputError for a value that does not fit.
     """
-    workers = max(1, min(os.cpu_count() or 1, len(matches.files)))
+    workers = max(1, min(threads or os.cpu_count() or 1, len(matches.files)))
     tasks = _Tasks(_tasks(rules, source, matches, all_files=all_files))
     done: list[MergedFiles] = []
     try:
@@ -100,7 +108,7 @@ def _tasks(
     rules: Rules, source: MergeSource, matches: Matches, *, all_files: bool
 ) -> Iterator[FileMatches | Positions]:
     """Yield the files to look at, then the numbers of the source rows to insert."""
-    if any(rule.action is not MergeAction.NOTHING for rule in (*rules.matched, *rules.by_source)):
+    if rules.changes_matches or rules.changes_others:
         yield from matches.by_file(all_files=all_files)
     if rules.inserts:
         yield from matches.missing(source, _INSERTS_AT_ONCE)

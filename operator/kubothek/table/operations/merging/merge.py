@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
@@ -25,8 +25,8 @@ from kubothek.table.operations.merging.files import MergedFiles, merge_files
 from kubothek.table.operations.merging.model import Merge
 from kubothek.table.operations.merging.rows import Rules
 from kubothek.table.operations.merging.search import KeyRange, find_matches
-from kubothek.table.operations.merging.source import fit_source, read_source
-from kubothek.table.operations.rows import Rows
+from kubothek.table.operations.merging.source import MergeSource, fit_source
+from kubothek.table.operations.rows import Rows, pieces_of
 from kubothek.table.operations.written import Gathering
 from kubothek.table.scan.plan import PlannedFile
 from kubothek.table.scan.statistics import footers, worth_a_dictionary
@@ -40,6 +40,58 @@ class _Made:
 
     snapshot: Snapshot
     change: Change
+
+
+class SourceRows(Protocol):
+    """The rows of a source, which were read and have distinct keys, in this process or in tasks of a cluster."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Their schema."""
+
+    @property
+    def key_range(self) -> KeyRange:
+        """What their keys have in common."""
+
+    def merge(
+        self, copying: Copying, rules: Rules, files: Sequence[PlannedFile], others: Sequence[PlannedFile]
+    ) -> MergedFiles:
+        """Merge them into the files, of which ``others`` have no row with one of the keys.
+
+        Raises what :func:`merge_files` raises.
+        """
+
+    def matches_any(self, files: Sequence[PlannedFile], schema: pa.Schema) -> bool:
+        """Return whether a row of these files has one of the keys; ``schema`` is the table's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A source that this process merges."""
+
+    store: Store
+    rows: MergeSource
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See :class:`SourceRows`."""
+        return self.rows.schema
+
+    @property
+    def key_range(self) -> KeyRange:
+        """See :class:`SourceRows`."""
+        return KeyRange.of(self.rows)
+
+    def merge(
+        self, copying: Copying, rules: Rules, files: Sequence[PlannedFile], others: Sequence[PlannedFile]
+    ) -> MergedFiles:
+        """See :class:`SourceRows`."""
+        matches = find_matches(self.store, files, copying.schema, self.rows, others)
+        return merge_files(copying, self.store, rules, self.rows, matches, all_files=rules.changes_others)
+
+    def matches_any(self, files: Sequence[PlannedFile], schema: pa.Schema) -> bool:
+        """See :class:`SourceRows`."""
+        return find_matches(self.store, files, schema, self.rows).any
 
 
 class Merger:
@@ -68,14 +120,30 @@ class Merger:
         self._made: _Made | None = None
 
     def read(self, snapshot: Snapshot, data: Rows, scratch: Scratch) -> None:
-        """Read the source, before the first change; nothing is written to the table.
+        """Read the source into the working space, before the first change; nothing is written to the table.
 
         Raises InputError, FilterInvalid, SchemaMismatch, DataTypeMismatch, PartitionInvalid, DuplicateKeys,
         SourceEmpty, MergeTooLarge.
         """
+        given, pieces = pieces_of(data)
+
+        def held(schema: pa.Schema) -> LocalSource:
+            return LocalSource(self._store, MergeSource.read(pieces, given, schema, self._merge.key, scratch))
+
+        self.read_with(snapshot, given, held)
+
+    def read_with(self, snapshot: Snapshot, given: pa.Schema, read: Callable[[pa.Schema], SourceRows]) -> None:
+        """Check clauses and columns for a source of the schema ``given``, then read it.
+
+        ``read``  gets the schema in which the rows are merged
+
+        Raises what :meth:`read` raises, and what ``read`` does.
+        """
         require_table(snapshot)
-        self._source, self._rules, self._fitted = read_source(data, self._merge, snapshot, scratch, evolve=self._evolve)
-        self._range = KeyRange.of(self._source)
+        self._fitted = fit_source(self._merge, snapshot, given, evolve=self._evolve)
+        self._rules = Rules.of(self._merge, self._fitted.schema, self._fitted.source, snapshot.head.partition_keys)
+        self._source = read(self._fitted.source)
+        self._range = self._source.key_range
 
     def change(self, snapshot: Snapshot) -> Change:
         """Return the change for this snapshot; files that an earlier one wrote are used again if they still fit.
@@ -110,11 +178,7 @@ class Merger:
             known = {file.label for file in files}
             some = ((label, key) for label, key in snapshot.head.files().items() if label not in known)
             others = [PlannedFile(label, key, all_rows=False) for label, key in some]
-        matches = find_matches(self._store, files, schema, self._source, others)
-        done = merge_files(
-            copying, self._store, self._rules, self._source, matches, all_files=self._merge.depends_on_other_rows
-        )
-        return self._described(snapshot, done)
+        return self._described(snapshot, self._source.merge(copying, self._rules, files, others))
 
     def _layout(self, layout: Layout, files: Sequence[PlannedFile]) -> Layout:
         """Return the layout of new files: dictionaries for the columns that the table's files have them for.
@@ -189,6 +253,6 @@ class Merger:
             if gone & replaced:
                 return f"version {record.version} ({record.operation}) changed rows that the source has as well"
             added |= {file.key: PlannedFile(file.label, file.key, all_rows=False) for file in delta.added}
-        if added and find_matches(self._store, [*added.values()], self._fitted.schema, self._source).any:
+        if added and self._source.matches_any([*added.values()], self._fitted.schema):
             return "rows were added that have keys of the source"
         return ""

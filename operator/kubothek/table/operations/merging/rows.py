@@ -69,6 +69,16 @@ class Rules:
         return cls(schema, source, *compiled)
 
     @property
+    def changes_matches(self) -> bool:
+        """Whether rows with a source row are changed."""
+        return any(rule.action is not MergeAction.NOTHING for rule in self.matched)
+
+    @property
+    def changes_others(self) -> bool:
+        """Whether rows without a source row are changed."""
+        return any(rule.action is not MergeAction.NOTHING for rule in self.by_source)
+
+    @property
     def conditions(self) -> frozenset[str]:
         """The columns of the table that conditions on its rows read."""
         read = {each for rule in (*self.matched, *self.by_source) if rule.where for each in rule.where.reads}

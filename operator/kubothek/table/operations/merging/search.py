@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kubothek.storage import Store
+from kubothek.table.carried import Carrier
 from kubothek.table.expressions import FALSE, Op, Predicate, Term
 from kubothek.table.log import Matching, Snapshot
 from kubothek.table.operations.merging.rows import Positions
@@ -32,6 +33,8 @@ _FILES_AT_ONCE: Final = 1024
 _FILES_AHEAD: Final = 4
 _BATCHES_AHEAD: Final = 8
 _FILE, _AT = "f", "r"
+PLACE: Final = (pa.field(_FILE, pa.int32()), pa.field(_AT, pa.int64()))
+"""Columns that say where a row is: the number of its file, and its position in it."""
 
 
 class FileMatches(NamedTuple):
@@ -44,7 +47,7 @@ class FileMatches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """All matches in some files; ``table`` of the database has a row for each."""
+    """All matches in some files; ``table`` of the database has a row for each: :data:`PLACE` and ``n``."""
 
     files: Sequence[PlannedFile]
     table: str
@@ -57,10 +60,9 @@ class Matches:
 
     def by_file(self, *, all_files: bool) -> Iterator[FileMatches]:
         """Yield the files with matches, in their order; with ``all_files`` the others as well."""
-        query = f"SELECT {_FILE}, {_AT}, {ROW} FROM {self.table} ORDER BY {_FILE}, {_AT}"  # noqa: S608
         nothing = np.empty(0, np.int64)
         following = 0
-        for number, at, rows in _runs(self.scratch.rows(query)):
+        for number, at, rows in _runs(self.batches()):
             if all_files:
                 yield from (FileMatches(file, nothing, nothing) for file in self.files[following:number])
             following = number + 1
@@ -68,9 +70,17 @@ class Matches:
         if all_files:
             yield from (FileMatches(file, nothing, nothing) for file in self.files[following:])
 
+    def batches(self) -> Iterator[tuple[Positions, Positions, Positions]]:
+        """Yield all matches by file and position: number of the file, position in it, number of the source row."""
+        query = f"SELECT {_FILE}, {_AT}, {ROW} FROM {self.table} ORDER BY {_FILE}, {_AT}"  # noqa: S608
+        for batch in self.scratch.rows(query):
+            files, at, rows = (np.asarray(column.to_numpy()) for column in batch.columns)
+            yield files, at, rows
+
     def missing(self, source: MergeSource, rows: int) -> Iterator[Positions]:
         """Yield the numbers of the source rows without a match, ascending, at most ``rows`` at a time."""
-        query = f"SELECT k.{ROW} FROM {source.keys} k ANTI JOIN {self.table} h ON k.{ROW} = h.{ROW} ORDER BY 1"  # noqa: S608
+        held = source.keys
+        query = f"SELECT k.{ROW} FROM {held} k ANTI JOIN {self.table} h ON k.{ROW} = h.{ROW} ORDER BY 1"  # noqa: S608
         waiting: list[Any] = []
         count = 0
         for batch in self.scratch.rows(query):
@@ -83,12 +93,11 @@ class Matches:
             yield np.concatenate(waiting)
 
 
-def _runs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Positions, Positions]]:
+def _runs(batches: Iterator[tuple[Positions, Positions, Positions]]) -> Iterator[tuple[int, Positions, Positions]]:
     """Yield the rows of each file, of rows that are sorted by it."""
     waiting: list[tuple[Positions, Positions]] = []
     current = -1
-    for batch in batches:
-        files, at, rows = (np.asarray(column.to_numpy()) for column in batch.columns)
+    for files, at, rows in batches:
         starts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
         for start, end in pairwise(starts):
             if start == end:
@@ -120,44 +129,61 @@ def find_matches(
 
     Reads the key columns. Raises VersionIncomplete if a file is gone, MergeTooLarge.
     """
+    matches = join_keys(source, key_rows(store, files, schema, source.key, source.carrier))
+    return Matches([*files, *others] if others else files, matches, source.scratch)
+
+
+def join_keys(source: MergeSource, keys: Iterator[pa.RecordBatch]) -> str:
+    """Join rows of :func:`key_rows` with the source's keys; return the table of :class:`Matches`.
+
+    Raises MergeTooLarge.
+    """
     scratch, carrier = source.scratch, source.carrier
-    inside = pa.schema([*carrier.inside, pa.field(_FILE, pa.int32()), pa.field(_AT, pa.int64())])
-    batches = _key_rows(store, files, schema, source, inside)
-    there = scratch.register("there", pa.RecordBatchReader.from_batches(inside, batches))
+    there = scratch.register("there", pa.RecordBatchReader.from_batches(keys_schema(carrier), keys))
     matches = scratch.new_name("matches")
     same = " AND ".join(f"t.{name} = k.{name}" for name in carrier.inside.names)
+    held = source.keys
     # The keys are the side that is hashed: of the files' rows DuckDB knows no number.
     scratch.run("SET disabled_optimizers = 'join_order,build_side_probe_side'")
     scratch.run(
         f"CREATE TABLE {matches} AS SELECT t.{_FILE}, t.{_AT}, k.{ROW} "  # noqa: S608  # names of our own
-        f"FROM {there} t JOIN {source.keys} k ON {same}"
+        f"FROM {there} t JOIN {held} k ON {same}"
     )
     scratch.run("RESET disabled_optimizers")
     scratch.forget(there)
-    return Matches([*files, *others] if others else files, matches, scratch)
+    return matches
 
 
-def _key_rows(
-    store: Store, files: Sequence[PlannedFile], schema: pa.Schema, source: MergeSource, inside: pa.Schema
+def keys_schema(carrier: Carrier) -> pa.Schema:
+    """Return the schema of :func:`key_rows`: the keys, the number of the file, and the position in it."""
+    return pa.schema([*carrier.inside, *PLACE])
+
+
+def key_rows(
+    store: Store, files: Sequence[PlannedFile], schema: pa.Schema, key: Sequence[str], carrier: Carrier, first: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the keys of all rows, with the number of their file and of the row in it."""
+    """Yield the keys of all rows as ``carrier`` converts them, and where they are. ``first`` numbers the first file.
+
+    Raises VersionIncomplete if a file is gone.
+    """
+    inside = keys_schema(carrier)
     for start in range(0, len(files), _FILES_AT_ONCE):
         some = files[start : start + _FILES_AT_ONCE]
-        numbers = {file.key: start + number for number, file in enumerate(some)}
+        numbers = {file.key: first + start + number for number, file in enumerate(some)}
         dataset = open_files(store, list(numbers), schema)
         try:
             scanner = dataset.scanner(
-                columns=list(source.key), batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
+                columns=list(key), batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
             )
-            key, row = "", 0
+            path, row = "", 0
             for tagged in scanner.scan_batches():
                 batch: Any = tagged.record_batch
                 fragment: Any = tagged.fragment  # the stubs know no file's path
-                if fragment.path != key:
-                    key, row = fragment.path, 0
+                if fragment.path != path:
+                    path, row = fragment.path, 0
                 rows = batch.num_rows
-                keys = source.carrier.carry(batch)
-                file = pa.array(np.full(rows, numbers[key], np.int32))
+                keys = carrier.carry(batch)
+                file = pa.array(np.full(rows, numbers[path], np.int32))
                 at = pa.array(np.arange(row, row + rows, dtype=np.int64))
                 yield pa.RecordBatch.from_arrays([*keys.columns, file, at], schema=inside)
                 row += rows
@@ -166,6 +192,30 @@ def _key_rows(
 
 
 # --- files that may hold a key ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValues:
+    """Values in the keys without NULL of some rows of a source; plain data that a task can return.
+
+    ``values``  by key column that has a range: its distinct values and True, or its least and greatest and False;
+                None = there is no such key
+    """
+
+    values: Mapping[str, tuple[pa.Table, bool]] | None
+
+    @classmethod
+    def of(cls, source: MergeSource, most: int) -> KeyValues:
+        """Return the values of these rows, all values of the columns that have at most ``most``."""
+        if source.is_empty:
+            return cls(None)
+        found: dict[str, tuple[pa.Table, bool]] = {}
+        for column in source.key:
+            if has_range(source.schema.field(column).type):
+                values = source.distinct(column, most + 1) if most else None
+                is_complete = values is not None and values.num_rows <= most
+                found[column] = (values if values is not None and is_complete else source.ends(column), is_complete)
+        return cls(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +233,24 @@ class KeyRange:
     @classmethod
     def of(cls, source: MergeSource) -> KeyRange:
         """Return what the source's keys without NULL have in common."""
-        if source.is_empty:
+        return cls.joined([KeyValues.of(source, _MOST_LISTED if source.count <= _MOST_LISTED else 0)])
+
+    @classmethod
+    def joined(cls, parts: Sequence[KeyValues]) -> KeyRange:
+        """Return what the keys of all parts of a source have in common."""
+        some = [part.values for part in parts if part.values is not None]
+        if not some:
             return cls({}, {}, none=True)
         terms: dict[str, tuple[Term, ...]] = {}
         few = {}
-        for column in source.key:
-            data_type = source.schema.field(column).type
-            if not has_range(data_type):
-                continue
-            if source.count <= _MOST_LISTED:
-                few[column] = source.distinct(column)
-            terms[column] = _terms(column, few[column] if column in few else source.ends(column), listed=column in few)
-        return cls({column: some for column, some in terms.items() if some}, few)
+        for column in some[0]:
+            values = pa.concat_tables([part[column][0] for part in some])
+            if all(part[column][1] for part in some):
+                distinct = values.group_by(column).aggregate([]) if len(some) > 1 else values
+                if distinct.num_rows <= _MOST_LISTED:
+                    few[column] = values = distinct
+            terms[column] = _terms(column, values, listed=column in few)
+        return cls({column: found for column, found in terms.items() if found}, few)
 
     def files(self, store: Store, snapshot: Snapshot) -> Sequence[PlannedFile]:
         """Return the files of the snapshot that may hold one of the keys."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +15,8 @@ from kubothek.table.carried import Carrier
 from kubothek.table.layout import Layout
 from kubothek.table.log import Snapshot
 from kubothek.table.operations.merging.model import Merge
-from kubothek.table.operations.merging.rows import Positions, Rules
-from kubothek.table.operations.rows import Rows as Data
-from kubothek.table.operations.rows import pieces_of, stored_after
+from kubothek.table.operations.merging.rows import Positions
+from kubothek.table.operations.rows import stored_after
 from kubothek.table.partitioning import check_without_time_zones
 from kubothek.table.schema import conform, fitted, normalise, type_name, without_time_zones
 from kubothek.table.schema import merge as merged_schema
@@ -82,7 +82,6 @@ class MergeSource:
     """The rows of a source.
 
     ``key``    the key columns
-    ``keys``   table of the database with the keys, as :class:`Carrier` converts them, and ``n``, the number of the row
     ``count``  number of rows
     """
 
@@ -95,12 +94,6 @@ class MergeSource:
         self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
         self.schema = held.schema.remove(position)
         self.carrier = Carrier(pa.schema([self.schema.field(name) for name in key]))
-        self.keys = scratch.new_name("keys")
-        inside = self.carrier.inside.append(pa.field(ROW, pa.int64()))
-        reader = pa.RecordBatchReader.from_batches(inside, self._carried(inside))
-        given = scratch.register("given", reader)
-        scratch.run(f"CREATE TABLE {self.keys} AS SELECT * FROM {given}")  # noqa: S608  # names of our own
-        scratch.forget(given)
 
     @classmethod
     def read(
@@ -126,7 +119,7 @@ class MergeSource:
                 yield from conform(table, schema).to_batches()
 
         source = cls(scratch.hold(batches(), schema), key, scratch)
-        source._require_distinct()
+        source.require_distinct()
         return source
 
     def take(self, numbers: Positions) -> pa.Table:
@@ -148,6 +141,17 @@ class MergeSource:
         back[order] = np.arange(len(order))
         return found.take(_indices(back))
 
+    @cached_property
+    def keys(self) -> str:
+        """Table of the database with the keys, as :class:`Carrier` converts them, and ``n``, the number of the row."""
+        name = self.scratch.new_name("keys")
+        inside = self.carrier.inside.append(pa.field(ROW, pa.int64()))
+        reader = pa.RecordBatchReader.from_batches(inside, self._carried(inside))
+        given = self.scratch.register("given", reader)
+        self.scratch.run(f"CREATE TABLE {name} AS SELECT * FROM {given}")  # noqa: S608  # names of our own
+        self.scratch.forget(given)
+        return name
+
     @property
     def complete(self) -> str:
         """The SQL condition for a key without NULL."""
@@ -158,10 +162,11 @@ class MergeSource:
         """Whether there is no key without NULL."""
         return self.scratch.first(f"SELECT 1 FROM {self.keys} WHERE {self.complete} LIMIT 1") is None  # noqa: S608
 
-    def distinct(self, column: str) -> pa.Table:
-        """Return the distinct values of a key column among keys without NULL; they must fit into memory."""
+    def distinct(self, column: str, most: int) -> pa.Table:
+        """Return at most ``most`` distinct values of a key column among keys without NULL."""
         name = self.carrier.inside.names[self.key.index(column)]
-        found = self.scratch.table(f"SELECT DISTINCT {name} FROM {self.keys} WHERE {self.complete}")  # noqa: S608
+        query = f"SELECT DISTINCT {name} FROM {self.keys} WHERE {self.complete} LIMIT {most}"  # noqa: S608
+        found = self.scratch.table(query)
         return self.carrier.restored([column], found)
 
     def ends(self, column: str) -> pa.Table:
@@ -179,7 +184,8 @@ class MergeSource:
             numbers = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
             yield pa.RecordBatch.from_arrays([*keys.columns, numbers], schema=inside)
 
-    def _require_distinct(self) -> None:
+    def require_distinct(self) -> None:
+        """Raise DuplicateKeys if a key without NULL occurs twice."""
         columns = ", ".join(self.carrier.inside.names)
         found = self.scratch.table(
             f"SELECT {columns}, count(*) AS rows, count(*) OVER () AS keys FROM {self.keys} "  # noqa: S608
@@ -199,16 +205,3 @@ class MergeSource:
 
 def _indices(numbers: Positions) -> Any:
     return pa.array(numbers, pa.int64())
-
-
-def read_source(
-    data: Data, merge: Merge, snapshot: Snapshot, scratch: Scratch, *, evolve: bool
-) -> tuple[MergeSource, Rules, Fitted]:
-    """Check clauses and columns, then read the data; nothing is written to the table.
-
-    Raises what :func:`fit_source`, :meth:`Rules.of` and :meth:`MergeSource.of` raise.
-    """
-    given, pieces = pieces_of(data)
-    how = fit_source(merge, snapshot, given, evolve=evolve)
-    rules = Rules.of(merge, how.schema, how.source, snapshot.head.partition_keys)
-    return MergeSource.read(pieces, given, how.source, merge.key, scratch), rules, how
