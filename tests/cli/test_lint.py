@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
@@ -75,3 +78,64 @@ def test_lint_skips_foreign_files_and_reports_broken_own_files(kubothek: Kubothe
     assert lines == [(1, "InvalidSpec"), (6, "InvalidSpec")]
     assert kubothek("lint", "nowhere").err == "error: nowhere: no such file or directory\n"
     assert kubothek("lint").code == 2
+
+
+DECLARED = "table: {schema: [{name: id, type: int64}, {name: price, type: float64}], partitionOn: [id]}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "message"),
+    [
+        ("key: [id]\n  whenMatched: [{action: Delete, where: source.x >}]", "whenMatched[0].where", "no SQL"),
+        (
+            "key: [id]\n  whenMatched: [{action: Delete}, {action: Update, set: {price: price * 2}}]",
+            "whenMatched[1].set.price",
+            "unknown column price; write source.price or target.price",
+        ),
+        (
+            "key: [id]\n  whenMatched: [{action: Delete, where: target.prize > 1}]",
+            "whenMatched[0].where",
+            "no column 'prize' in target; it has id, price",
+        ),
+        (
+            "key: [id]\n  whenMatched: [{action: Update, set: {prize: source.prize}}]",
+            "whenMatched[0].set.prize",
+            "no column 'prize' in the table; it has id, price",
+        ),
+        (
+            "key: [id]\n  whenNotMatched: [{action: Insert, where: target.price > 1}]",
+            "whenNotMatched[0].where",
+            "unknown column target.price; write source.price",
+        ),
+        (
+            "key: [id]\n  whenNotMatchedBySource: [{action: Delete, where: source.price > 1}]",
+            "whenNotMatchedBySource[0].where",
+            "unknown column source.price; write target.price",
+        ),
+        (
+            "key: [id]\n  whenMatched: [{action: Delete, where: \"getenv('HOME') = 'x'\"}]",
+            "whenMatched[0].where",
+            "getenv is no function",
+        ),
+        ("key: [it]\n  whenNotMatched: [{action: Insert}]", "key", "no column 'it' in the table; it has id, price"),
+    ],
+)
+def test_lint_reports_wrong_expression_of_merge(
+    kubothek: Kubothek, project: Path, spec: str, path: str, message: str
+) -> None:
+    merge = commit("m", "orders", spec=spec).replace("operation: Append", "operation: Merge")
+    write(project, STORE, dataset("orders", DECLARED), merge)
+    answer = kubothek("lint", "manifests")
+    assert answer.code == 1
+    (line,) = answer.err.splitlines()
+    assert re.match(rf"error: manifests/all.yaml:\d+: Commit m: spec\.{re.escape(path)}: FilterInvalid: ", line), line
+    assert message in line
+
+
+def test_lint_accepts_merge_of_columns_that_no_manifest_declares(kubothek: Kubothek, project: Path) -> None:
+    spec = "key: [id]\n  whenMatched: [{action: Update, set: {price: target.any + source.other}}]"
+    merge = commit("m", "orders", spec=spec).replace("operation: Append", "operation: Merge")
+    write(project, STORE, dataset("orders"), merge)
+    assert kubothek("lint", "manifests").code == 0
+    write(project, STORE, merge)
+    assert kubothek("lint", "manifests").code == 0

@@ -154,7 +154,7 @@ def restorer(me: Me) -> Program:
 
 
 def _restore(me: Me, k: int, head: Head | None) -> Program:
-    if head is None or not head.stone or head.commit is None:
+    if head is None or head.commit is None or (not head.stone and (me.rules.restores_only_a_tombstone or not k)):
         return None
     stone = yield get(record_key(head.commit))
     deleted = yield get(record_key(stone.parent))

@@ -86,6 +86,9 @@ class Rules:
     asks_the_grant_first: bool = True
     asks_the_grant_of_the_head_that_it_replaces: bool = True
     ends_with_the_incarnation_of_the_grant: bool = True
+    only_a_creation_starts_on_a_tombstone: bool = True
+    ends_with_the_dataset_it_began_on: bool = True
+    restores_only_a_tombstone: bool = True
     merges_grants_again: bool = True
 
 
@@ -101,6 +104,8 @@ class Me:
     ``refs``    it takes the copy of where the chain is along
     ``guest``   it is not of the owner, who must permit it
     ``heir``    it is of a resource that was made again once the old one, and the dataset, were gone
+    ``unowned`` it has no claim, and so no incarnation: it means the dataset that is there when it begins
+    ``creates`` it creates the dataset, also on the tombstone of one without an owner
     """
 
     name: str
@@ -116,6 +121,8 @@ class Me:
     partition: str = "p"
     refs: bool = False
     guest: bool = False
+    unowned: bool = False
+    creates: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -141,6 +148,10 @@ def writer(me: Me) -> Program:
 
 def _begin(me: Me, k: int, head: Head | None) -> Program:
     if head and (_fenced(me, head) or (me.heir and not head.epoch)):
+        return None
+    if me.creates and head and not head.stone:
+        return None  # there is a dataset of that name
+    if me.unowned and head and head.stone and not me.creates and me.rules.only_a_creation_starts_on_a_tombstone:
         return None
     if me.guest and me.rules.asks_the_grant_first and not (head and me.id in head.grant.ids):
         return None
@@ -194,8 +205,7 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
     record = Record(
         name, ground.commit, added, removed, head, 0, reads, within, deletes=me.change == "delete", moves=moves
     )
-    if me.guest:
-        record = replace(record, under=base.grant if base else Grant())
+    record = _with_ground(me, record, base)
     committed = yield from publish(me, on, record, oldest=written if me.rules.refuses_when_too_slow else None)
     if committed and me.rules.reports_after_the_marker:
         yield succeed(me.id, me.incarnation)
@@ -204,6 +214,13 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
     if committed is not False:
         return None
     return Task(settling, (me, k + 1, _again, (base, on, own, written)))
+
+
+def _with_ground(me: Me, record: Record, base: Head | None) -> Record:
+    """The record with what a commit without a claim, or of a guest, was begun on."""
+    if me.unowned:
+        record = replace(record, began=base.epoch if base else 0, creates=me.creates)
+    return replace(record, under=base.grant if base else Grant()) if me.guest else record
 
 
 def following(me: Me, chain: tuple[str, ...]) -> Program:
@@ -230,7 +247,8 @@ def _again(
     if (yield from _applied(me, head, asks=me.rules.asks_marker_after_a_lost_swap)):
         yield succeed(me.id, me.incarnation)
         return None
-    if head and (_fenced(me, head) or (me.rules.fences_deleted_incarnations and tried and tried.epoch != head.epoch)):
+    ends = me.rules.ends_with_the_dataset_it_began_on if me.unowned else me.rules.fences_deleted_incarnations
+    if head and (_fenced(me, head) or (ends and tried and tried.epoch != head.epoch)):
         return None
     return Task(_commit, (me, k, base, head, own, written))
 
@@ -247,6 +265,8 @@ def _applied(me: Me, head: Head | None, *, asks: bool) -> Steps:
 
 
 def _fenced(me: Me, head: Head) -> bool:
+    if me.unowned:
+        return False
     deleted = head.fenced | ({head.stone} if head.stone else set())
     return me.rules.fences_deleted_incarnations and me.incarnation in deleted
 

@@ -25,6 +25,9 @@ from tests.protocol_model.world import (
     success_key,
 )
 
+UNOWNED = "-"
+"""In a tombstone: deleted without a claim."""
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -234,6 +237,26 @@ def two_deletions_and_an_heir(rules: Rules) -> Scenario:
         "A2": _write("A2", "a", rules, incarnation="2", heir=True),
     }
     return Scenario(started(), cast)
+
+
+def unowned_dataset_dropped_and_made_again(rules: Rules) -> Scenario:
+    """A writer without a claim, a deletion, and a new dataset of that name."""
+    cast = {
+        "A": _write("A", "a", rules, unowned=True, incarnation=UNOWNED),
+        "D": _run(maintenance.dropper, "D", rules, incarnation=UNOWNED),
+        "C": _write("C", "create", rules, unowned=True, creates=True),
+    }
+    return Scenario(started(), cast)
+
+
+def creations_beside_a_restore(rules: Rules) -> Scenario:
+    """Two new datasets of a name whose dataset was deleted, of which one wins, beside a restore of the old one."""
+    cast = {
+        "B": _write("B", "b", rules, unowned=True, creates=True),
+        "C": _write("C", "c", rules, unowned=True, creates=True),
+        "S": _run(maintenance.restorer, "S", rules, incarnation="1"),
+    }
+    return Scenario(started(deleted=True), cast)
 
 
 def collector_beside_a_writer(rules: Rules) -> Scenario:
@@ -456,6 +479,8 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     overtaken_while_it_confirms,
     deleted_and_made_again,
     two_deletions_and_an_heir,
+    unowned_dataset_dropped_and_made_again,
+    creations_beside_a_restore,
     collector_beside_a_writer,
     collector_with_nothing_to_expire,
     collector_beside_a_rollback,

@@ -135,6 +135,9 @@ class Record:
     """The grant after it, if it changes that."""
     under: Grant | None = None
     """The grant under which another than the owner began it."""
+    began: int | None = None
+    """Without a claim: the epoch of the dataset that it was begun on."""
+    creates: bool = False
     moves: tuple[str, ...] | None = None
     """The chain that it goes on from, if it moves that."""
     replaced: frozenset[File] = frozenset()
@@ -338,6 +341,14 @@ def _check_grant(store: Store, current: Head, record: Record, under: Grant) -> N
         raise Violation(f"{record} of another comes after its permission was withdrawn")
 
 
+def _check_began(current: Head | None, record: Record) -> None:
+    """A commit without a claim is of the dataset that was there when it began, and does not undo a deletion."""
+    if record.began != (current.epoch if current else 0):
+        raise Violation(f"{record} was begun on another dataset of that name")
+    if current and current.stone and not record.creates:
+        raise Violation(f"{record} brings back a dataset that was deleted")
+
+
 def _check_swap(store: Store, current: Head | None, record: Record) -> None:
     """A swap takes nothing away that its record does not say, and builds on what it was computed from."""
     before = current.files if current else frozenset()
@@ -345,10 +356,14 @@ def _check_swap(store: Store, current: Head | None, record: Record) -> None:
         raise Violation(
             f"{record} drops {sorted(f.name for f in before - record.removed - record.head.files)} silently"
         )
-    if ("tombstone", record.incarnation) in store and not record.restores:
+    if record.began is None and ("tombstone", record.incarnation) in store and not record.restores:
         raise Violation(f"{record} is of an incarnation that was deleted")
     if record.reads is not None and record.reads != matching(before, record.within):
         raise Violation(f"{record} was computed from other files than those it replaces")
+    if record.began is not None:
+        _check_began(current, record)
+    if record.restores and current and not current.stone:
+        raise Violation(f"{record} restores a dataset over {current}, which is not deleted")
     if record.under is not None:
         _check_grant(store, current or Head(None), record, record.under)
     if record.moves is not None:

@@ -11,6 +11,9 @@ from typing import Literal
 
 import click
 
+from kubothek.api.commit import Commit
+from kubothek.api.dataset import Dataset
+from kubothek.api.meta import Resource
 from kubothek.cli.options import manifests_arguments
 from kubothek.cli.output import show
 from kubothek.cli.statements import wrong_statements
@@ -33,9 +36,10 @@ from kubothek.words import count
 def lint(manifests: tuple[Path, ...], output: str) -> int:
     """Check manifests without access to a store or cluster.
 
-    Reports all errors with file and line: fields that the schema or the rules of a kind refuse, SQL and filters that do
-    not parse, and what a webhook would refuse. A reference to a resource in none of the files is a warning, as it may
-    be in the cluster. Manifests of other API groups are skipped. Exit code 1 if there is an error.
+    Reports all errors with file and line: fields that the schema or the rules of a kind refuse, SQL, filters and
+    expressions that do not parse, and what a webhook would refuse. A reference to a resource in none of the files
+    is a warning, as it may be in the cluster. Manifests of other API groups are skipped. Exit code 1 if there is an
+    error.
     """
     resources, mistakes = check(manifests)
     errors = any(mistake.level == "error" for mistake in mistakes)
@@ -123,10 +127,18 @@ def _together(manifests: Manifests) -> Iterator[Mistake]:
     there = Gathered(manifests.resources.values(), manifests.bounds)
     for key, resource in manifests.resources.items():
         label = f"{key.kind} {key.name}"
-        for path, why in wrong_statements(resource):
+        for path, why in wrong_statements(resource, _changed_dataset(manifests, resource)):
             reason = why.partition(":")[0]
             yield Mistake("error", manifests.where(key, path), path, reason, f"{label}: {path}: {why}")
         for found in findings(resource, there):
             where = manifests.where(key, found.path)
             level: Literal["error", "warning"] = "error" if found.denies else "warning"
             yield Mistake(level, where, found.path, found.reason, f"{label}: {found}")
+
+
+def _changed_dataset(manifests: Manifests, resource: Resource) -> Dataset | None:
+    """Return the Dataset that a Commit changes, if its manifest is there."""
+    if not isinstance(resource, Commit) or resource.spec.dataset_ref is None:
+        return None
+    found = manifests.resources.get(Key("Dataset", resource.namespace, resource.spec.dataset_ref.name))
+    return found if isinstance(found, Dataset) else None

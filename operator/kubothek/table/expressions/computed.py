@@ -33,6 +33,8 @@ _MACROS: Final = frozenset(
 """Macros of DuckDB, which has no note of their stability, that expand to deterministic functions."""
 _OF_THE_SESSION: Final = frozenset({"age", "version"})
 """Functions that DuckDB calls deterministic, and that depend on the day or on its version."""
+_MOST_CHARACTERS: Final = 1 << 16
+_SHOWN_CHARACTERS: Final = 200
 _ROW: Final = "n"
 _GIVEN: Final = "given"
 
@@ -73,18 +75,32 @@ def compile_expression(text: str, sides: Sides, *, bare: str | None = None) -> C
 
     Raises FilterInvalid for text that is no such expression, and for an unknown column.
     """
-    if not text.strip():
-        raise FilterInvalid("an expression is empty; write one, such as source.price * 1.1")
     tree = _parse(text)
+    columns = {side: schema.names for side, schema in sides.items()}
     reads: set[Read] = set()
     for node in nodes(tree):
         if node.get("class") == "COLUMN_REF":
-            side, name, fields = _resolve(text, node["column_names"], sides, bare)
+            side, name, fields = _resolve(text, node["column_names"], columns, bare)
             node["column_names"] = [_inside(side, name), *fields]
             reads.add((side, name))
-    statement = {"error": False, "statements": [{"node": tree}]}
-    sql: str = _parser().execute("SELECT json_deserialize_sql(?)", [orjson.dumps(statement).decode()]).fetchall()[0][0]
+    try:
+        statement = orjson.dumps({"error": False, "statements": [{"node": tree}]}).decode()
+    except orjson.JSONEncodeError as error:
+        raise _too_deep(text) from error
+    sql: str = _parser().execute("SELECT json_deserialize_sql(?)", [statement]).fetchall()[0][0]
     return Compiled(text, sql.removeprefix("SELECT "), frozenset(reads))
+
+
+def check_expression(text: str, columns: Mapping[str, Sequence[str] | None]) -> None:
+    """Check the expression as far as possible without a table.
+
+    ``columns``  the columns by side; None = unknown, so any name is accepted
+
+    Raises FilterInvalid as :func:`compile_expression`.
+    """
+    for node in nodes(_parse(text)):
+        if node.get("class") == "COLUMN_REF":
+            _resolve(text, node["column_names"], columns, None)
 
 
 class Evaluator:
@@ -146,16 +162,44 @@ def _parser() -> duckdb.DuckDBPyConnection:
     return in_memory_database(threads=1)
 
 
+def _require_text(text: str) -> None:
+    if not text.strip():
+        raise FilterInvalid("an expression is empty; write one, such as source.price * 1.1")
+    if len(text) > _MOST_CHARACTERS:
+        raise FilterInvalid(
+            f"{_shown(text)} has {len(text):,} characters; an expression has at most {_MOST_CHARACTERS:,}; compute "
+            "such a value in your program"
+        )
+    if not text.isascii() and (bad := next((mark for mark in text if "\ud800" <= mark <= "\udfff"), "")):
+        raise FilterInvalid(f"{_shown(text)} is no Unicode text: it has half of a surrogate pair, {bad!r}; remove it")
+
+
+def _too_deep(text: str) -> FilterInvalid:
+    return FilterInvalid(
+        f"{_shown(text)} has too many operators in each other; use fewer, or compute such a value in your program"
+    )
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")
+
+
 def _parse(text: str) -> dict[str, Any]:
     """Return the tree of the SELECT of this expression alone."""
-    parsed = _serialised(f"SELECT ({text}\n)")
+    _require_text(text)
+    try:
+        parsed = _serialised(f"SELECT ({text}\n)")
+    except orjson.JSONDecodeError as error:
+        raise _too_deep(text) from error
     if parsed["error"]:
-        raise FilterInvalid(f"{text!r} is no SQL expression: {parsed['error_message']}")
-    if len(parsed["statements"]) != 1 or len(parsed["statements"][0]["node"]["select_list"]) != 1:
-        raise FilterInvalid(f"{text!r} is no single SQL expression")
+        if "expression depth" in parsed["error_message"]:
+            raise _too_deep(text)
+        raise FilterInvalid(f"{_shown(text)} is no SQL expression: {parsed['error_message']}")
+    if len(parsed["statements"]) != 1 or len(parsed["statements"][0]["node"].get("select_list", ())) != 1:
+        raise FilterInvalid(f"{_shown(text)} is no single SQL expression")
     tree: dict[str, Any] = parsed["statements"][0]["node"]
     if _clauses(tree) != _plain_clauses():
-        raise FilterInvalid(f"{text!r} is no single SQL expression")
+        raise FilterInvalid(f"{_shown(text)} is no single SQL expression")
     for node in nodes(tree["select_list"]):
         _require_allowed(text, node)
     return tree
@@ -183,12 +227,12 @@ def _require_allowed(text: str, node: Mapping[str, Any]) -> None:
         return
     if kind not in _CLASSES:
         raise FilterInvalid(
-            f"{text!r}: {kind.lower()} is not allowed in the value of a row; use columns, constants, operators, CASE, "
-            "CAST and functions of these"
+            f"{_shown(text)}: {kind.lower()} is not allowed in the value of a row; use columns, constants, operators, "
+            "CASE, CAST and functions of these"
         )
     if kind == "FUNCTION" and node["function_name"].lower() not in _deterministic():
         raise FilterInvalid(
-            f"{text!r}: {node['function_name']} is no function of a row's values alone, or unknown; "
+            f"{_shown(text)}: {node['function_name']} is no function of a row's values alone, or unknown; "
             "compute such a value in your program"
         )
 
@@ -200,17 +244,20 @@ def _deterministic() -> frozenset[str]:
     return (pure - other - _OF_THE_SESSION) | _MACROS
 
 
-def _resolve(text: str, names: Sequence[str], sides: Sides, bare: str | None) -> tuple[str, str, Sequence[str]]:
+def _resolve(
+    text: str, names: Sequence[str], columns: Mapping[str, Sequence[str] | None], bare: str | None
+) -> tuple[str, str, Sequence[str]]:
     """Return the side, the column, and the fields of a struct that follow."""
-    if bare is not None and names[0] in sides[bare].names:
+    if bare is not None and names[0] in (columns[bare] or ()):
         return bare, names[0], names[1:]
-    if len(names) > 1 and names[0] in sides:
+    if len(names) > 1 and names[0] in columns:
         side, name, *fields = names
-        if name not in sides[side].names:
-            raise FilterInvalid(f"{text!r}: no column {name!r} in {side}; it has {', '.join(sides[side].names)}")
+        known = columns[side]
+        if known is not None and name not in known:
+            raise FilterInvalid(f"{_shown(text)}: no column {name!r} in {side}; it has {', '.join(known)}")
         return side, name, fields
     written = ".".join(quoted(name) if not name.isidentifier() else name for name in names)
-    known = " or ".join(f"{side}.{names[-1]}" for side in sides)
+    choice = " or ".join(f"{side}.{names[-1]}" for side in columns)
     if bare is not None:
-        known = f"one of {', '.join(sides[bare].names)}"
-    raise FilterInvalid(f"{text!r}: unknown column {written}; write {known}")
+        choice = f"one of {', '.join(columns[bare] or ())}"
+    raise FilterInvalid(f"{_shown(text)}: unknown column {written}; write {choice}")
