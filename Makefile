@@ -55,7 +55,7 @@ unit: install
 soak: install ## 100,000 landed files with kills, random changes of random tables, 10,000 hostile requests, 200 commits and killed Spark programs on the cluster: an hour
 	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/fuzz tests/hostile tests/failures tests/plateau_conformance \
 		tests/ingest/watch/test_exactly_once.py tests/properties tests/table/log tests/gc \
-		tests/engines tests/cube tests/table/skipping tests/odf tests/protocol_model tests/odf/transform tests/odf/derived \
+		tests/engines tests/cube tests/spark/test_killed.py tests/table/skipping tests/odf tests/protocol_model tests/odf/transform tests/odf/derived \
 		tests/gateway/test_hostile.py tests/odf/sync/test_pull.py tests/cluster/test_operator.py tests/e2e/test_soak.py \
 		tests/e2e/test_writers.py
 

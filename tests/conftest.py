@@ -10,6 +10,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests import spark_python
 from tests.cluster.apiserver import ApiServer
 from tests.s3server import S3Server
 from tests.testcluster import Cluster, ensure_cluster, why_no_cluster
@@ -193,12 +195,15 @@ def bucket(s3: S3Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One real session for all tests of a process: it takes seconds to start."""
     from kubothek.spark.session import running
 
     conf = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.ui.enabled": "false"}
-    with running(conf) as session:
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patched:  # for the JVM, and not for what tests start
+            patched.setenv("PYSPARK_PYTHON", str(spark_python.executable(tmp_path_factory.mktemp("python"))))
+            session = stack.enter_context(running(conf))
         yield session
 
 

@@ -95,12 +95,14 @@ class Request:
 
 @dataclass
 class Injected:
-    """A fault in place: ``arrived`` is set by the first request that it spoils."""
+    """A fault in place: ``arrived`` is set by the first request that it spoils, and ``request`` is the last of them."""
 
     fault: Fault
-    method: str
+    method: str | tuple[str, ...]
     path: str
     times: int
+    skips: int = 0
+    request: Request | None = None
     arrived: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -134,9 +136,13 @@ class FaultProxy:
         self._server.daemon_threads = True
         self.endpoint = f"http://{host}:{self._server.server_address[1]}"
 
-    def inject(self, fault: Fault, *, method: str = "", path: str = "", times: int = 1) -> Injected:
-        """Spoil the next ``times`` requests with this method whose path or query contains ``path``."""
-        injected = Injected(fault, method, path, times)
+    def inject(
+        self, fault: Fault, *, method: str | tuple[str, ...] = "", path: str = "", times: int = 1, skips: int = 0
+    ) -> Injected:
+        """Spoil the next ``times`` requests with this method, or one of these, whose path or query contains ``path``,
+        after the first ``skips`` of them.
+        """
+        injected = Injected(fault, method, path, times, skips)
         with self._lock:
             self._rules.append(injected)
         return injected
@@ -153,7 +159,11 @@ class FaultProxy:
             self.requests.append(request)
             for rule in self._rules:
                 if rule.times and request.method.startswith(rule.method) and rule.path in request.path:
+                    if rule.skips:
+                        rule.skips -= 1
+                        continue
                     rule.times -= 1
+                    rule.request = request
                     rule.arrived.set()
                     return rule
         return None

@@ -70,6 +70,12 @@ def copy(rows: DataFrame, lake: Lake, checkpoint: Path, uuid: str = "copy") -> S
     return started
 
 
+def forget(checkpoint: Path, batch: int) -> None:
+    """Delete Spark's note that this batch, the last one, has ended."""
+    (checkpoint / "commits" / str(batch)).unlink()
+    (checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
+
+
 # Through Spark.
 
 
@@ -84,8 +90,7 @@ def test_spark_stream_copies_each_row_once_after_crashes(
     dataset.append(table(4, 2))
     copy(source(session, lake), lake, checkpoint)
     # The driver ends after the commit and before Spark notes it: the batch runs again.
-    (checkpoint / "commits" / "1").unlink()
-    (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    forget(checkpoint, batch=1)
     dataset.append(table(6, 2))
     copy(source(session, lake), lake, checkpoint)
     assert ids(into) == list(range(6)), "this trigger makes one batch, and it was the one that runs again"
@@ -128,6 +133,36 @@ def test_spark_stream_in_complete_mode_replaces_all_rows(
         started.awaitTermination()
         assert lake.dataset("counts").scan().read_all().column("count").to_pylist() == [more]
         dataset.append(table(more, 4))
+
+
+def test_spark_stream_in_update_mode_is_refused_and_merges_in_batches(
+    session: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    landed, checkpoint = tmp_path / "landed", tmp_path / "checkpoint"
+    landed.mkdir()
+    files = session.readStream.schema("name string").json(str(landed)).groupBy("name").count()
+    counts = lake.create_dataset("counts", schema=pa.schema([("name", pa.string()), ("count", pa.int64())]))  # type: ignore[arg-type]
+
+    def upsert(batch: DataFrame, batch_id: int) -> None:
+        counts.upsert(batch.toArrow(), key="name", id=f"counts:{batch_id}")
+
+    def updated() -> dict[str, int]:
+        writer = files.writeStream.outputMode("update").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).foreachBatch(upsert).start().awaitTermination()
+        return {row["name"]: row["count"] for row in counts.scan().read_all().to_pylist()}
+
+    (landed / "0.json").write_text('{"name": "a"}\n{"name": "b"}\n')
+    refused = files.writeStream.format("kubothek").outputMode("update").trigger(availableNow=True)
+    refused = refused.options(path=lake.store.url, uuid="counts", checkpointLocation=str(tmp_path / "other"))
+    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
+        refused.start().awaitTermination()
+    assert updated() == {"a": 1, "b": 1}
+    version = counts.version
+    forget(checkpoint, batch=0)
+    assert updated() == {"a": 1, "b": 1}
+    assert counts.version == version, "the batch that ran again has the id of the first run"
+    (landed / "1.json").write_text('{"name": "b"}\n')
+    assert updated() == {"a": 1, "b": 2}
 
 
 # The versions that a stream reads.
