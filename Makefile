@@ -52,11 +52,12 @@ lint: install
 unit: install
 	@bash .ci/pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
-soak: install ## 100,000 landed files with kills, random changes of random tables, 10,000 hostile requests, 200 commits on the cluster: an hour
+soak: install ## 100,000 landed files with kills, random changes of random tables, 10,000 hostile requests, 200 commits and killed Spark programs on the cluster: an hour
 	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/fuzz tests/hostile tests/failures tests/plateau_conformance \
 		tests/ingest/watch/test_exactly_once.py tests/properties tests/table/log tests/gc \
 		tests/engines tests/cube tests/table/skipping tests/odf tests/protocol_model tests/odf/transform tests/odf/derived \
-		tests/gateway/test_hostile.py tests/odf/sync/test_pull.py tests/cluster/test_operator.py tests/e2e/test_soak.py
+		tests/gateway/test_hostile.py tests/odf/sync/test_pull.py tests/cluster/test_operator.py tests/e2e/test_soak.py \
+		tests/e2e/test_writers.py
 
 chaos: install ## an hour of faults on the cluster, in the order of KUBOTHEK_SEED: what each was, and how long until all was calm
 	@KUBOTHEK_SOAK=$${KUBOTHEK_SOAK:-1} $(BIN)/python -m pytest -q -s tests/e2e/test_chaos.py

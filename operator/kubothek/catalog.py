@@ -33,7 +33,6 @@ import pyarrow as pa
 from kubothek.cube.discovery import cubes
 from kubothek.cube.handle import Cube
 from kubothek.cube.log import CubeLog
-from kubothek.dataset import BY as _BY
 from kubothek.dataset import CommitResult, Dataset, OnConflict, Where, moving
 from kubothek.dataset.columns import arrow_schema
 from kubothek.dataset.moving import CREATE_ID
@@ -74,14 +73,16 @@ _USUAL_VIEW: Final = LedgerTable()
 class Lake:
     """The datasets in one store. The constructor does no I/O.
 
-    ``writer``  the name under which it writes to datasets of manifests; None = see :func:`default_writer`
+    ``writer``   the name under which it writes to datasets of manifests; None = see :func:`default_writer`
+    ``program``  the author of its commits where it has no such name
     """
 
-    def __init__(self, store: Store, writer: str | None = None) -> None:
+    def __init__(self, store: Store, writer: str | None = None, *, program: str = "python") -> None:
         if writer is not None and not writer.strip():
             raise InputError("writer is empty: name this client as spec.writers of a Dataset does, or leave it out")
         self.store = store
         self._writer = writer
+        self._program = program
 
     def __repr__(self) -> str:
         return f"Lake({self.store.url!r})"
@@ -90,6 +91,11 @@ class Lake:
     def writer(self) -> str | None:
         """The name under which this lake writes to datasets of manifests; None if it has none."""
         return self._writer or default_writer()
+
+    @property
+    def author(self) -> str:
+        """The author of its commits, in commit records: the writer, or the program of a lake without one."""
+        return self.writer or self._program
 
     @cached_property
     def _conditional_writes(self) -> bool:
@@ -160,7 +166,9 @@ class Lake:
         raise DatasetExists(f"there is a cube {prefix!r} in {self.store.url} already; lake.cube({prefix!r}) opens it")
 
     def _cube_log(self, prefix: str) -> CubeLog:
-        return CubeLog(self.store, prefix, unowned_only=True, by=_BY, before_writing=self._require_conditional_writes)
+        return CubeLog(
+            self.store, prefix, unowned_only=True, by=self.author, before_writing=self._require_conditional_writes
+        )
 
     def _require_conditional_writes(self) -> None:
         if not self._conditional_writes:
@@ -252,7 +260,7 @@ class Lake:
                     zones={} if declared is None else zones_in(declared),
                     index=IndexChange(wanted=wanted, dialect=one_of(Dialect, "dialect", dialect)),
                     skipping=SkippingChange(wanted=SkippingState(skipping)),
-                    by=_BY,
+                    by=self.author,
                 )
             )
         except IdReused as error:
@@ -282,7 +290,8 @@ class Lake:
         source, snapshot = self.store, self.dataset(name).snapshot(as_of)
         create_directory(target.store.config)
         log = Dataset(target, new_name)._log(writing=True)
-        return moving.copy(source, snapshot, target.store, log, moving.copy_digest(source, name, as_of, id))
+        digest = moving.copy_digest(source, name, as_of, id)
+        return moving.copy(source, snapshot, target.store, log, digest, by=self.author)
 
     def rename(self, name: str, new_name: str) -> CommitResult:
         """Give a dataset another name: copy its current version, then delete it as :meth:`drop` does.
@@ -297,7 +306,8 @@ class Lake:
         source = Dataset(self, name)
         with suppress(DatasetNotFound):
             source._require_no_member("renamed", "copy the cube under another prefix: kubothek cube copy")
-        return moving.rename(self.store, source._log(writing=True), Dataset(self, new_name)._log(writing=True))
+        target = Dataset(self, new_name)
+        return moving.rename(self.store, source._log(writing=True), target._log(writing=True), by=self.author)
 
     def drop(self, name: str) -> int:
         """Delete a dataset, in one commit, and return the version of its tombstone.
@@ -308,7 +318,7 @@ class Lake:
         """
         dataset = Dataset(self, name)
         dataset._require_no_member("dropped", "delete it by its cube: kubothek cube delete")
-        version = dataset._log(writing=True).delete(by=_BY)
+        version = dataset._log(writing=True).delete(by=self.author)
         assert version is not None, "it was there, and its head stays"
         return version
 
@@ -317,7 +327,7 @@ class Lake:
 
         Raises RestoreExpired after the grace period, VersionIncomplete, DatasetNotFound, OwnedByAnother.
         """
-        return Dataset(self, name)._log(writing=True).restore(by=_BY)
+        return Dataset(self, name)._log(writing=True).restore(by=self.author)
 
     def create_ledger(
         self,
@@ -343,10 +353,10 @@ class Lake:
         log = dataset._log(writing=True)
         if snapshot.kind is DatasetKind.DERIVATIVE:
             create_derivative(
-                self.store, log, snapshot, owner, inputs_of(self.store), table=table, version=version, by=_BY
+                self.store, log, snapshot, owner, inputs_of(self.store), table=table, version=version, by=self.author
             )
         else:
-            create(self.store, log, snapshot, owner, table=table, version=version, by=_BY)
+            create(self.store, log, snapshot, owner, table=table, version=version, by=self.author)
         return dataset
 
     def sql(self, statement: str, as_of: Version | None = None, *, as_at: datetime | None = None) -> QueryResult:

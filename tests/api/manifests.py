@@ -162,6 +162,11 @@ def question(**spec: Any) -> Json:
     return {"cube": {"uuidPrefix": "geo"} | spec, "storeRef": {"name": "lake"}, "result": result}
 
 
+def standing(**spec: Any) -> Json:
+    """A Query that keeps a Dataset current."""
+    return query(**{"result": TOP} | spec)
+
+
 def column(name: str, type_: str = "int64") -> Json:
     return {"name": name, "type": type_}
 
@@ -176,6 +181,9 @@ POLLED = {
 PUSHED = {"kind": "AddPushSource", "sourceName": "default", "read": READ, "merge": {"kind": "Append"}}
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
 SCHEDULE = {"cron": "@hourly", "jitter": "5m"}
+FLIGHTS = [{"name": "flights"}]
+TOP = {"datasetRef": {"name": "top"}}
+MERGED = TOP | {"operation": "Merge", "key": ["carrier"]}
 COMPACTION = {"datasetRef": {"name": "flights"}}
 VERIFICATION = {"datasetRef": {"name": "flights"}}
 ADOPTED = {"storeRef": {"name": "lake"}, "adopt": True}
@@ -1042,6 +1050,29 @@ CASES = [
     ),
     Case("a dry run of a deletion", "Commit", cube_change("Delete", dryRun=True), "cube.dryRun goes with Cleanup"),
     # questions to cubes
+    Case("a query at slots", "Query", standing(schedule=SCHEDULE)),
+    Case("a query that follows", "Query", standing(follow=FLIGHTS)),
+    Case("a query that follows at slots", "Query", standing(follow=FLIGHTS, schedule=SCHEDULE)),
+    Case("a query merged by key", "Query", query(result=MERGED)),
+    Case("a query merged at slots", "Query", standing(schedule=SCHEDULE, result=MERGED)),
+    Case("an overwrite by name", "Query", query(result=TOP | {"operation": "Overwrite"})),
+    Case("a query merged without a key", "Query", query(result=TOP | {"operation": "Merge"}), "Merge requires key"),
+    Case("a key without a merge", "Query", query(result=TOP | {"key": ["a"]}), "Merge requires key"),
+    Case("a key of no column", "Query", query(result=MERGED | {"key": []}), "spec.result.key"),
+    Case("a key with a column twice", "Query", query(result=MERGED | {"key": ["a", "a"]}), "key names a column twice"),
+    Case(
+        "an operation on a file",
+        "Query",
+        query(result={"location": {"path": "a"}, "operation": "Overwrite"}),
+        "operation is for a datasetRef",
+    ),
+    Case("slots for a file", "Query", query(schedule=SCHEDULE), "set result.datasetRef"),
+    Case("a file that follows", "Query", query(follow=FLIGHTS), "set result.datasetRef"),
+    Case("slots for an old version", "Query", standing(schedule=SCHEDULE, asOf={"version": 3}), "remove asOf"),
+    Case("an end without end", "Query", standing(schedule=SCHEDULE, ttlSecondsAfterFinished=1), "never finishes"),
+    Case("a query that follows itself", "Query", standing(follow=[{"name": "top"}]), "follow names the Dataset of the"),
+    Case("an input twice", "Query", standing(follow=[{"name": "b"}, {"name": "b"}]), "spec.follow[1]"),
+    Case("slots that are none", "Query", standing(schedule={"cron": "soon"}), "cron is no cron expression"),
     Case("all of a cube", "Query", question()),
     Case(
         "a question with everything",
@@ -1478,7 +1509,8 @@ CASES = [
 ]
 
 FIXED = "a Commit is one change and cannot be edited"
-FIXED_QUERY = "a Query is one run and cannot be edited"
+FIXED_QUERY = "a Query cannot be edited"
+NO_SLOTS = "schedule can be edited, but neither added nor removed"
 FIXED_COMPACTION = "a Compaction is one run and cannot be edited"
 FIXED_VERIFICATION = "a Verification is one run and cannot be edited"
 
@@ -1582,6 +1614,13 @@ EDITS = [
     Edit("no dependency where there was one", "Commit", commit(dependsOn=[{"name": "b"}]), commit(), FIXED),
     Edit("a suspended query", "Query", query(), query(suspend=True, retryLimit=3)),
     Edit("another statement", "Query", query(), query(sql="SELECT 2"), FIXED_QUERY),
+    Edit("other slots of a query", "Query", standing(schedule=SCHEDULE), standing(schedule={"cron": "@daily"})),
+    Edit(
+        "a query gets slots", "Query", standing(follow=FLIGHTS), standing(follow=FLIGHTS, schedule=SCHEDULE), NO_SLOTS
+    ),
+    Edit("a query loses slots", "Query", standing(schedule=SCHEDULE), query(result=TOP), NO_SLOTS),
+    Edit("another input", "Query", standing(follow=FLIGHTS), standing(follow=[{"name": "b"}]), FIXED_QUERY),
+    Edit("another key", "Query", query(result=MERGED), query(result=MERGED | {"key": ["b"]}), FIXED_QUERY),
     Edit("another version", "Query", query(), query(asOf={"version": 1}), FIXED_QUERY),
     Edit("another destination", "Query", query(), query({"path": "b"}), FIXED_QUERY),
     Edit("another behaviour on conflict", "Commit", commit(), commit(onConflict="Retry"), FIXED),

@@ -34,6 +34,7 @@ from kubothek.table.changes import rows as feed_rows
 from kubothek.table.log import Change, Claim, DatasetLog, Operation, Transaction
 from kubothek.table.operations import append, write_rows
 from tests.sampling import sampled
+from tests.table.operations.test_merge_histories import TYPES, clauses, merge_with_delta, some_rows
 
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 LONG = timedelta(days=40, microseconds=1)
@@ -85,6 +86,7 @@ class History:
         self.random = random.Random(seed)
         self.partitioned = self.random.random() < 0.7
         self.nested = self.random.random() < 0.4
+        self.durations = self.random.random() < 0.5
         self.table = lake.create_dataset("t", ["p"] if self.partitioned else [])
         self.next = 0
         self.evolved = False
@@ -101,8 +103,9 @@ class History:
             "n": pa.array(numbers, pa.int64()),
             "x": pa.array([draw.choice([None, float("nan"), 0.0, 1.5]) for _ in numbers], pa.float64()),
             "s": pa.array([draw.choice([None, "", "a", "b"]) for _ in numbers], pa.string()),
-            "d": pa.array([draw.choice([None, LONG]) for _ in numbers], pa.duration("us")),
         }
+        if self.durations:
+            columns["d"] = pa.array([draw.choice([None, LONG]) for _ in numbers], pa.duration("us"))
         if self.nested:
             columns["l"] = pa.array([draw.choice([None, [], [1, None]]) for _ in numbers], pa.list_(pa.int64()))
         if self.evolved:
@@ -221,6 +224,39 @@ def test_changes_have_the_rows_of_delta_change_data_feed(lake: Lake, tmp_path: P
         zip(tuples(theirs, names), pc.add(theirs["_commit_version"], 2).to_pylist(), strict=True)
     )
     assert found.num_rows > 50
+
+
+@pytest.mark.parametrize("seed", sampled(range(400), 100))
+def test_changes_of_merges_have_the_rows_of_delta_change_data_feed(lake: Lake, tmp_path: Path, seed: int) -> None:
+    draw, url = random.Random(seed), tmp_path / "delta"
+    partition_on = draw.choice([[], ["p"]])
+    ours, first = lake.create_dataset("t", partition_on), keyed_rows(draw)
+    ours.append(first)
+    feeds = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(url, first, partition_by=partition_on or None, configuration=feeds)
+    delta = DeltaTable(url)
+    versions: dict[int | None, int] = {0: 2}
+    for _ in range(5):
+        rows, chosen = keyed_rows(draw), clauses(draw)
+        ours.merge(rows, key="id", **chosen)
+        merge_with_delta(delta, rows, ("id",), chosen, evolve=False)
+        versions.setdefault(delta.version(), ours.version)  # Delta has no version for a merge without effect
+    found = ours.changes(2, key="id").read_all()
+    theirs = pa.table(delta.load_cdf(starting_version=1, ending_version=delta.version()).read_all())
+    rows_of_delta = tuples(theirs, found.schema.names[:-3])
+    kinds, numbers = theirs["_change_type"].to_pylist(), theirs["_commit_version"].to_pylist()
+    in_delta = Counter(zip(rows_of_delta, kinds, (versions[number] for number in numbers), strict=True))
+    # Delta also has the rows that an update left as they were.
+    for row, kind, version in list(in_delta):
+        if kind == "update_preimage" and (row, "update_postimage", version) in in_delta:
+            del in_delta[row, kind, version], in_delta[row, "update_postimage", version]
+    assert Counter((row[:-2], *row[-2:]) for row in feed(ours, 2, key="id")) == in_delta
+
+
+def keyed_rows(draw: random.Random) -> pa.Table:
+    """Rows of a merge whose keys identify a row."""
+    rows = some_rows(draw, draw.randrange(3, 10), TYPES, unique=True)
+    return rows.filter(pc.is_valid(rows["id"]))
 
 
 # --- what is computed ------------------------------------------------------------------------------------------------

@@ -165,6 +165,31 @@ def test_table_changes_beyond_memory_limit_is_refused(lake: Lake) -> None:
         query.rows().read_all()
 
 
+def test_table_changes_of_row_level_update_needs_memory_for_changed_rows(lake: Lake) -> None:
+    from kubothek.sql import Limits, prepare
+
+    table = lake.create_dataset("large")
+    table.append(pa.table({"n": range(400_000), "s": [f"{n:0>40}" for n in range(400_000)]}))
+    table.update({"s": "x"}, where="n >= 200000 AND n < 200100", row_level=True)
+    query = prepare(lake.store, "FROM table_changes('large', 2)", lake.look(), lake.datasets, Limits("20MB"))
+    assert query.rows().read_all().num_rows == 200
+
+
+def test_table_changes_is_read_anew_by_each_scan_of_a_statement(lake: Lake) -> None:
+    feed = "WITH t AS NOT MATERIALIZED (FROM table_changes('flights', 3, 4))"
+    statement = f"{feed} SELECT count(*) AS pairs FROM t AS a, t AS b, t AS c"
+    assert lake.sql(statement).read_all()["pairs"].to_pylist() == [8]
+
+
+def test_table_changes_in_portions_are_those_of_one_statement(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kubothek.table.changes import rows
+
+    statement = "FROM table_changes('flights', 0, key => 'n') ORDER BY ALL"
+    at_once = lake.sql(statement).read_all()
+    monkeypatch.setattr(rows, "_FILES", 1)
+    assert lake.sql(statement).read_all() == at_once
+
+
 def test_statements_of_transformations_have_no_table_changes() -> None:
     with in_memory_database() as database, pytest.raises(QueryInvalid, match="is not allowed in FROM"):
         parse(database, "FROM table_changes('flights', 1)")

@@ -234,7 +234,7 @@ def test_writer_keeps_indices_skipping_and_layout(store: Store) -> None:
 def test_dataset_without_owner_is_written_as_before_whatever_the_name(store: Store) -> None:
     planes = Lake(store, "etl").create_dataset("planes")
     planes.append(MORE)
-    assert {record.by for record in planes.history()} == {"python"}
+    assert {record.by for record in planes.history()} == {"etl"}
 
 
 def erase_metadata(store: Store) -> None:

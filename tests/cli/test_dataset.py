@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from shlex import split
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from plateau.io.eager import read_table
 
 import kubothek as door
 from kubothek.catalog import Dataset
+from kubothek.table.log import Change, Claim, DatasetLog, Operation
+from kubothek.table.log.model.writers import Grant
 from tests.cli.conftest import Kubothek
 from tests.webserver import Web, web
 
@@ -43,6 +46,51 @@ def type_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 
 def carriers(dataset: Dataset) -> list[tuple[int, str]]:
     return sorted((row["month"], row["carrier"]) for row in dataset.to_arrow(["month", "carrier"]).to_pylist())
+
+
+def test_history_shows_the_writer_of_each_verb(
+    kubothek: Kubothek, flights: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of --writer, else of KUBOTHEK_WRITER; without both, the command line is the author."""
+    monkeypatch.setenv("KUBOTHEK_WRITER", "night")
+    assert kubothek("append", "flights", "b.jsonl").code == 0
+    lines = (
+        'update flights "month = 1" --set delay=1',
+        'delete flights "month = 3" --yes',
+        "columns add flights gate=string",
+        "index flights --add carrier",
+        "skipping build flights --index MinMax:delay",
+        "append flights a.csv --evolve",
+        "compact flights --min-files 2",
+        "copy flights other",
+    )
+    for line in lines:
+        done = kubothek(*split(line), "--writer", "ada")
+        assert done.code == 0, done.err
+    commits = [(record.by, str(record.operation)) for record in flights.history()][::-1]
+    assert commits[:3] == [("cli", "Create"), ("cli", "Append"), ("night", "Append")]
+    assert {by for by, _ in commits[3:]} == {"ada"}
+    assert [each for _, each in commits[3:]] == ["Update", "Delete", "Layout", "Index", "Index", "Append", "Compact"]
+    assert [record.by for record in door.open("store").dataset("other").history()] == ["ada"]
+    refused = kubothek("append", "flights", "b.jsonl", "--writer", " ")
+    assert (refused.code, "writer is empty" in refused.err) == (1, True)
+
+
+def test_verbs_write_to_a_dataset_of_a_manifest_as_an_admitted_writer(kubothek: Kubothek, flights: Dataset) -> None:
+    store = door.open("store").store
+    claim = Claim("cluster/ns/flights", "1", adopts=True)
+    log = DatasetLog(store, "flights", claim=claim)
+    log.settle()
+    grant = Grant.of(claim.owner, claim.incarnation, {"ada": ["Append", "Index"]}.items())
+    log.begin_new("writers").commit(Change(operation=Operation.LAYOUT, grant=grant, by=claim.owner))
+    for line in ("append flights b.jsonl", "index flights --add carrier"):
+        refused = kubothek(*split(line), "--writer", "eve")
+        assert (refused.code, "does not permit 'eve'" in refused.err) == (1, True), refused.err
+        done = kubothek(*split(line), "--writer", "ada")
+        assert done.code == 0, done.err
+        assert next(iter(flights.history())).by == "ada"
+    refused = kubothek("overwrite", "flights", "b.jsonl", "--writer", "ada")
+    assert (refused.code, "and not Overwrite" in refused.err) == (1, True), refused.err
 
 
 def test_append_reads_each_format_and_source(

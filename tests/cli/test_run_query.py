@@ -46,6 +46,19 @@ spec:
 """
 
 
+STANDING = """\
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Query
+metadata: {name: totals}
+spec:
+  storeRef: {name: lake}
+  follow: [{name: letters}]
+  sql: SELECT b, sum(a)::BIGINT AS a FROM letters GROUP BY b
+  result: {datasetRef: {name: totals}, operation: Merge, key: [b]}
+"""
+
+
 def project_with_queries(project: Path, *queries: str) -> None:
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "ok.csv").write_text("a,b\n1,x\n2,y\n3,x\n")
@@ -75,6 +88,28 @@ def test_run_executes_queries_once_after_their_commits(kubothek: Kubothek, proje
     listed = kubothek("get", "-f", "manifests", "queries").out
     assert f"2 rows in reports/{report.name}" in listed
     assert "2 rows in version 1 of Dataset 'totals'" in listed
+
+
+@pytest.mark.slow
+def test_run_keeps_dataset_of_following_query_current(kubothek: Kubothek, project: Path) -> None:
+    project_with_queries(project, STANDING)
+    planned = kubothek("plan", "-f", "manifests").out
+    assert "after other jobs: Dataset 'letters' of spec.follow has no version yet" in planned
+
+    first = kubothek("run", "-f", "manifests")
+    assert (first.code, first.err) == (0, "")
+    totals = door.open((project / "store").as_uri()).dataset("totals")
+    assert {row["b"]: row["a"] for row in totals.scan().read_all().to_pylist()} == {"x": 4, "y": 2}
+    assert "(0 jobs, " in kubothek("run", "-f", "manifests").out
+    assert "the next one begins when an input has a new version" in kubothek("plan", "-f", "manifests").out
+
+    (project / "store" / "sources" / "ok2.csv").write_text("a,b\n10,y\n7,z\n")
+    second_commit = commit("second", "letters", "sources/ok2.csv")
+    write(project, STORE, dataset("letters"), dataset("totals"), commit("first", "letters"), second_commit, STANDING)
+    second = kubothek("run", "-f", "manifests")
+    assert (second.code, second.err) == (0, "")
+    assert {row["b"]: row["a"] for row in totals.scan().read_all().to_pylist()} == {"x": 4, "y": 12, "z": 7}
+    assert [record.version for record in totals.history()] == [3, 2, 1]
 
 
 @pytest.mark.slow
@@ -110,4 +145,4 @@ def test_run_with_invalid_query_fails_and_is_retried_by_next_run(kubothek: Kubot
 def test_queries_example_is_valid_with_its_dependencies(kubothek: Kubothek) -> None:
     examples = Path(__file__).resolve().parents[2] / "examples"
     paths = [argument for name in ("stores/local.yaml", "flights", "queries") for argument in ("-f", examples / name)]
-    assert "2 Queries" in kubothek("lint", *paths).out
+    assert "3 Queries" in kubothek("lint", *paths).out

@@ -226,6 +226,23 @@ def test_query_end_wakes_result_dataset(queries: ClusterState) -> None:
     assert woken(queries, "Query", None, query("file", {"location": {"path": "x"}}, 7, Complete="True")) == set()
 
 
+def test_dataset_version_change_wakes_queries_that_follow_it(state: ClusterState) -> None:
+    spec = {"storeRef": {"name": "s"}, "result": {"datasetRef": {"name": "b"}}, "follow": [{"name": "a"}]}
+    state.resources["Query"].put(obj("Query", "follows", spec))
+    before, after = dataset("a", "s", version=1), dataset("a", "s", version=2)
+    before["status"]["version"], after["status"]["version"] = 1, 2
+    assert "Query/follows" in woken(state, "Dataset", before, after)
+    assert "Query/follows" not in woken(state, "Dataset", after, after)
+    assert "Query/follows" not in woken(state, "Dataset", dataset("b", "s"), dataset("b", "s", version=2))
+
+
+def test_end_of_run_of_standing_query_wakes_result_dataset(queries: ClusterState) -> None:
+    before, after = (query("table", {"datasetRef": {"name": "b"}}) for _ in range(2))
+    after["status"] = {"completionTime": "2026-11-28T08:00:00Z"}
+    assert woken(queries, "Query", before, after) == {"Dataset/b"}
+    assert woken(queries, "Query", after, after) == set()
+
+
 def test_store_change_wakes_datasets_that_ingest_from_store() -> None:
     known = ClusterState()
     taking = dataset("a", "s")

@@ -46,6 +46,7 @@ WATCHED = (
     "skipping",
     "soak",
     "warming",
+    "writers",
     GIVERS,
 )
 """The namespaces of the operator."""
@@ -64,6 +65,7 @@ LONGEST_FIRST = (
     "test_soak.py",
     "test_exchange.py",
     "test_upgrade.py",
+    "test_writers.py",
     "test_exactly_once.py",
     "test_tables.py",
     "test_cubes.py",
@@ -197,6 +199,11 @@ def soak(workspace: Callable[..., Workspace]) -> Workspace:
 @pytest.fixture(scope="package")
 def warming(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("warming")
+
+
+@pytest.fixture(scope="package")
+def writers(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace("writers")
 
 
 @pytest.fixture(scope="package")

@@ -317,6 +317,20 @@ def test_failed_commit_of_statement_emits_fail_event_and_ignores_collector_error
     assert "nowhere" in events(web)[1]["run"]["facets"]["errorMessage"]["message"]
 
 
+def test_query_run_that_merges_emits_lineage_with_versions(here: Here, lake: Lake, web: Web) -> None:
+    store = {"name": "lake", "url": here.root.as_uri()}
+    dataset = {"uuid": "top", "claim": {"owner": "cluster/ns/top", "incarnation": "i"}}
+    target = {"store": store, "dataset": dataset, "commit_id": "query:uid:1", "key": ["carrier"], "run": 1}
+    job = {"verb": "query", "job": "q-query-1", "uid": "uid-q", "store": store, "sql": SUMS, "becomes": target}
+    done(here, job | {"lineage": collector(web, "query/q")})
+    _, end = events(web)
+    assert [each["name"] for each in end["inputs"]] == [f"{here.root}/delays"]
+    (output,) = end["outputs"]
+    assert output["facets"]["version"]["datasetVersion"] == "2"
+    assert [each["name"] for each in output["facets"]["schema"]["fields"]] == ["carrier", "delay"]
+    assert output["outputFacets"]["outputStatistics"]["rowCount"] == 2
+
+
 @pytest.mark.parametrize("into_dataset", [True, False])
 def test_query_run_emits_lineage_with_versions(here: Here, lake: Lake, web: Web, into_dataset: bool) -> None:
     store = {"name": "lake", "url": here.root.as_uri()}

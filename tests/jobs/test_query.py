@@ -16,6 +16,8 @@ from kubothek.api.jobs import ExitCode, JobResult, QueryOutcome
 from kubothek.catalog import Lake
 from kubothek.errors import StoreUnavailable
 from kubothek.sandbox import limited
+from kubothek.table.log import Change, Snapshot
+from kubothek.table.operations.merging import Merger
 from tests.jobs.conftest import CLAIM, UUID, Here
 
 pytestmark = pytest.mark.slow
@@ -329,3 +331,125 @@ def test_query_job_writes_result_to_other_store(here: Here, lake: Lake, tmp_path
     outcome = done(here, query_job(here, location={"store": store, "path": "out", "format": "CSV"}))
     assert (tmp_path / "elsewhere" / (outcome.location or "")).exists()
     assert files(here) == []
+
+
+# --- a dataset, merged by key ---------------------------------------------------------------------------------------
+
+
+def merges(
+    here: Here, key: tuple[str, ...] = ("carrier",), commit_id: str = "query:uid:1", **table: Any
+) -> dict[str, Any]:
+    job = becomes(here, commit_id=commit_id, **table)
+    return job | {"becomes": job["becomes"] | {"key": key, "run": 1}}
+
+
+def keys_of(here: Here) -> list[str]:
+    return [info.key for info in here.store.list("top/table/") if info.key.endswith(".parquet")]
+
+
+def rows_of(lake: Lake, name: str = "top") -> list[dict[str, Any]]:
+    return sorted(lake.dataset(name).scan().read_all().to_pylist(), key=str)
+
+
+def test_query_job_with_key_creates_table_then_merges_rows(here: Here, lake: Lake) -> None:
+    first = done(here, query_job(here, **merges(here)))
+    assert (first.version, first.rows) == (2, 2)
+    assert rows_of(lake) == ANSWER
+    lake.dataset("flights").append(pa.table({"month": [3, 3], "carrier": ["UA", "DL"], "delay": [10, 1]}))
+    changed = "SELECT carrier, sum(delay)::BIGINT AS delay FROM flights WHERE carrier <> 'AA' GROUP BY 1"
+    second = done(here, query_job(here, changed, 2, **merges(here, commit_id="query:uid:2")))
+    assert second.version == 3
+    assert rows_of(lake) == [ANSWER[0], {"carrier": "DL", "delay": 1}, {"carrier": "UA", "delay": 7}]
+
+
+def test_query_job_with_key_happens_once_for_each_run(here: Here, lake: Lake) -> None:
+    first = done(here, query_job(here, **merges(here)))
+    lake.dataset("flights").append(pa.table({"month": [3], "carrier": ["UA"], "delay": [10]}))
+    again = done(here, query_job(here, attempt=2, **merges(here)))
+    assert (again.version, again.reads) == (first.version, ())
+    assert rows_of(lake) == ANSWER
+
+
+def test_query_job_with_key_keeps_declared_partitions(here: Here, lake: Lake) -> None:
+    sql = "SELECT month, carrier, sum(delay)::BIGINT AS delay FROM flights GROUP BY ALL"
+    done(here, query_job(here, sql, **merges(here, ("month", "carrier"), partition_on=["month"])))
+    assert {key.split("/")[2] for key in keys_of(here)} == {"month=1", "month=2"}
+    assert len(rows_of(lake)) == 3
+
+
+def test_query_job_with_key_and_no_rows_changes_no_row(here: Here, lake: Lake) -> None:
+    done(here, query_job(here, **merges(here)))
+    nothing = "SELECT carrier, 1::BIGINT AS delay FROM flights WHERE month = 9"
+    outcome = done(here, query_job(here, nothing, 2, **merges(here, commit_id="query:uid:2")))
+    assert (outcome.version, outcome.rows) == (3, 0)
+    assert rows_of(lake) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "reason"),
+    [
+        ("SELECT carrier, delay FROM flights", ("carrier",), "DuplicateKeys"),
+        ("SELECT carrier, delay FROM flights", ("airline",), "InvalidInput"),
+    ],
+)
+def test_query_job_with_unusable_key_commits_no_rows(
+    here: Here, lake: Lake, sql: str, key: tuple[str, ...], reason: str
+) -> None:
+    result, code = here.run(query_job(here, sql, **merges(here, key)))
+    assert (code, result.reason) == (ExitCode.INVALID, reason), result
+    assert rows_of(lake) == []
+
+
+def test_query_job_that_merges_into_what_it_reads_is_refused(here: Here, lake: Lake) -> None:
+    done(here, query_job(here, **merges(here)))
+    job = query_job(here, "SELECT carrier, delay + 1 AS delay FROM top", 2, **merges(here, commit_id="query:uid:2"))
+    result, code = here.run(job)
+    assert code == ExitCode.INVALID
+    assert "the query reads 'top', the dataset of its result" in result.message
+    assert rows_of(lake) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("SELECT 'UA' AS carrier, 100::BIGINT AS delay", "Conflict"),
+        ("SELECT 'DL' AS carrier, 100::BIGINT AS delay", "Succeeded"),
+    ],
+)
+def test_query_job_with_key_conflicts_with_commit_of_same_rows_only(
+    here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch, other: str, reason: str
+) -> None:
+    """A newer run must not be undone by a job of an older one that is still there."""
+    done(here, query_job(here, **merges(here)))
+    change = Merger.change
+
+    def late(merger: Merger, snapshot: Snapshot) -> Change:
+        made = change(merger, snapshot)
+        monkeypatch.setattr(Merger, "change", change)
+        done(here, query_job(here, other, 3, **merges(here, commit_id="query:uid:3")))
+        return made
+
+    monkeypatch.setattr(Merger, "change", late)
+    result, code = here.run(query_job(here, attempt=2, **merges(here, commit_id="query:uid:2")))
+    assert (result.reason, result.retryable) == (reason, reason == "Conflict")
+    assert code == (ExitCode.CONFLICT if reason == "Conflict" else ExitCode.DONE)
+    assert any(row["delay"] == 100 for row in rows_of(lake))
+
+
+def test_query_job_with_key_beside_other_attempt_of_run_commits_once(
+    here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(here, query_job(here, **merges(here)))
+    change = Merger.change
+    sql = "SELECT 'DL' AS carrier, 100::BIGINT AS delay"
+
+    def late(merger: Merger, snapshot: Snapshot) -> Change:
+        made = change(merger, snapshot)
+        monkeypatch.setattr(Merger, "change", change)
+        done(here, query_job(here, sql, 3, **merges(here, commit_id="query:uid:2")))
+        return made
+
+    monkeypatch.setattr(Merger, "change", late)
+    assert done(here, query_job(here, sql, 2, **merges(here, commit_id="query:uid:2"))).version == 3
+    assert [record.version for record in lake.dataset("top").history()] == [3, 2, 1]
+    assert rows_of(lake) == [ANSWER[0], {"carrier": "DL", "delay": 100}, ANSWER[1]]

@@ -24,10 +24,10 @@ SQL = "SELECT carrier, count(*) AS n FROM flights GROUP BY 1"
 
 def job(root: Path, attempt: int, **result: Any) -> QueryJob:
     store = {"name": "lake", "url": root.as_uri()}
-    where = {"location": {"store": store, "path": "out", "format": "CSV"}}
+    where: dict[str, Any] = {"location": {"store": store, "path": "out", "format": "CSV"}}
     if result:
         dataset = {"uuid": "top", "claim": {"owner": "c/ns/top", "incarnation": "i"}}
-        where = {"becomes": {"store": store, "dataset": dataset, "commit_id": "query:ns/q"}}
+        where = {"becomes": {"store": store, "dataset": dataset, "commit_id": "query:ns/q"} | result}
     given = {"job": f"q-query-{attempt}", "uid": "uid-q", "attempt": attempt, "store": store, "sql": SQL}
     return QueryJob.model_validate(given | where)
 
@@ -73,16 +73,31 @@ def test_query_job_that_crashes_writes_one_file_on_next_attempt(
 def test_query_job_that_crashes_writes_dataset_once_on_next_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults = crashes(tmp_path, monkeypatch, becomes=True)
+    faults = crashes(tmp_path, monkeypatch, key=())
     assert len(faults) >= 10
     for number, fault in enumerate(faults):
         store = open_store(StoreConfig(lake_in(tmp_path / str(number)).as_uri()))
         with suppress(Crash):
-            attempt(monkeypatch, FaultStore(store, fault), 1, becomes=True)
-        outcome = attempt(monkeypatch, store, 2, becomes=True)
+            attempt(monkeypatch, FaultStore(store, fault), 1, key=())
+        outcome = attempt(monkeypatch, store, 2, key=())
         top = kubothek.open(store.url).dataset("top")
         assert (outcome.version, outcome.rows, top.version, top.rows) == (1, 2, 1, 2), fault
         assert [record.version for record in top.history()] == [1], fault
+
+
+@pytest.mark.slow
+def test_query_job_that_crashes_merges_once_on_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commits: an empty table, as there is none, and the merge of the rows into it."""
+    faults = crashes(tmp_path, monkeypatch, key=("carrier",), run=1)
+    assert len(faults) >= 20
+    for number, fault in enumerate(faults):
+        store = open_store(StoreConfig(lake_in(tmp_path / str(number)).as_uri()))
+        with suppress(Crash):
+            attempt(monkeypatch, FaultStore(store, fault), 1, key=("carrier",), run=1)
+        outcome = attempt(monkeypatch, store, 2, key=("carrier",), run=1)
+        top = kubothek.open(store.url).dataset("top")
+        assert (outcome.version, outcome.rows, top.version, top.rows) == (2, 2, 2, 2), fault
+        assert [record.version for record in top.history()] == [2, 1], fault
 
 
 @pytest.mark.parametrize("call", ["upload", "put_if_absent"])

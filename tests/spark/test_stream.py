@@ -170,7 +170,7 @@ def test_spark_stream_skips_compactions_and_reads_what_they_replaced(lake: Lake,
 
 def test_spark_stream_names_the_commit_that_removed_rows(lake: Lake, dataset: Dataset) -> None:
     dataset.overwrite(table(4, 2))
-    with pytest.raises(InputError, match=r"version 3 of 't' \(Overwrite\) removed rows.*startingVersion 4"):
+    with pytest.raises(InputError, match=r"version 3 of 't' removed rows.*startingVersion 4.*readChangeFeed"):
         reader(lake).partitions({"version": 2}, {"version": 3})
 
 
@@ -179,7 +179,7 @@ def test_spark_stream_behind_expired_versions_fails(lake: Lake, dataset: Dataset
         dataset.append(table(4 + more, 1))
     dataset.delete("id = 0", row_level=True, purge=True)
     dataset.append(table(20, 1))
-    with pytest.raises(VersionNotFound, match=r"after version 2 have expired.*new checkpoint"):
+    with pytest.raises(VersionNotFound, match=r"since version 2 have expired.*new checkpoint"):
         reader(lake).partitions({"version": 2}, {"version": dataset.version})
     assert files(dataset, dataset.version - 1) == 1
 
@@ -189,7 +189,7 @@ def test_spark_stream_names_files_that_are_gone(lake: Lake, dataset: Dataset) ->
     added = new_files(dataset, 2, 3)
     dataset.compact()
     require_no_loss(dataset, added)
-    lake.store.delete([added[0].key])
+    lake.store.delete(added[:1])
     with pytest.raises(VersionIncomplete, match="1 files that commits added"):
         reader(lake).partitions({"version": 2}, {"version": dataset.version})
 

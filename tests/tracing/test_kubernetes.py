@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kubothek.api.kinds import manifest_of
+from kubothek.api.kinds import manifest_of, parse
+from kubothek.api.meta import Resource
 from kubothek.cluster import names
 from kubothek.cluster.config import TracingConfig
 from kubothek.cluster.pods import job_pod
 from kubothek.cluster.telemetry.traces import Traces
+from kubothek.controller.scheduling.run_spans import run_kind, run_kind_of, trace_of_job
 from kubothek.tracing import Ended, Place, started
 from tests.cluster import podshapes
 from tests.cluster.test_pods import CONFIG, launch
@@ -115,3 +117,21 @@ def test_unsampled_run_is_not_traced() -> None:
     (driver,) = job_pod.driver_pod(ACTION, CONFIG)["spec"]["containers"]
     assert driver["name"] == names.DRIVER_CONTAINER
     assert "TRACEPARENT" not in {each["name"] for each in driver["env"]}
+
+
+def test_jobs_of_standing_query_are_traces_of_their_own() -> None:
+    spec = {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": {"datasetRef": {"name": "top"}}}
+    meta = {"name": "top", "uid": "u", "creationTimestamp": CREATED}
+
+    def owner(spec: dict[str, Any]) -> Resource:
+        manifest = {"apiVersion": "kubothek.io/v1alpha1", "kind": "Query", "metadata": meta, "spec": spec}
+        assert run_kind_of("Query", manifest) == run_kind(parse(manifest))
+        return parse(manifest)
+
+    def traces(query: Resource) -> set[int]:
+        jobs = (ACTION.job.model_copy(update={"job": f"top-query-{number}"}) for number in (1, 2))
+        return {trace_of_job(replace(ACTION, owner=query, job=job)).run.trace for job in jobs}
+
+    assert len(traces(owner(spec))) == 1
+    assert len(traces(owner(spec | {"schedule": {"cron": "@hourly"}}))) == 2
+    assert len(traces(owner(spec | {"follow": [{"name": "flights"}]}))) == 2

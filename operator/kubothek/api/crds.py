@@ -115,6 +115,8 @@ NAMES = {
             Column("VERSION", ".status.version", "integer"),
             Column("STAGE", ".status.progress.stage"),
             Column("STORE", ".spec.storeRef.name", priority=1),
+            Column("RUN", ".status.run.number", "integer", 1),
+            Column("NEXT", ".status.nextTime", "date", 1),
             Column("ATTEMPT", ".status.attempt", "integer", 1),
         ),
         (".spec.storeRef.name",),

@@ -1,4 +1,4 @@
-"""Query: one SELECT over datasets, or a query of a cube, with a stored result."""
+"""Query: one SELECT over datasets, or a query of a cube, with a stored result; once, or to keep a Dataset current."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from kubothek.api.cube_changes import CubeQuestion
 from kubothek.api.dataset import TableState
 from kubothek.api.meta import Attempts, Lenient, Status, Strict, Time
 from kubothek.api.observed import QueryRead
-from kubothek.api.rules import Immutable, Rule, UniqueBy
+from kubothek.api.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.api.runs import EDITABLE, RunResource
+from kubothek.api.schedules import Schedule
 from kubothek.api.sizes import Sizes
-from kubothek.api.values import Duration, Reference
+from kubothek.api.values import ColumnName, Duration, Reference, distinct
 
-_FIXED = Immutable(f"a Query is one run and cannot be edited, but for {EDITABLE}: create another Query")
+_FIXED = Immutable(f"a Query cannot be edited, but for schedule, {EDITABLE}: create another Query")
 _Directory = Annotated[
     str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/.\x00-\x1f]([^\x00-\x1f]*[^/\x00-\x1f])?$")
 ]
+
+
+_STANDING = "(has(self.schedule) || (has(self.follow) && size(self.follow) > 0))"
 
 
 class Location(Strict):
@@ -50,12 +54,33 @@ class Result(Strict):
             message="a result has either a location or a datasetRef: set exactly one of them",
             holds=lambda self: (self.location is None) != (self.dataset_ref is None),
         ),
+        Rule(
+            cel="!has(self.operation) || has(self.datasetRef)",
+            message="operation is for a datasetRef: remove it, or let the rows become a Dataset",
+            holds=lambda self: self.operation is None or self.dataset_ref is not None,
+        ),
+        Rule(
+            cel="(has(self.operation) && self.operation == 'Merge') == has(self.key)",
+            message="Merge requires key, the columns that identify a row; Overwrite does not accept it",
+            holds=lambda self: (self.operation == "Merge") == (self.key is not None),
+        ),
+        distinct("key", "key", "result."),
     )
 
     location: Location | None = None
     """A file, which the operator does not manage."""
     dataset_ref: Reference | None = None
-    """A Dataset, whose content the rows replace in one commit."""
+    """A Dataset, which the rows change in one commit."""
+    operation: Literal["Overwrite", "Merge"] | None = None
+    """For `datasetRef`. Overwrite: the rows replace all rows of the Dataset. Merge: a row updates the row of the
+    Dataset with the same key, or is added; other rows of the Dataset stay. Default: Overwrite."""
+    key: Annotated[tuple[ColumnName, ...] | None, Field(min_length=1, max_length=16)] = None
+    """For Merge: the columns that identify a row. A result with two rows of one key is refused. NULL matches no row."""
+
+    @property
+    def effect(self) -> str:
+        """What happens to the rows, in words."""
+        return f"its rows {'are merged by key into' if self.operation == 'Merge' else 'become'} {self.target}"
 
     @property
     def target(self) -> str:
@@ -67,7 +92,7 @@ class Result(Strict):
 
 
 class QuerySpec(Strict):
-    """The query and its result. Immutable, except `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
+    """The query and its result. Immutable, except `schedule`, `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -85,6 +110,34 @@ class QuerySpec(Strict):
             message="asAt asks ledgers for event times, which a cube has none of: remove it, or ask by sql",
             holds=lambda self: self.cube is None or self.as_at is None,
         ),
+        Rule(
+            cel=f"!{_STANDING} || has(self.result.datasetRef)",
+            message="a Query with schedule or follow keeps a Dataset current: set result.datasetRef",
+            holds=lambda self: not self.is_standing or self.result.dataset_ref is not None,
+        ),
+        Rule(
+            cel=f"!{_STANDING} || !has(self.asOf)",
+            message="a Query with schedule or follow reads the versions that are current at each run: remove asOf",
+            holds=lambda self: not self.is_standing or self.as_of is None,
+        ),
+        Rule(
+            cel=f"!{_STANDING} || !has(self.ttlSecondsAfterFinished)",
+            message="a Query with schedule or follow never finishes: remove ttlSecondsAfterFinished",
+            holds=lambda self: not self.is_standing or self.ttl_seconds_after_finished is None,
+        ),
+        Rule(
+            cel="!has(self.follow) || !has(self.result.datasetRef) || "
+            "self.follow.all(each, each.name != self.result.datasetRef.name)",
+            message="follow names the Dataset of the result, so each run would start the next one: remove it",
+            holds=lambda self: self.result.dataset_ref not in self.follow,
+        ),
+    )
+    transitions: ClassVar[tuple[TransitionRule, ...]] = (
+        TransitionRule(
+            cel="has(self.schedule) == has(oldSelf.schedule)",
+            message="schedule can be edited, but neither added nor removed: create another Query",
+            holds=lambda old, new: (old.schedule is None) == (new.schedule is None),
+        ),
     )
 
     sql: Annotated[Statement | None, _FIXED] = None
@@ -101,6 +154,12 @@ class QuerySpec(Strict):
     With a time zone: `2026-11-21T14:00:00Z`."""
     result: Annotated[Result, _FIXED]
     """Immutable. Where the rows go."""
+    schedule: Schedule | None = None
+    """May be edited, but neither added nor removed. Run at creation and at each slot, so that the Dataset of the result
+    stays current; with `follow`, only at slots before which an input has changed. Default: one run."""
+    follow: Annotated[tuple[Reference, ...], Field(max_length=16), UniqueBy("name"), _FIXED] = ()
+    """Immutable. Datasets of the ObjectStore: run at creation and whenever one of them has a new version, or at the
+    slots of `schedule`."""
     depends_on: Annotated[tuple[Reference, ...], Field(max_length=32), UniqueBy("name"), _FIXED] = ()
     """Immutable. Commits of this namespace that must be complete before this query starts."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
@@ -114,10 +173,15 @@ class QuerySpec(Strict):
     """May be edited. True: start no job; a running job continues."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
     """May be edited. Maximum number of retries after retryable failures; default: that of the Engine. Raising it
-    revives a Query that ended with RetryLimitReached."""
+    revives a Query that ended with RetryLimitReached. With `schedule` or `follow`, it holds for each run."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
     """May be edited. Seconds after its end until the Query and its pods are deleted; default: never. Queries that Argo
     CD, Flux or Helm applied stay, as these tools would re-apply them."""
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether the query runs again and again."""
+        return self.schedule is not None or bool(self.follow)
 
 
 class QueryProgress(Lenient):
@@ -129,8 +193,41 @@ class QueryProgress(Lenient):
     """Number of rows so far."""
 
 
+class FollowedInput(Lenient):
+    """A Dataset that a Query follows, as it was when a run began."""
+
+    name: str
+    """The Dataset."""
+    uid: str
+    """The uid of the Dataset, which tells it from another one of the same name."""
+    version: int
+    """Its version."""
+
+
+class QueryRun(Lenient):
+    """One run of a Query with `schedule` or `follow`."""
+
+    number: int
+    """Its number."""
+    time: Time
+    """When it began. Number and time are part of the id of its commit."""
+    slot: Time
+    """The last slot that was handled; without one, the time at which the run began."""
+    inputs: tuple[FollowedInput, ...] = ()
+    """The followed Datasets as they were when it began."""
+    done: bool = False
+    """Whether it is complete."""
+    problem: str | None = None
+    """Why it failed permanently: `Reason: text`."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither complete nor given up."""
+        return not self.done and self.problem is None
+
+
 class QueryStatus(Status, Attempts):
-    """The progress of the query, and its result."""
+    """The progress of the query, and its result; with `schedule` or `follow`, that of the last successful run."""
 
     progress: QueryProgress | None = None
     """Progress of the running job; only if a warm driver took it (`Engine.spec.warm`)."""
@@ -154,11 +251,17 @@ class QueryStatus(Status, Attempts):
     """What was read of each dataset, as far as the result had room."""
     table: TableState | None = None
     """The Dataset of the result as the job left it."""
+    run: QueryRun | None = None
+    """With `schedule` or `follow`: the last or running run."""
+    next_time: Time | None = None
+    """With `schedule`: the time of the next slot."""
+    handled_request: str | None = None
+    """With `schedule` or `follow`: the last request that was handled."""
 
 
 class Query(RunResource):
     """A Query is one SELECT over the datasets of an ObjectStore, or a query of a cube in it. Its rows become a file or
-    the content of a Dataset, exactly once despite retries.
+    the content of a Dataset, exactly once despite retries. With `schedule` or `follow` it keeps a Dataset current.
     """
 
     kind: Literal["Query"] = "Query"

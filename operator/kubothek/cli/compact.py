@@ -9,7 +9,7 @@ from uuid import uuid4
 import click
 
 from kubothek.cli.complete import complete_dataset
-from kubothek.cli.options import store_options
+from kubothek.cli.options import writing_options
 from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
@@ -37,7 +37,7 @@ class _Size(click.ParamType[int]):
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--where", metavar="FILTER", help='Which partitions, e.g. "month >= 3"; default: all.')
 @click.option(
@@ -87,7 +87,8 @@ def compact(
             plan = plan_compaction(store, log, log.snapshot(), request)
             show(output, _plan_object(dataset, plan), _planned(dataset, plan, all_rows=output == "wide"))
         else:
-            done = compact_dataset(store, log, request, commit_id=f"cli:compact:{uuid4()}", digest="", by="cli")
+            author, commit_id = choice.lake(store).author, f"cli:compact:{uuid4()}"
+            done = compact_dataset(store, log, request, commit_id=commit_id, digest="", by=author)
             show(output, _object(dataset, done), _done(dataset, done))
 
 

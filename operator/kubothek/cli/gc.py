@@ -9,7 +9,7 @@ import click
 
 from kubothek.cli.complete import complete_dataset
 from kubothek.cli.durations import Duration
-from kubothek.cli.options import store_options
+from kubothek.cli.options import writing_options
 from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--dry-run/--enforce", default=True, show_default=True, help="List what would be deleted, or delete it.")
 @click.option("--keep-versions", type=click.IntRange(1), metavar="N", help="Keep the N newest versions.")
@@ -61,7 +61,7 @@ def gc(
             mode=Mode.DRY_RUN if dry_run else Mode.ENFORCE,
             max_deletes=MAX_DELETES if max_deletes is None else max_deletes,
             grace=grace,
-            by="cli",
+            by=choice.lake(store).author,
         )
     counts = done.found if dry_run else done.deleted
     found = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_dataset
-from kubothek.cli.options import store_options
+from kubothek.cli.options import writing_options
 from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--restore-view", is_flag=True, help="Rebuild the table of a ledger from its chain.")
 @click.option("--keep-own", is_flag=True, help="Set refs/head of a ledger to its own last block: resolves Diverged.")
@@ -39,17 +39,18 @@ def heal(
     lines, last_block, restored = [], None, None
     with choice.opened() as store:
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
+        author = choice.lake(store).author
         if keep_own or restore_view:
             from kubothek.odf.dataset import Ledger
 
-            ledger = Ledger(store, log, by="cli")
+            ledger = Ledger(store, log, by=author)
             if keep_own:
                 last_block = ledger.keep_own()
                 lines.append(f"{dataset}: refs/head names block {last_block}, the last one of this dataset")
             if restore_view:
                 restored = ledger.restore_view().version
                 lines.append(f"{dataset}: version {restored}: the table is rebuilt from the chain")
-        healed = heal_dataset(store, log, by="cli")
+        healed = heal_dataset(store, log, by=author)
     if healed.repaired or not (restore_view or keep_own):
         repaired = f"repaired: {', '.join(healed.repaired)}" if healed.repaired else "nothing to repair"
         lines.append(f"{dataset}: {repaired}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_dataset
-from kubothek.cli.options import store_options
+from kubothek.cli.options import writing_options
 from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option(
     "--add",
@@ -36,24 +36,21 @@ def index(
 
     Indexes files that another program added, merges small index files, and rebuilds an index that is missing or
     damaged. If a Dataset's manifest owns the dataset, its spec.table.indices defines the indices: --add and --drop are
-    for other datasets. Safe to run beside other writers.
+    for other datasets, and for writers that spec.writers permits Index. Safe to run beside other writers.
     """
     from kubothek.cli.columns import listed
     from kubothek.jobs.index import describe
     from kubothek.table.log import DatasetLog
+    from kubothek.table.log.granted import Author
     from kubothek.table.log.update_indexes import reindex
 
     with choice.opened() as store:
-        log = DatasetLog(
-            store,
-            dataset,
-            unowned_only=bool(added or dropped),
-            conditional_writes=store.probe().conditional_writes,
-        )
-        wanted = (
-            _wanted(dataset, log.snapshot().head.index_state.wanted(), added, dropped) if added or dropped else None
-        )
-        done = reindex(store, log, wanted, rebuild=rebuild, by="cli")
+        lake, changes = choice.lake(store), bool(added or dropped)
+        log = DatasetLog(store, dataset, unowned_only=changes, conditional_writes=store.probe().conditional_writes)
+        if changes:
+            log = log.writing_as(Author(lake.writer, "Index"))
+        wanted = _wanted(dataset, log.snapshot().head.index_state.wanted(), added, dropped) if changes else None
+        done = reindex(store, log, wanted, rebuild=rebuild, by=lake.author)
         indices = log.inspect().indices
     rows = [(i.column, str(i.kind), str(i.health), f"{i.rows:,}") for i in indices]
     headers, wide = ("COLUMN", "KIND", "STATE", "ROWS"), output == "wide"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,3 +101,18 @@ def store_options(command: F) -> F:
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
+
+
+def writing_options(command: F) -> F:
+    """Add the options that name a store, and ``--writer``; passed together as ``choice: StoreChoice``."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, choice: StoreChoice, writer: str | None, **kwargs: Any) -> Any:
+        return command(*args, choice=replace(choice, writer=writer), **kwargs)
+
+    option = click.option(
+        "--writer",
+        metavar="NAME",
+        help="Your name in the history, and in spec.writers of a Dataset. Default: $KUBOTHEK_WRITER, if set.",
+    )
+    return store_options(option(wrapped))  # type: ignore[return-value]

@@ -113,7 +113,7 @@ class PlannedJobs:
         if isinstance(owner, Verification):
             return Outlook(Verb.KEEP, f"reads what was committed to {_dataset(owner)}, and changes nothing")
         if isinstance(owner, Query):
-            return Outlook(Verb.CREATE, f"runs, and its rows become {owner.spec.result.target}")
+            return Outlook(Verb.CREATE, f"runs, and {owner.spec.result.effect}")
         return Outlook(Verb.CHANGE, _OF_DATASETS[job.verb])
 
     def _commit(self, place: tuple[Key, str], outlook: Outlook) -> Outlook:

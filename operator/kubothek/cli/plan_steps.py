@@ -19,7 +19,7 @@ from kubothek.local.changes import changes
 from kubothek.local.context import Objects
 from kubothek.local.manifests import Key
 
-_AFTER_OTHERS: Final = ("AwaitingChain", "Waiting")
+_AFTER_OTHERS: Final = ("AwaitingChain", "InputNotReady", "Waiting")
 """Reasons of resources that wait for data which jobs of this plan may bring."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubothek.cli.complete import complete_dataset
-from kubothek.cli.options import store_options
+from kubothek.cli.options import store_options, writing_options
 from kubothek.cli.output import output_option, show
 from kubothek.cli.versions import AnyVersion
 from kubothek.words import count
@@ -66,7 +66,7 @@ def skipping() -> None:
 
 
 @skipping.command()
-@store_options
+@writing_options
 @click.argument("name", shell_complete=complete_dataset)
 @click.option(
     "--index",
@@ -108,12 +108,13 @@ def build(
     if glob is not None and location is None:
         raise click.UsageError("--glob requires --location")
     with choice.opened() as store:
-        work = Building(store, name, indices, auto, footer_key, plaintext_footer, rebuild)
+        author = choice.lake(store).author
+        work = Building(store, name, indices, auto, footer_key, plaintext_footer, rebuild, author)
         click.echo(work.of_dataset() if location is None else work.of_files(location.strip("/"), glob, form))
 
 
 @skipping.command()
-@store_options
+@writing_options
 @click.argument("name", shell_complete=complete_dataset)
 def refresh(choice: StoreChoice, name: str) -> None:
     """Add metadata of new files, and update the rest.
@@ -124,7 +125,7 @@ def refresh(choice: StoreChoice, name: str) -> None:
     from kubothek.cli.skipping_work import refreshed
 
     with choice.opened() as store:
-        click.echo(refreshed(store, name))
+        click.echo(refreshed(store, name, choice.lake(store).author))
 
 
 @skipping.command()
@@ -160,7 +161,7 @@ def _described(name: str, found: Description, uses: int, considered: int, skippe
 
 
 @skipping.command()
-@store_options
+@writing_options
 @click.argument("name", shell_complete=complete_dataset)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def drop(choice: StoreChoice, name: str, yes: bool) -> None:
@@ -170,7 +171,7 @@ def drop(choice: StoreChoice, name: str, yes: bool) -> None:
     if not yes:
         click.confirm(f"Drop the skipping metadata of {name}?", abort=True)
     with choice.opened() as store:
-        click.echo(dropped(store, name))
+        click.echo(dropped(store, name, choice.lake(store).author))
 
 
 @skipping.command()

@@ -29,14 +29,13 @@ from kubothek.table.skipping.model import Encryption, IndexDefinition, SkippingS
 from kubothek.table.skipping.prune.aggregate import Skipped
 from kubothek.table.skipping.prune.auto import Seen
 
-_BY = "cli"
 _LEAST_QUERIES = 3
 """Least number of the user's recent queries with the same kind of comparison of a column, to choose an index for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """The arguments of ``build``."""
+    """The arguments of ``build``, and the author of its commit."""
 
     store: Store
     name: str
@@ -45,6 +44,7 @@ class Building:
     footer_key: str | None
     plaintext_footer: bool
     rebuild: bool
+    author: str
 
     def of_dataset(self) -> str:
         """Build for a dataset. Raises LakeError."""
@@ -52,7 +52,8 @@ class Building:
         wanted = self._definitions(log.snapshot().head.skipping)
         if self.auto:
             wanted = with_chosen(self.store, log.snapshot(), wanted, seen(self.store.url, self.name))
-        return f"{self.name}: {dataset_message(reskip(self.store, log, wanted, rebuild=self.rebuild, by=_BY))}"
+        done = reskip(self.store, log, wanted, rebuild=self.rebuild, by=self.author)
+        return f"{self.name}: {dataset_message(done)}"
 
     def of_files(self, prefix: str, glob: str | None, form: PlainFormat) -> str:
         """Build for other files. Raises LakeError."""
@@ -88,22 +89,22 @@ def seen(url: str, name: str) -> Seen:
     return [(column, kind) for column, _, kind in (text.rpartition(":") for text in often)]
 
 
-def refreshed(store: Store, name: str) -> str:
+def refreshed(store: Store, name: str, author: str) -> str:
     """Refresh the metadata; return a message. Raises LakeError."""
     if is_dataset(store, name):
         log = log_of(store, name)
-        text = dataset_message(reskip(store, log, by=_BY))
-        version = retime(store, log, by=_BY)
+        text = dataset_message(reskip(store, log, by=author))
+        version = retime(store, log, by=author)
         return f"{name}: {text}" + ("" if version is None else f"; version {version}: the times of files for Xskipper")
     place, index = _existing(store, name)
     done = refresh(place, index.table.files, index.definitions, build=lambda _bytes: describe_here(place))
     return f"{place.name}: {files_message(done)}"
 
 
-def dropped(store: Store, name: str) -> str:
+def dropped(store: Store, name: str, author: str) -> str:
     """Drop the metadata; return a message. Raises LakeError."""
     if is_dataset(store, name):
-        done = reskip(store, log_of(store, name), SkippingState(), by=_BY)
+        done = reskip(store, log_of(store, name), SkippingState(), by=author)
         if done.version is None:
             return f"{name}: there was no skipping metadata"
         return f"{name}: version {done.version} has no skipping metadata"

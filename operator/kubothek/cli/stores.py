@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,10 +15,13 @@ from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.storage.urls import create_directory
 from kubothek.urls import absolute_url
 
+if TYPE_CHECKING:
+    from kubothek.catalog import Lake
+
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """The values of the store options."""
+    """The values of the store options, and of ``--writer``."""
 
     store: str | None
     manifests: tuple[Path, ...]
@@ -25,6 +29,7 @@ class StoreChoice:
     endpoint: str | None
     region: str | None
     keys_dir: str | None = None
+    writer: str | None = None
 
     @contextmanager
     def opened(self, *, create: bool = False) -> Iterator[Store]:
@@ -53,3 +58,9 @@ class StoreChoice:
                 region=self.region or config.region,
                 keys_dir=self.keys_dir or config.keys_dir,
             )
+
+    def lake(self, store: Store) -> Lake:
+        """Return the lake in the store; the author of its commits is the writer, or ``cli`` without one."""
+        from kubothek.catalog import Lake
+
+        return Lake(store, self.writer, program="cli")

@@ -22,7 +22,7 @@ from kubothek.api.sources import Intake
 from kubothek.api.sync import Sync
 from kubothek.api.values import percent, render_bytes
 from kubothek.controller.context import Context
-from kubothek.controller.run_index import completed
+from kubothek.controller.run_index import completed, unfinished
 from kubothek.controller.scheduling.attempts import job_name
 
 Run = Commit | Query | Compaction | Sync
@@ -177,6 +177,7 @@ def _runs(dataset: Dataset, since: datetime | None, context: Context) -> Iterato
     if dataset.cube is not None:
         yield from completed(Commit, namespace, ("Cube", dataset.cube), since, context)
     yield from completed(Query, namespace, subject, since, context)
+    yield from unfinished(Query, namespace, subject, context)  # standing ones
     yield from completed(Compaction, namespace, subject, since, context)
     yield from context.list(Sync, namespace)
 

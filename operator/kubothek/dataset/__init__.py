@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubothek.dataset.changes import ChangeFeed
 from kubothek.dataset.columns import Columns
-from kubothek.dataset.handle import BY, CommitResult, OnConflict, Where
+from kubothek.dataset.handle import CommitResult, OnConflict, Where
 from kubothek.dataset.merging import Merging
 from kubothek.dataset.reading import Reading
 from kubothek.dataset.upkeep import Upkeep
@@ -12,7 +12,7 @@ from kubothek.dataset.writing import Writing
 from kubothek.odf.dataset import Root
 from kubothek.odf.derived import Derivative, Inputs, inputs_of
 
-__all__ = ["BY", "CommitResult", "Dataset", "OnConflict", "Where"]
+__all__ = ["CommitResult", "Dataset", "OnConflict", "Where"]
 
 
 class Dataset(Reading, ChangeFeed, Writing, Merging, Columns, Upkeep):
@@ -28,7 +28,7 @@ class Dataset(Reading, ChangeFeed, Writing, Merging, Columns, Upkeep):
 
         Raises NotALedger, OwnedByAnother.
         """
-        return Root(self._store, self._log(writing=True), by=BY)
+        return Root(self._store, self._log(writing=True), by=self._author)
 
     @property
     def derivative(self) -> Derivative:
@@ -36,7 +36,7 @@ class Dataset(Reading, ChangeFeed, Writing, Merging, Columns, Upkeep):
 
         Raises NotALedger, OwnedByAnother, InputError for any other dataset.
         """
-        return Derivative(self._store, self._log(writing=True), by=BY)
+        return Derivative(self._store, self._log(writing=True), by=self._author)
 
     def pull(self, inputs: Inputs | None = None) -> int:
         """Run the transformation until its inputs have nothing new; return the number of new records.

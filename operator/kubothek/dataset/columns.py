@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from kubothek.dataset.handle import BY, CommitResult, Handle, Maker
+from kubothek.dataset.handle import CommitResult, Handle, Maker
 from kubothek.dataset.reading import rows_of
 from kubothek.errors import SourceEmpty
 from kubothek.table.log import Snapshot, Transaction
@@ -46,7 +46,7 @@ class Columns(Handle):
 
         def start(now: Transaction) -> Maker:
             require_rows_open(now.snapshot.head)
-            return lambda snapshot: operations.add_columns(snapshot, added, by=BY)
+            return lambda snapshot: operations.add_columns(snapshot, added, by=self._author)
 
         return self._commit("add-columns", id, (added,), start)
 
@@ -96,6 +96,6 @@ class Columns(Handle):
                 written = self._written(now, rows, None)
             except SourceEmpty:
                 written = None
-            return lambda snapshot: operations.rewritten(snapshot, names, written, by=BY)
+            return lambda snapshot: operations.rewritten(snapshot, names, written, by=self._author)
 
         return self._commit(verb, commit_id, says, start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -27,9 +27,6 @@ CommitResult: TypeAlias = Committed | AlreadyApplied
 OnConflict: TypeAlias = Literal["Fail", "Retry"]
 Maker: TypeAlias = Callable[[Snapshot], Change]
 
-BY: Final = "python"
-"""The author of commits, in commit records."""
-
 
 def require_on_conflict(value: str) -> None:
     """Raise InputError unless it is a value of :data:`OnConflict`."""
@@ -49,6 +46,10 @@ class Home(Protocol):
         """The name under which its datasets are written; None if it has none."""
 
     @property
+    def author(self) -> str:
+        """The author of its commits, in commit records."""
+
+    @property
     def _conditional_writes(self) -> bool: ...
 
 
@@ -65,6 +66,10 @@ class Handle:
     def __repr__(self) -> str:
         name = self.name if self._table is None else f"{self.name}/{self._table}"
         return f"Dataset({name!r} in {self._store.url!r})"
+
+    @property
+    def _author(self) -> str:
+        return self._lake.author
 
     def snapshot(self, as_of: Version | None = None) -> Snapshot:
         """Return one version's head, schema and totals. Raises DatasetNotFound, VersionNotFound, VersionIncomplete."""

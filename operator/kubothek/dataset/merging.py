@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kubothek.dataset.handle import BY, CommitResult, Handle, Maker, OnConflict, require_on_conflict
+from kubothek.dataset.handle import CommitResult, Handle, Maker, OnConflict, require_on_conflict
 from kubothek.errors import SourceEmpty
 from kubothek.table.log import Change, Operation, Transaction
 from kubothek.table.log.prepare.draft import require_rows_open
@@ -85,14 +85,14 @@ class Merging(Handle):
                     evolve=evolve,
                     since=now.records_between,
                     on_conflict=on_conflict,
-                    by=BY,
+                    by=self._author,
                 )
                 try:
                     merger.read(now.snapshot, source, scratch)
                 except SourceEmpty:
                     if clauses.depends_on_other_rows:
                         raise
-                    return lambda _: Change(operation=Operation.MERGE, by=BY)
+                    return lambda _: Change(operation=Operation.MERGE, by=self._author)
                 return merger.change
 
             return self._commit("merge", id, (clauses, evolve), start, "Retry")

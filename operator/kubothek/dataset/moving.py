@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Final
 from uuid import uuid4
 
-from kubothek.dataset.handle import BY, CommitResult
+from kubothek.dataset.handle import CommitResult
 from kubothek.errors import Conflict, DatasetExists, DatasetNotFound, IdReused, InputError, VersionTagged
 from kubothek.storage import Store
 from kubothek.table.log import AlreadyApplied, DatasetLog, Snapshot
@@ -18,11 +18,14 @@ CREATE_ID: Final = "python:create"
 """The same id for every creation of a dataset, so that one of two concurrent creations is rejected."""
 
 
-def copy(source: Store, snapshot: Snapshot, target: Store, log: DatasetLog, digest: str | None = None) -> CommitResult:
+def copy(
+    source: Store, snapshot: Snapshot, target: Store, log: DatasetLog, digest: str | None = None, *, by: str
+) -> CommitResult:
     """Create a dataset with the content of a snapshot, in one commit.
 
     ``log``     of the new dataset
     ``digest``  of what defines the copy: a repetition does nothing. None = every call makes a copy
+    ``by``      the author, for the history
 
     Raises DatasetExists, OwnedByAnother; VersionIncomplete if a file of the snapshot is gone.
     """
@@ -34,7 +37,7 @@ def copy(source: Store, snapshot: Snapshot, target: Store, log: DatasetLog, dige
         if started.snapshot.exists:
             raise exists
         with started as now:
-            return now.commit(now.note_added(created(source, snapshot, target, now.snapshot, by=BY)))
+            return now.commit(now.note_added(created(source, snapshot, target, now.snapshot, by=by)))
     except IdReused as error:
         raise exists from error
 
@@ -44,12 +47,12 @@ def copy_digest(source: Store, name: str, as_of: object, commit_id: str | None) 
     return None if commit_id is None else _digest("copy", commit_id, source.url, name, as_of)
 
 
-def rename(store: Store, log: DatasetLog, target: DatasetLog) -> CommitResult:
+def rename(store: Store, log: DatasetLog, target: DatasetLog, *, by: str) -> CommitResult:
     """Copy the current version of a dataset to the log ``target``, then delete the dataset.
 
     After a crash between both, a repetition continues: the copy is known by the version that it was made of. If another
-    commit comes between, the copy is deleted again. Raises what :func:`copy` raises; Conflict, DatasetNotFound,
-    VersionTagged, InputError for a ledger.
+    commit comes between, the copy is deleted again. ``by`` is the author, for the history. Raises what :func:`copy`
+    raises; Conflict, DatasetNotFound, VersionTagged, InputError for a ledger.
     """
     seen = log.settled()
     if seen is None:
@@ -64,12 +67,12 @@ def rename(store: Store, log: DatasetLog, target: DatasetLog) -> CommitResult:
             f"dataset {log.uuid!r} has tags ({', '.join(sorted(tags))}), and a rename keeps the current version only; "
             "remove them, or copy the dataset"
         )
-    done = copy(store, snapshot, store, target, _rename_digest(log, snapshot.version))
+    done = copy(store, snapshot, store, target, _rename_digest(log, snapshot.version), by=by)
     try:
-        log.delete(snapshot.version, by=BY)
+        log.delete(snapshot.version, by=by)
     except Conflict:
         with suppress(Conflict):
-            target.delete(done.version, by=BY)
+            target.delete(done.version, by=by)
         raise
     return done
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TypeVar, get_args
 from uuid import uuid4
 
-from kubothek.dataset.handle import BY, Handle, Where
+from kubothek.dataset.handle import Handle, Where
 from kubothek.errors import InputError
 from kubothek.gc import MAX_DELETES, Collection, Mode, Retention, collect
 from kubothek.odf import Level
@@ -59,7 +59,7 @@ class Upkeep(Handle):
         """
         one = (indices,) if isinstance(indices, IndexDefinition) else indices
         wanted = one if isinstance(one, SkippingState) else SkippingState(tuple(one))
-        return reskip(self._store, self._log("skipping"), wanted, rebuild=rebuild, by=BY)
+        return reskip(self._store, self._log("skipping"), wanted, rebuild=rebuild, by=self._author)
 
     @property
     def indices(self) -> dict[str, IndexKind]:
@@ -84,7 +84,7 @@ class Upkeep(Handle):
         """
         wanted = index_kinds(indices)
         chosen = None if dialect is None else one_of(Dialect, "dialect", dialect)
-        return reindex(self._store, self._log("indices"), wanted, dialect=chosen, rebuild=rebuild, by=BY)
+        return reindex(self._store, self._log("indices"), wanted, dialect=chosen, rebuild=rebuild, by=self._author)
 
     def tags(self) -> dict[str, int]:
         """Return the tagged versions, by tag."""
@@ -114,7 +114,7 @@ class Upkeep(Handle):
         Lists the data files; runs concurrently with all readers and writers. Raises VersionIncomplete if the schema is
         lost, OwnedByAnother.
         """
-        return heal(self._store, self._log(writing=True), by=BY)
+        return heal(self._store, self._log(writing=True), by=self._author)
 
     def verify(self, version: Version | None = None, *, level: Level = Level.FULL) -> DatasetVerdict:
         """Verify that chain, files and indices are what was committed; report the first deviation.
@@ -238,7 +238,7 @@ class Upkeep(Handle):
             request,
             commit_id=id or f"python:compact:{uuid4()}",
             digest=digest,
-            by=BY,
+            by=self._author,
         )
 
 

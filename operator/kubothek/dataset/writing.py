@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.dataset.handle import BY, CommitResult, Handle, Maker, OnConflict, Where
+from kubothek.dataset.handle import CommitResult, Handle, Maker, OnConflict, Where
 from kubothek.errors import SourceEmpty
 from kubothek.table import operations
 from kubothek.table.expressions import Predicate, as_predicate
@@ -50,8 +50,8 @@ class Writing(Handle):
             try:
                 written = self._written(now, data, now.snapshot.schema, evolve=evolve)
             except SourceEmpty:
-                return lambda _: Change(operation=Operation.APPEND, metadata=metadata or {}, by=BY)
-            return lambda _: replace(operations.append(written, by=BY), metadata=metadata or {})
+                return lambda _: Change(operation=Operation.APPEND, metadata=metadata or {}, by=self._author)
+            return lambda _: replace(operations.append(written, by=self._author), metadata=metadata or {})
 
         return self._commit("append", id, (), start)
 
@@ -83,7 +83,7 @@ class Writing(Handle):
                 return operations.check_replace(self._store, now.snapshot, schema, partition_on, bound)
 
             written = self._written(now, data, now.snapshot.schema, check, evolve=evolve)
-            return lambda snapshot: operations.replace(self._store, snapshot, written, bound, by=BY)
+            return lambda snapshot: operations.replace(self._store, snapshot, written, bound, by=self._author)
 
         return self._commit("replace", id, (bound,), start, on_conflict)
 
@@ -107,7 +107,7 @@ class Writing(Handle):
             with operations.fitting(now.snapshot, allow_schema_change=allow_schema_change) as table:
                 written = self._written(now, data, table)
             return lambda snapshot: operations.overwrite(
-                snapshot, written, allow_schema_change=allow_schema_change, by=BY
+                snapshot, written, allow_schema_change=allow_schema_change, by=self._author
             )
 
         return self._commit("overwrite", id, (allow_schema_change,), start, on_conflict)
@@ -137,7 +137,7 @@ class Writing(Handle):
 
         def start(_: Transaction) -> Maker:
             return lambda snapshot: operations.delete(
-                self._store, snapshot, bound, rewriter=rewriter, purge=purge, by=BY
+                self._store, snapshot, bound, rewriter=rewriter, purge=purge, by=self._author
             )
 
         says = (bound, row_level, "purge") if purge else (bound, row_level)
@@ -165,7 +165,9 @@ class Writing(Handle):
         rewriter = operations.rewrite_here(self._store) if row_level else None
 
         def start(_: Transaction) -> Maker:
-            return lambda snapshot: operations.update(self._store, snapshot, bound, values, rewriter=rewriter, by=BY)
+            return lambda snapshot: operations.update(
+                self._store, snapshot, bound, values, rewriter=rewriter, by=self._author
+            )
 
         return self._commit("update", id, (bound, sorted(values.items()), row_level), start, on_conflict)
 
@@ -187,7 +189,7 @@ class Writing(Handle):
 
         def start(_: Transaction) -> Maker:
             return lambda snapshot: operations.rollback(
-                self._store, log, snapshot, to, allow_schema_change=allow_schema_change, by=BY
+                self._store, log, snapshot, to, allow_schema_change=allow_schema_change, by=self._author
             )
 
         return self._commit("rollback", id, (to, allow_schema_change), start, on_conflict)
@@ -203,7 +205,7 @@ class Writing(Handle):
                 wanted = Layout.of(snapshot.head, layout)
                 if snapshot.schema is not None:
                     wanted.check(snapshot.schema)
-                return Change(operation=Operation.LAYOUT, layout=wanted.to_json(), by=BY)
+                return Change(operation=Operation.LAYOUT, layout=wanted.to_json(), by=self._author)
 
             return make
 

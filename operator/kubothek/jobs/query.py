@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
+
+import pyarrow as pa
 
 from kubothek.api.jobs import JobResult, QueryDataset, QueryJob, QueryLocation, QueryOutcome, QueryRead, StatementSpec
 from kubothek.errors import InputError
@@ -14,11 +16,13 @@ from kubothek.jobs.open_lineage import LineageDataset, Run
 from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.sql.read import Read
+from kubothek.sql.read import Read, json_lines
 from kubothek.sql.result import Answer, Destination, Result, clean_up, digest, find, publish
 from kubothek.storage import Store, open_store
-from kubothek.table.log import AlreadyApplied, Committed
+from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Snapshot, Transaction
 from kubothek.table.operations import overwrite
+from kubothek.table.operations.merging import Merge, Merger
+from kubothek.table.scratch import Scratch
 from kubothek.words import count
 
 _MOST_READS: Final = 16
@@ -127,7 +131,9 @@ def _reads(reads: Sequence[Read]) -> tuple[QueryRead, ...]:
 def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: Reporter, lineage: Run) -> JobResult:
     target = open_store(translate.store_config(becomes.store))
     log = translate.dataset_log(target, becomes.dataset, conditional_writes=becomes.store.conditional_writes)
-    started = log.begin(becomes.commit_id, digest(*_question(job)))
+    merged = ("merge by", *becomes.key) if becomes.key else ()
+    what = digest(*_question(job), *merged)
+    started = log.begin(becomes.commit_id, what)
     reads: tuple[QueryRead, ...] = ()
     if isinstance(started, AlreadyApplied):
         done: AlreadyApplied | Committed = started
@@ -135,13 +141,19 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
         query = _prepare(job, store, reporter)
         reads = _reads(query.reads)
         lineage.note_reads(job.store.url, query.reads)
-        now = started.snapshot
-        written = write_answer(query, target, becomes.dataset, now, _report(reporter), table=now.schema)
-        if written.files:
-            started.note_written(written.files[0].key)
-        reporter.report("Committing", rows=sum(file.rows for file in written.files))
-        done = started.commit(overwrite(now, written, by=becomes.dataset.claim.owner))
-        lineage.output = replace(lineage.output, schema=written.schema, rows=done.added.rows)
+        _require_other_inputs(job, becomes, query)
+        if becomes.key:
+            with Scratch() as scratch:
+                done, schema = _merge(becomes, query, target, log, started, what, scratch, reporter)
+        else:
+            now = started.snapshot
+            written = write_answer(query, target, becomes.dataset, now, _report(reporter), table=now.schema)
+            if written.files:
+                started.note_written(written.files[0].key)
+            reporter.report("Committing", rows=sum(file.rows for file in written.files))
+            done = started.commit(overwrite(now, written, by=becomes.dataset.claim.owner))
+            schema = written.schema
+        lineage.output = replace(lineage.output, schema=schema, rows=done.added.rows)
     lineage.output = replace(lineage.output, version=str(done.version))
     added = done.added
     outcome = QueryOutcome(version=done.version, rows=added.rows, files=added.files, bytes=added.bytes, reads=reads)
@@ -152,3 +164,76 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
         query=outcome,
         dataset=state_of(target, log, becomes.dataset),
     )
+
+
+def _require_other_inputs(job: QueryJob, becomes: QueryDataset, query: Answer) -> None:
+    """Raise InputError if a merge or a standing query reads the dataset of its result, at any version."""
+    if not becomes.key and becomes.run is None:
+        return
+    is_same_store = becomes.store.url.rstrip("/") == job.store.url.rstrip("/")
+    if is_same_store and becomes.dataset.uuid in {read.name.partition("/")[0] for read in query.reads}:
+        raise InputError(
+            f"the query reads {becomes.dataset.uuid!r}, the dataset of its result, so each run would depend on the one "
+            "before; let the rows become another Dataset"
+        )
+
+
+def _merge(
+    becomes: QueryDataset,
+    query: Answer,
+    target: Store,
+    log: DatasetLog,
+    started: Transaction,
+    what: str,
+    scratch: Scratch,
+    reporter: Reporter,
+) -> tuple[Committed | AlreadyApplied, pa.Schema | None]:
+    """Merge the rows by key in one commit, and return it with the schema of the table.
+
+    A dataset without a version gets an empty one first, in a commit of its own, so that the first rows are checked as
+    all later ones are. Raises Conflict if another commit changed the same rows: the rows of the query may be older than
+    those, so the next attempt reads again.
+    """
+    rows = query.rows()
+    if not started.snapshot.exists:
+        _create_table(becomes, rows.schema, target, log, what)
+        again = log.begin(becomes.commit_id, what)
+        if isinstance(again, AlreadyApplied):  # by another attempt, since this one began
+            return again, None
+        started = again
+    clauses = Merge.of(becomes.key, [{"action": "Update"}], [{"action": "Insert"}], [])
+    evolve = translate.evolves(becomes.dataset.table)
+    with started as now:
+        merger = Merger(target, clauses, evolve=evolve, since=now.records_between, by=becomes.dataset.claim.owner)
+        merger.read(now.snapshot, rows, scratch)
+
+        def make(snapshot: Snapshot) -> Change:
+            return now.note_added(merger.change(snapshot))
+
+        change = make(now.snapshot)
+        reporter.report("Committing", rows=sum(file.rows for file in change.added))
+        return now.commit(change, on_conflict=make, on_compaction=make), change.schema
+
+
+def _create_table(becomes: QueryDataset, schema: pa.Schema, target: Store, log: DatasetLog, what: str) -> None:
+    """Commit an empty table with these columns, exactly once."""
+    created = log.begin(f"{becomes.commit_id}/table", what)
+    if isinstance(created, AlreadyApplied):
+        return
+    now, nothing = created.snapshot, _Empty(schema)
+    written = write_answer(nothing, target, becomes.dataset, now, lambda rows: None, table=now.schema)
+    created.commit(overwrite(now, written, by=becomes.dataset.claim.owner))
+
+
+@dataclass(frozen=True, slots=True)
+class _Empty:
+    """An answer with columns and without rows."""
+
+    schema: pa.Schema
+    reads: tuple[Read, ...] = ()
+
+    def rows(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.schema, [])
+
+    def lines(self) -> pa.RecordBatchReader:
+        return json_lines(self.rows())

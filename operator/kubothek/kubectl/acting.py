@@ -40,7 +40,7 @@ def resume(resource: Named, cluster: Cluster) -> None:
 @click.argument("resource", type=ResourceName(), metavar="KIND/NAME")
 @cluster_options
 def reconcile(resource: Named, cluster: Cluster) -> None:
-    """Do now what otherwise happens at intervals: inspect, check sources, poll, collect, sync."""
+    """Do now what otherwise happens at intervals: inspect, check sources, poll, collect, sync, query."""
     cluster.run(lambda api, namespace: _request(api, namespace, resource))
     click.echo(f"{resource} requested")
 
@@ -52,7 +52,8 @@ def retry(resource: Named, cluster: Cluster) -> None:
     """Retry what failed.
 
     A run that is out of attempts gets one more. A run that failed permanently is deleted and created again with the
-    same spec; even so, a Commit happens only once. For other kinds, this is the same as `reconcile`.
+    same spec; even so, a Commit happens only once. For other kinds, and for a Query with `schedule` or `follow`, this
+    is the same as `reconcile`.
     """
     click.echo(cluster.run(lambda api, namespace: _retry(api, namespace, resource)))
 
@@ -92,7 +93,8 @@ async def _request(api: Api, namespace: str, resource: Named) -> None:
 
 async def _retry(api: Api, namespace: str, resource: Named) -> str:
     there = await existing(api, namespace, resource)
-    if resource.kind not in _RUNS:
+    is_standing = resource.kind == "Query" and ("schedule" in there["spec"] or there["spec"].get("follow"))
+    if resource.kind not in _RUNS or is_standing:
         await _request(api, namespace, resource)
         return f"{resource} requested"
     status: dict[str, Any] = there.get("status") or {}

@@ -64,7 +64,7 @@ def of_change(old: Resource | None, new: Resource, there: Lookup) -> Iterator[Co
         yield Consequence(Effect.REWRITE, f"small files of Dataset {new.spec.dataset_ref.name!r}{_size(target)}")
     elif old is None and isinstance(new, Query):
         replaced = new.spec.result.dataset_ref is not None
-        yield Consequence(Effect.REWRITE if replaced else Effect.RUN, f"its rows become {new.spec.result.target}")
+        yield Consequence(Effect.REWRITE if replaced else Effect.RUN, new.spec.result.effect)
 
 
 def of_deletion(old: Resource, there: Lookup) -> Iterator[Consequence]:

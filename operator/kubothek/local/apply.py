@@ -15,7 +15,8 @@ from kubothek.api.gcpolicy import GCPolicy
 from kubothek.api.kinds import KINDS
 from kubothek.api.meta import REQUEST_ANNOTATIONS, Resource
 from kubothek.api.objectstore import ObjectStore
-from kubothek.api.query import Query, QueryStatus
+from kubothek.api.query import Query, QueryRun, QueryStatus
+from kubothek.api.schedules import Schedule
 from kubothek.api.skippingindex import SkippingIndex
 from kubothek.api.sync import Sync
 from kubothek.api.verification import Verification, VerificationStatus
@@ -115,6 +116,8 @@ def _named(resources: Mapping[Key, Resource]) -> set[Key]:
             named |= {Key("Commit", key.namespace, each.name) for each in resource.spec.depends_on}
         if isinstance(resource, Query) and resource.spec.result.dataset_ref is not None:
             named.add(Key("Dataset", key.namespace, resource.spec.result.dataset_ref.name))
+        if isinstance(resource, Query):
+            named |= {Key("Dataset", key.namespace, each.name) for each in resource.spec.follow}
     return named
 
 
@@ -134,8 +137,8 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
 
     A failed Commit, Query, Compaction or Verification starts over, as if it had been deleted and created again; logs of
     its attempts stay. All sources, polls, SkippingIndexes and Syncs are due now, not at their interval. So is the
-    inspection of a store that is not fine, or holds a Dataset that is not, or one that others write. A GCPolicy catches
-    up on a slot between two runs, however late.
+    inspection of a store that is not fine, or holds a Dataset that is not, or one that others write. A GCPolicy and a
+    standing Query catch up on a slot between two runs, however late.
     """
     again = dict(resources)
     for key, resource in resources.items():
@@ -159,7 +162,7 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
             store = resources.get(Key("ObjectStore", key.namespace, home))
             if store is not None:
                 again[key_of(store)] = requested(store, now)
-        elif isinstance(resource, SkippingIndex | GCPolicy | Sync) and _has_work(resource, now):
+        elif isinstance(resource, SkippingIndex | GCPolicy | Sync | Query) and _has_work(resource, resources, now):
             again[key] = requested(resource, now)
     return again
 
@@ -169,10 +172,27 @@ def _has_writers(resource: Resource) -> bool:
     return isinstance(resource, Dataset) and bool(resource.spec.writers or resource.status.writers)
 
 
-def _has_work(resource: SkippingIndex | GCPolicy | Sync, now: datetime) -> bool:
+def _has_work(
+    resource: SkippingIndex | GCPolicy | Sync | Query, resources: Mapping[Key, Resource], now: datetime
+) -> bool:
     if isinstance(resource, GCPolicy):
-        return _slot_has_passed(resource, now) or resource.status.holds("Stalled")
+        last = resource.status.round or resource.status.last
+        slot = last.slot if last is not None else None
+        return _slot_has_passed(resource, resource.spec.schedule, slot, now) or resource.status.holds("Stalled")
+    if isinstance(resource, Query):
+        run = resource.status.run
+        if run is None:  # it runs once, or for the first time
+            return False
+        is_due = _slot_has_passed(resource, resource.spec.schedule, run.slot, now)
+        return run.problem is not None or (is_due and _may_have_other_rows(resource, run, resources))
     return True
+
+
+def _may_have_other_rows(query: Query, run: QueryRun, resources: Mapping[Key, Resource]) -> bool:
+    """Return whether an input has changed since the last run, or the Query follows none."""
+    inputs = (resources.get(Key("Dataset", query.namespace, each.name)) for each in run.inputs)
+    now = [each.status.version for each in inputs if isinstance(each, Dataset)]
+    return not query.spec.follow or now != [each.version for each in run.inputs]
 
 
 def requested(resource: Resource, now: datetime) -> Resource:
@@ -182,10 +202,11 @@ def requested(resource: Resource, now: datetime) -> Resource:
     return resource.model_copy(update={"metadata": metadata})
 
 
-def _slot_has_passed(policy: GCPolicy, now: datetime) -> bool:
-    schedule, last = policy.spec.schedule, policy.status.round or policy.status.last
-    since = (last and last.slot) or policy.metadata.creation_timestamp
-    return since is not None and fault(schedule) is None and next_slot(schedule, since) <= now
+def _slot_has_passed(resource: Resource, schedule: Schedule | None, last: datetime | None, now: datetime) -> bool:
+    since = last or resource.metadata.creation_timestamp
+    if schedule is None or since is None:
+        return False
+    return fault(schedule) is None and next_slot(schedule, since) <= now
 
 
 def _with_due_sources(status: DatasetStatus) -> DatasetStatus:

@@ -132,16 +132,18 @@ class Objects:
         yield from (Key("Dataset", dataset.namespace, name) for name in sorted(derived))
 
     def _touched_by(self, run: Query | Compaction | Sync) -> Iterator[Key]:
-        """Yield the Datasets that a finished run changed or read, and what waits for the changed one."""
+        """Yield the Datasets that a run changed or read, and what waits for the changed one."""
         if isinstance(run, Sync):
             if run.status.table is not None:
                 yield Key("Dataset", run.namespace, run.spec.dataset_ref.name)
             return
-        if run.finished and (changed := _changed_by(run)) is not None:
+        if not (run.finished or run.status.completion_time is not None):
+            return
+        if (changed := _changed_by(run)) is not None:
             dataset = Key("Dataset", run.namespace, changed.name)
             yield dataset
             yield from self._users[dataset]
-        if run.finished and isinstance(run, Query):
+        if isinstance(run, Query):
             yield from self._read_by(run)
 
     def _read_by(self, query: Query) -> Iterator[Key]:

@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from kubothek.api.kinds import manifest_of
 from kubothek.api.meta import Resource
 from kubothek.controller.context import ENDED, JobPhase, JobView, LaunchJob
-from kubothek.controller.scheduling.run_spans import attempt_ended, emit_if_ended, launching, trace_of, traceparent
+from kubothek.controller.scheduling.run_spans import (
+    attempt_ended,
+    emit_if_ended,
+    launching,
+    run_kind,
+    trace_of,
+    traceparent,
+)
 from kubothek.local.attempt import Attempt
 from kubothek.local.errors import LocalError
 from kubothek.tracing import Span, emit, sending
@@ -45,13 +52,13 @@ class Traces:
         """Report the end of a job's process; ``view`` has its result."""
         if view is None or view.phase not in ENDED or attempt.launched is None or view.since is None:
             return
-        meta = owner.metadata
-        trace = trace_of(owner.kind, meta.uid, meta.creation_timestamp, attempt.job)
+        meta, kind = owner.metadata, run_kind(owner)
+        trace = trace_of(kind, meta.uid, meta.creation_timestamp, attempt.job)
         if not trace.sampled(self._ratio):
             return
         error = f"{view.reason}: {view.message}" if view.phase is JobPhase.FAILED else None
         for ended in attempt_ended(
-            owner.kind,
+            kind,
             trace,
             attempt.number,
             created=attempt.launched,

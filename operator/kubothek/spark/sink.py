@@ -24,7 +24,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
-from kubothek.catalog import Dataset, Lake
+from kubothek.catalog import Dataset
 from kubothek.errors import (
     Conflict,
     DatasetExists,
@@ -51,8 +51,6 @@ from kubothek.table.operations.written import Gathered, Gathering, Written
 from kubothek.table.schema import conform, with_nulls
 from kubothek.table.time_zones import zones_after, zones_in, zones_of
 
-_BY: Final = "spark"
-"""The author of commits, in commit records."""
 _PIECE_BYTES: Final = 64 * MIB
 """Rows that a task divides by partition at once: Spark's batches are so small that each would cost as much."""
 
@@ -308,7 +306,7 @@ class _Commit:
     def _create(self) -> None:
         plan = self._plan
         try:
-            Lake(self._store).create_dataset(self._dataset.name, plan.layout.partition_on, plan.given)
+            plan.options.place.lake().create_dataset(self._dataset.name, plan.layout.partition_on, plan.given)
         except DatasetExists as error:
             if plan.options.mode is not Mode.APPEND:
                 raise self._conflict("another program created it") from error
@@ -317,20 +315,20 @@ class _Commit:
         self._started = True
         if self._plan.applied:
             raise self._conflict("the commit of this id is no longer there")
-        mode, written, store = self._plan.options.mode, self._written, self._store
+        mode, written, store, by = self._plan.options.mode, self._written, self._store, self._dataset._author
         where = self._plan.options.replace_where
         now.note_written(*written.keys)
         if mode is Mode.APPEND and not written.files:
-            return lambda _: Change(operation=Operation.APPEND, by=_BY)
+            return lambda _: Change(operation=Operation.APPEND, by=by)
         if not written.files:
             raise SourceEmpty(f"there are no rows to {mode} {self._dataset.name!r} with; nothing was committed")
         if mode is Mode.APPEND:
-            return lambda _: operations.append(written, by=_BY)
+            return lambda _: operations.append(written, by=by)
         if self._plan.version not in (None, now.snapshot.version):
             now.snapshot = self._planned(now.snapshot)
         if mode is Mode.REPLACE:
-            return lambda snapshot: operations.replace(store, snapshot, written, where, by=_BY)
-        return lambda snapshot: operations.overwrite(snapshot, written, by=_BY)
+            return lambda snapshot: operations.replace(store, snapshot, written, where, by=by)
+        return lambda snapshot: operations.overwrite(snapshot, written, by=by)
 
     def _planned(self, current: Snapshot) -> Snapshot:
         """Return the version that the write was planned for: what was committed since then may be a conflict."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from kubothek.catalog import Dataset
 from kubothek.errors import InputError, VersionIncomplete, VersionNotFound
-from kubothek.table.log import Operation, PartitionFile, Record
 from kubothek.table.log.history.versions import missing_files
-from kubothek.table.log.model import keys
 
 _RESTART = "start a new query with a new checkpoint"
 
@@ -24,50 +23,40 @@ def latest_version(dataset: Dataset, read: int) -> int:
     return version
 
 
-def new_files(dataset: Dataset, after: int, to: int) -> list[PartitionFile]:
-    """Return the files that commits above version ``after`` added, up to version ``to``, in their order.
+@contextmanager
+def restarted_if_expired() -> Iterator[None]:
+    """Add to VersionNotFound, for commits that a stream has not read yet, how to go on."""
+    try:
+        yield
+    except VersionNotFound as error:
+        raise VersionNotFound(
+            f"{error}. The stream has not read these commits: {_RESTART}, and retain versions for longer than a "
+            "stream can be behind"
+        ) from error
 
-    Compactions add no rows and are skipped. Raises InputError for a commit that removed rows, since a stream has no
-    form for them; VersionNotFound if a commit in between has expired.
+
+def new_files(dataset: Dataset, after: int, to: int) -> list[str]:
+    """Return the keys of the files that commits above version ``after`` added, up to version ``to``, in their order.
+
+    Compactions add no rows and are skipped. Raises InputError for a commit that removed rows, since a stream without a
+    change feed has no form for them; VersionNotFound if a commit in between has expired.
     """
-    return [file for record in reversed(list(_records(dataset, after, to))) for file in _added(dataset, record)]
+    commits = dataset._log().changed_files(after, to).commits
+    if removing := next((commit for commit in commits if commit.removed), None):
+        raise InputError(
+            f"version {removing.version} of {dataset.name!r} removed rows, and a stream has rows that were added "
+            f"only; {_RESTART}, which begins with all rows, or with the option startingVersion {removing.version + 1}, "
+            "or with readChangeFeed, which has the removed rows as well"
+        )
+    return [key for commit in commits for key in commit.added]
 
 
-def require_no_loss(dataset: Dataset, files: Sequence[PartitionFile]) -> None:
+def require_no_loss(dataset: Dataset, files: Sequence[str]) -> None:
     """Raise VersionIncomplete if one of these files was replaced, for example by a compaction, and then collected."""
     head = dataset.snapshot().head
-    replaced = [file.key for file in files if not head.holds(file.label, file.key)]
-    if gone := missing_files(dataset._log().journal, head, replaced):
+    current = set(head.files().values())
+    if gone := missing_files(dataset._log().journal, head, [key for key in files if key not in current]):
         raise VersionIncomplete(
             f"{len(gone)} files that commits added to {dataset.name!r} no longer exist, among them {gone[0]}; "
             f"{_RESTART}, and retain versions for longer than a stream can be behind"
         )
-
-
-def _records(dataset: Dataset, after: int, to: int) -> Iterator[Record]:
-    """Yield the commits above ``after`` up to ``to``, newest first. Raises VersionNotFound if one of them expired."""
-    oldest = None
-    for record in dataset.history():
-        if record.version <= after:
-            return
-        oldest = record
-        if record.version <= to:
-            yield record
-    below = keys.parse_record(dataset.name, oldest.parent) if oldest and oldest.parent else None
-    if oldest is None or (below is not None and below.version > after):
-        raise VersionNotFound(
-            f"commits of {dataset.name!r} after version {after} have expired, which the stream has not read; "
-            f"{_RESTART}, and retain versions for longer than a stream can be behind"
-        )
-
-
-def _added(dataset: Dataset, record: Record) -> tuple[PartitionFile, ...]:
-    if record.operation is Operation.COMPACT:
-        return ()
-    if record.delta.removed or record.operation in (Operation.DROP, Operation.RESTORE):
-        raise InputError(
-            f"version {record.version} of {dataset.name!r} ({record.operation}) removed rows, and a stream has rows "
-            f"that were added only; {_RESTART}, which begins with all rows, or with the option startingVersion "
-            f"{record.version + 1}"
-        )
-    return record.delta.added

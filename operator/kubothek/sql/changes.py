@@ -6,9 +6,10 @@ computed in the statement's own database, under its limits: DuckDB has no such f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
@@ -16,11 +17,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.errors import QueryInvalid
-from kubothek.in_memory_database import quoted
+from kubothek.in_memory_database import StreamErrors, quoted
 from kubothek.storage.base import Store
 from kubothek.table.changes.files import open_changes
 from kubothek.table.changes.plan import Changes, with_feed_columns
 from kubothek.table.changes.relation import difference
+from kubothek.table.changes.rows import compared_rows, portions
 from kubothek.table.log import Version
 from kubothek.table.log.model.record import utc
 
@@ -130,27 +132,30 @@ class FeedTable:
         """The stored columns, and those of a feed."""
         return with_feed_columns(self.changes.stored)
 
-    def create(self, database: duckdb.DuckDBPyConnection, table: str) -> ds.FileSystemDataset:
-        """Make the table in a database; return all its files."""
-        items = self.changes.items
-        parts = {
-            "streamed": [item for item in items if not item.compared],
-            "compared": [item for item in items if item.compared],
-        }
-        selects = list(self._selects(database, table, parts))
-        database.sql(" UNION ALL ".join(selects)).create_view(table)
-        return open_changes(self.store, items, self.changes.stored)
+    def create(self, database: duckdb.DuckDBPyConnection, table: str, errors: StreamErrors) -> ds.FileSystemDataset:
+        """Make the table in a database; return all its files.
 
-    def _selects(self, database: duckdb.DuckDBPyConnection, table: str, parts: dict[str, Any]) -> Iterator[str]:
-        key = [self.changes.stored.get_field_index(name) for name in self.changes.key]
-        for part, items in parts.items():
-            if not items and part == "compared":
-                continue
-            name = f"{table} {part}"
-            database.register(name, open_changes(self.store, items, self.changes.stored))
-            columns = database.table(quoted(name)).columns
-            rows = difference(name, columns, key) if part == "compared" else f"FROM {quoted(name)}"
-            yield f"SELECT {self._replaced(columns)} FROM ({rows})"  # noqa: S608 - quoted
+        Rows of files that were only added or only removed are read where the statement scans them. The others are
+        compared in portions, each without the rows that a rewrite left in their places.
+
+        ``errors``  gets those of reading the compared files
+        """
+        stored, store = self.changes.stored, self.store
+        items = self.changes.items
+        whole = f"{table} streamed"
+        database.register(whole, open_changes(store, [item for item in items if not item.compared], stored))
+        selects = [self._select(database, whole, f"FROM {quoted(whole)}")]
+        key = [stored.get_field_index(name) for name in self.changes.key]
+        for number, portion in enumerate(portions(item for item in items if item.compared)):
+            name = f"{table} compared {number}"
+            rows = partial(compared_rows, store, stored, portion)
+            database.register(name, _Rescanned(self.schema, rows, errors))
+            selects.append(self._select(database, name, difference(name, _columns(database, name), key)))
+        database.sql(" UNION ALL ".join(selects)).create_view(table)
+        return open_changes(store, items, stored)
+
+    def _select(self, database: duckdb.DuckDBPyConnection, name: str, rows: str) -> str:
+        return f"SELECT {self._replaced(_columns(database, name))} FROM ({rows})"  # noqa: S608 - quoted
 
     def _replaced(self, columns: list[str]) -> str:
         """Return all columns, those with a time zone, naive UTC in files, as TIMESTAMPTZ."""
@@ -161,3 +166,24 @@ class FeedTable:
         ]
         moments = ", ".join(f"{name} AT TIME ZONE 'UTC' AS {name}" for name in map(quoted, zoned))
         return f"* REPLACE ({moments})" if moments else "*"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rescanned:
+    """Rows that a database reads anew for each scan, as a stream."""
+
+    schema: pa.Schema
+    rows: Callable[[], Iterator[pa.RecordBatch]]
+    errors: StreamErrors
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.rows())
+        watched: Any = self.errors.watch(reader)
+        return watched.__arrow_c_stream__(requested_schema)
+
+
+def _columns(database: duckdb.DuckDBPyConnection, name: str) -> list[str]:
+    return list(database.table(quoted(name)).columns)

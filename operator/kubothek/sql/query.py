@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from kubothek.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.external.location import PlainLocation, PlainPlan, open_location
-from kubothek.in_memory_database import in_memory_database, quoted
+from kubothek.in_memory_database import StreamErrors, in_memory_database, quoted
 from kubothek.sql.changes import FUNCTION, Feed, FeedTable
 from kubothek.sql.filters import needed_rows
 from kubothek.sql.read import Read, as_json
@@ -98,6 +98,7 @@ class Query:
         self._statement = statement
         self._limits = limits
         self._datasets: dict[str, ds.FileSystemDataset] = {}
+        self._errors = StreamErrors()
         self._skipped: dict[str, Callable[[], Skipped]] = {}
         self.scans: tuple[TableScan, ...] = ()
 
@@ -146,7 +147,7 @@ class Query:
     ) -> TableScan:
         name = self._statement.tables[table].name
         if isinstance(found, FeedTable):
-            self._datasets[table] = found.create(self._database, table)
+            self._datasets[table] = found.create(self._database, table, self._errors)
             return TableScan(name, found.changes.after, TRUE, (Step("files that differ", found.changes.files),))
         store = self._stores(name)
         planned: Plan | PlainPlan
@@ -230,6 +231,8 @@ class Query:
         self._database.close()
 
     def _failure(self, error: Exception) -> LakeError:
+        if isinstance(original := self._errors.take(), LakeError):
+            return original
         text = str(error)
         if _READ_FAILED in text and (not_empty := [each for each in self._datasets.items() if each[1].files]):
             table, dataset = not_empty[0]

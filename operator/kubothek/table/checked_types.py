@@ -7,7 +7,7 @@ A JSON document can come from another program and hold any types. A parser build
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from operator import attrgetter
@@ -27,8 +27,14 @@ def checked(value: T) -> T:
     integer must fit a signed 64-bit integer, unless the annotation also allows a float; a bool is not an integer. Other
     annotations, such as ``Any``, allow anything.
     """
-    _check(type(value).__name__, [value], type(value))
+    check_all([value])
     return value
+
+
+def check_all(values: Sequence[object]) -> None:
+    """Check instances of one dataclass as :func:`checked` does, for a fraction of the time of checking each."""
+    if values:
+        _check(type(values[0]).__name__, values, type(values[0]))
 
 
 def _check(where: str, values: Collection[Any], wanted: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -27,7 +28,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import depends_on
 from kubothek.table.log.model.deltas import apply, difference, metadata_delta
 from kubothek.table.log.model.head import digest
-from kubothek.table.log.model.record import Distance
+from kubothek.table.log.model.record import Distance, parse_all
 from kubothek.table.log.prepare.draft import conflicts, summary
 
 # --- keys ---
@@ -223,8 +224,14 @@ def found(now: Head, *, reads: ReadPredicate, removed: dict[str, str]) -> tuple[
 @pytest.mark.parametrize("reads", [Nothing(), Everything(), Partitions(frozenset({"p=1", "p=2"}))])
 @pytest.mark.parametrize("positions", [None, (0, 2)])
 def test_commit_record_survives_roundtrip(reads: ReadPredicate, positions: tuple[int, ...] | None) -> None:
+    record = a_record(reads, positions)
+    assert Record.parse(record.key, record.render()) == record
+    assert record.added == Totals(rows=4, files=2, bytes=6, partitions=1)
+
+
+def a_record(reads: ReadPredicate, positions: tuple[int, ...] | None) -> Record:
     key, parent, lost = (keys.record("d", version, "x", "0" * 12) for version in (3, 2, 1))
-    record = Record(
+    return Record(
         key=key,
         version=3,
         id="ü/1",
@@ -250,8 +257,27 @@ def test_commit_record_survives_roundtrip(reads: ReadPredicate, positions: tuple
         since_checkpoint=Distance(5, 6),
         head_digest=digest(b""),
     )
-    assert Record.parse(key, record.render()) == record
-    assert record.added == Totals(rows=4, files=2, bytes=6, partitions=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": "3"},
+        {"removed": [["c", "other/table/c.parquet"]]},
+        {"added": [["a", "d/table/a", 1, 2.5]]},
+        {"format": 2},
+    ],
+)
+def test_records_parsed_together_are_those_that_parse_alone(change: dict[str, object]) -> None:
+    record = a_record(Nothing(), None)
+    data = record.render()
+    damaged = json.dumps(json.loads(data) | change).encode()
+    with pytest.raises(VersionIncomplete):
+        Record.parse(record.key, damaged)
+    other = keys.record("d", 4, "x", "0" * 12)
+    assert parse_all({record.key: data, other: damaged}) == {record.key: record}
+    assert parse_all({record.key: damaged}) == {}
+    assert parse_all({record.key: data, other: data}) == {record.key: record, other: replace(record, key=other)}
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 1}', b'{"format": 2}'])

@@ -282,6 +282,10 @@ class QueryDataset(Plain):
     store: StoreRef
     dataset: DatasetRef
     commit_id: str
+    key: tuple[str, ...] = ()
+    """The columns by which the rows are merged; empty: the rows replace all rows."""
+    run: int | None = None
+    """The number of the run of a standing query, which must not read the dataset."""
 
 
 class QueryJob(BaseJob):

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_dataset
-from kubothek.cli.dataset.common import dataset_of
 from kubothek.cli.lazy import Entry, LazyGroup
-from kubothek.cli.options import store_options
+from kubothek.cli.options import writing_options
 from kubothek.cli.parameters import Pair, id_option, pairs, yes_option
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def columns() -> None:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("added", nargs=-1, required=True, type=Pair(), metavar="NAME=TYPE...")
 @id_option
@@ -45,13 +44,13 @@ def add(choice: StoreChoice, dataset: str, added: tuple[tuple[str, str], ...], c
     """
     types = pairs(added, "NAME=TYPE")
     with choice.opened() as store:
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         done = opened.add_columns(types, id=commit_id)
         click.echo(_message(opened, done, f"{', '.join(types)} added"))
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("names", nargs=-1, required=True, type=Pair(), metavar="OLD=NEW...")
 @id_option
@@ -59,14 +58,14 @@ def rename(choice: StoreChoice, dataset: str, names: tuple[tuple[str, str], ...]
     """Rename columns of a dataset. All files are rewritten, because they contain the names."""
     renamed = pairs(names, "OLD=NEW")
     with choice.opened() as store:
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         done = opened.rename_columns(renamed, id=commit_id)
         said = ", ".join(f"{old} is {new}" for old, new in renamed.items())
         click.echo(_message(opened, done, f"{said} now"))
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @yes_option
@@ -74,7 +73,7 @@ def rename(choice: StoreChoice, dataset: str, names: tuple[tuple[str, str], ...]
 def drop(choice: StoreChoice, dataset: str, names: tuple[str, ...], yes: bool, commit_id: str | None) -> None:
     """Drop columns of a dataset. All files are rewritten; older versions keep the columns."""
     with choice.opened() as store:
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         if not yes:
             click.confirm(f"drop {', '.join(names)} of {dataset}?", abort=True)
         done = opened.drop_columns(names, id=commit_id)

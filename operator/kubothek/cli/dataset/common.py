@@ -13,9 +13,7 @@ from kubothek.cli.source_rows import FORMATS
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek.catalog import Dataset
     from kubothek.dataset import CommitResult
-    from kubothek.storage import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,13 +40,6 @@ def source_options(command: F) -> F:
 evolve_option = click.option(
     "--evolve", is_flag=True, help="Allow new columns, which are null in older rows, and missing ones."
 )
-
-
-def dataset_of(store: Store, name: str) -> Dataset:
-    """Return the dataset. Raises DatasetNotFound."""
-    from kubothek.catalog import Lake
-
-    return Lake(store).dataset(name)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import click
 
 from kubothek.cli.complete import complete_dataset
 from kubothek.cli.dataset.common import commit_message
-from kubothek.cli.options import store_options
+from kubothek.cli.options import writing_options
 from kubothek.cli.parameters import Names, dry_run_option, id_option, yes_option
 from kubothek.cli.versions import AnyVersion
 from kubothek.words import count, duration
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("name", metavar="DATASET")
 @click.option("--partition-on", type=Names(), default=(), help="The columns that name directories.")
 def create(choice: StoreChoice, name: str, partition_on: tuple[str, ...]) -> None:
@@ -29,16 +29,14 @@ def create(choice: StoreChoice, name: str, partition_on: tuple[str, ...]) -> Non
 
     A Dataset manifest and Python (`lake.create_dataset`) define columns, layout and indices as well.
     """
-    from kubothek.catalog import Lake
-
     with choice.opened(create=True) as store:
-        Lake(store).create_dataset(name, partition_on)
+        choice.lake(store).create_dataset(name, partition_on)
     partitioned = f", partitioned on {', '.join(partition_on)}" if partition_on else ""
     click.echo(f"{name}: created{partitioned}")
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("new_name", metavar="NEW-NAME")
 @click.option("--tgt-store", metavar="URL", help="The store to copy to, reached as this one; default: this one.")
@@ -59,24 +57,23 @@ def copy(
     Columns, partitions, layout, indices, skipping metadata and user metadata are copied; history, tags and the chain of
     a ledger are not.
     """
-    from kubothek.catalog import Lake
     from kubothek.storage import open_store
     from kubothek.urls import absolute_url
 
     with choice.config() as config:
         there = config if tgt_store is None else replace(config, url=absolute_url(tgt_store, Path.cwd()))
-        lake = Lake(open_store(config))
+        lake = choice.lake(open_store(config))
         if dry_run:
             snapshot = lake.dataset(dataset).snapshot(as_of)
             files = count(len(snapshot.head.partitions), "file")
             click.echo(f"{dataset}: version {snapshot.version} ({files}) would be copied to {new_name} in {there.url}")
             return
-        done = lake.copy(dataset, new_name, to=Lake(open_store(there)), as_of=as_of, id=commit_id)
+        done = lake.copy(dataset, new_name, to=choice.lake(open_store(there)), as_of=as_of, id=commit_id)
     click.echo(commit_message(new_name, done))
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("new_name", metavar="NEW-NAME")
 @yes_option
@@ -86,10 +83,8 @@ def rename(choice: StoreChoice, dataset: str, new_name: str, yes: bool) -> None:
     The files are copied, because all keys of a dataset contain its name. Older versions stay with the old name, which
     can be restored within the grace period. Run the command again after a crash.
     """
-    from kubothek.catalog import Lake
-
     with choice.opened() as store:
-        lake = Lake(store)
+        lake = choice.lake(store)
         if not yes:
             click.confirm(f"copy {dataset} to {new_name}, and drop {dataset} with its history?", abort=True)
         done = lake.rename(dataset, new_name)
@@ -97,7 +92,7 @@ def rename(choice: StoreChoice, dataset: str, new_name: str, yes: bool) -> None:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @dry_run_option
 @yes_option
@@ -106,11 +101,10 @@ def drop(choice: StoreChoice, dataset: str, dry_run: bool, yes: bool) -> None:
 
     The data is deleted by the first `kubothek gc DATASET --enforce` after the grace period.
     """
-    from kubothek.catalog import Lake
     from kubothek.table.log.settings import read_settings
 
     with choice.opened() as store:
-        lake = Lake(store)
+        lake = choice.lake(store)
         snapshot = lake.dataset(dataset).snapshot()
         rows = f" ({count(snapshot.totals.rows, 'row')})" if snapshot.totals else ""
         if dry_run:
@@ -124,14 +118,12 @@ def drop(choice: StoreChoice, dataset: str, dry_run: bool, yes: bool) -> None:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 def restore(choice: StoreChoice, dataset: str) -> None:
     """Restore a dataset that was dropped, or deleted by its manifest, less than the grace period ago."""
-    from kubothek.catalog import Lake
-
     with choice.opened() as store:
-        lake = Lake(store)
+        lake = choice.lake(store)
         version = lake.restore(dataset)
         rows = lake.dataset(dataset).rows
     click.echo(f"{dataset}: version {version}: {count(rows, 'row')}")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_dataset
-from kubothek.cli.dataset.common import commit_message, conflict_option, dataset_of
-from kubothek.cli.options import store_options
+from kubothek.cli.dataset.common import commit_message, conflict_option
+from kubothek.cli.options import writing_options
 from kubothek.cli.parameters import Pair, dry_run_option, id_option, pairs, yes_option
 from kubothek.words import count
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("where", metavar="FILTER")
 @click.option(
@@ -52,7 +52,7 @@ def update(
 
     texts = pairs(values, "--set")
     with choice.opened() as store:
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         literals = parse_values(texts)
         if dry_run:
             click.echo(_planned(opened, where))
@@ -62,7 +62,7 @@ def update(
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("where", metavar="FILTER")
 @click.option("--row-level", is_flag=True, help="Rewrite files that also have other rows.")
@@ -88,7 +88,7 @@ def delete(
     are deleted. The rows stay in older versions, unless --purge is given.
     """
     with choice.opened() as store:
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         click.echo(_planned(opened, where))
         if dry_run:
             return

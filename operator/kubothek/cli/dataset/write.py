@@ -11,12 +11,11 @@ from kubothek.cli.complete import complete_dataset
 from kubothek.cli.dataset.common import (
     commit_message,
     conflict_option,
-    dataset_of,
     evolve_option,
     schema_hint,
     source_options,
 )
-from kubothek.cli.options import store_options
+from kubothek.cli.options import writing_options
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @source_options
 @evolve_option
@@ -39,14 +38,14 @@ def append(
     from kubothek.cli.source_rows import Target, rows_of
 
     with choice.opened() as store, ExitStack() as held, schema_hint("--evolve allows new and missing columns"):
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         rows = rows_of(files, Target.of(opened.snapshot(), evolve=evolve), held, form=form)
         done = opened.append(rows, evolve=evolve, id=commit_id)
     click.echo(commit_message(dataset, done, adds=True))
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @source_options
 @click.option(
@@ -71,14 +70,14 @@ def replace(
     from kubothek.cli.source_rows import Target, rows_of
 
     with choice.opened() as store, ExitStack() as held, schema_hint("--evolve allows new and missing columns"):
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         rows = rows_of(files, Target.of(opened.snapshot(), evolve=evolve), held, form=form)
         done = opened.replace(rows, where=where, evolve=evolve, id=commit_id, on_conflict=on_conflict)
     click.echo(commit_message(dataset, done))
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @source_options
 @click.option("--allow-schema-change", is_flag=True, help="Allow columns that do not fit; they replace the dataset's.")
@@ -99,7 +98,7 @@ def overwrite(
     from kubothek.cli.source_rows import Target, rows_of
 
     with choice.opened() as store, ExitStack() as held, schema_hint("--allow-schema-change allows other columns"):
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         snapshot = opened.snapshot()
         target = Target(partition_on=snapshot.head.partition_keys) if allow_schema_change else Target.of(snapshot)
         rows = rows_of(files, target, held, form=form)
@@ -108,7 +107,7 @@ def overwrite(
 
 
 @click.command()
-@store_options
+@writing_options
 @click.argument("dataset", shell_complete=complete_dataset)
 @source_options
 @click.option("--key", "-k", metavar="COLUMN", multiple=True, required=True, help="Identifies a row; repeatable.")
@@ -156,7 +155,7 @@ def merge(
     from kubothek.cli.source_rows import Target, rows_of
 
     with choice.opened() as store, ExitStack() as held, schema_hint("--evolve allows new and missing columns"):
-        opened = dataset_of(store, dataset)
+        opened = choice.lake(store).dataset(dataset)
         rows = rows_of(files, Target.of(opened.snapshot(), evolve=True), held, form=form)
         done = opened.merge(
             rows,

@@ -66,14 +66,12 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
                 state.dependency_graph, state.resources["Dataset"], obj, appeared=_respecified(before, after)
             )
         yield from _policies(state, namespace, before, after)
+        if _status(before, "version") != _status(after, "version"):
+            yield from _followers(state, namespace, name)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         yield from _of_commit(state, obj)
-    elif kind == "Query" and after is not None and finished(after):
-        yield from _read_by(state, namespace, after)
-        target = obj["spec"]["result"].get("datasetRef")
-        if target is not None:
-            yield Key("Dataset", namespace, target["name"])
-            yield from _compactions(state, namespace, {target["name"]})
+    elif kind == "Query" and after is not None and (finished(after) or _has_run(before, after)):
+        yield from _of_query(state, after)
     elif kind == "Compaction" and (_respecified(before, after) or (after is not None and finished(after))):
         dataset = obj["spec"]["datasetRef"]["name"]
         yield Key("Dataset", namespace, dataset)
@@ -129,6 +127,15 @@ def _of_commit(state: ClusterState, commit: Object) -> Iterator[Key]:
     yield from _queries(state, namespace, "Commit", name)
 
 
+def _of_query(state: ClusterState, query: Object) -> Iterator[Key]:
+    """Yield the dependents of a Query that has ended, or of which a run has."""
+    namespace, target = query["metadata"]["namespace"], query["spec"]["result"].get("datasetRef")
+    yield from _read_by(state, namespace, query)
+    if target is not None:
+        yield Key("Dataset", namespace, target["name"])
+        yield from _compactions(state, namespace, {target["name"]})
+
+
 def _cube_of(dataset: Object) -> str | None:
     """Return the name of the Cube that a Dataset belongs to; None if there is none."""
     owner = controller_of(dataset)
@@ -173,7 +180,17 @@ def _of_exchange(state: ClusterState, kind: str, before: Object | None, after: O
 
 def _synced(sync: Object | None) -> object:
     """Return the time of the last synchronization; None if there was none."""
-    return None if sync is None else (sync.get("status") or {}).get("lastSyncTime")
+    return _status(sync, "lastSyncTime")
+
+
+def _has_run(before: Object | None, after: Object) -> bool:
+    """Return whether a run of a standing Query has ended."""
+    return _status(before, "completionTime") != _status(after, "completionTime")
+
+
+def _status(obj: Object | None, field: str) -> object:
+    """Return a field of the status; None if it is absent."""
+    return None if obj is None else (obj.get("status") or {}).get(field)
 
 
 def _policies(state: ClusterState, namespace: str, before: Object | None, after: Object | None) -> Iterator[Key]:
@@ -187,6 +204,13 @@ def _queries(state: ClusterState, namespace: str, kind: str, name: str) -> Itera
     """Yield the unfinished Queries that name this resource."""
     for query in state.resources["Query"].objects(namespace):
         if (kind, name) in _named_by(query["spec"]) and not finished(query):
+            yield Key("Query", namespace, query["metadata"]["name"])
+
+
+def _followers(state: ClusterState, namespace: str, dataset: str) -> Iterator[Key]:
+    """Yield the Queries that follow a Dataset."""
+    for query in state.resources["Query"].objects(namespace):
+        if any(each["name"] == dataset for each in query["spec"].get("follow") or ()):
             yield Key("Query", namespace, query["metadata"]["name"])
 
 
@@ -213,6 +237,7 @@ def _named_by(spec: Object) -> Iterator[tuple[str, str]]:
     for kind, reference in (
         ("ObjectStore", (result.get("location") or {}).get("storeRef")),
         ("Dataset", result.get("datasetRef")),
+        *(("Dataset", other) for other in spec.get("follow") or ()),
         *(("Commit", other) for other in spec.get("dependsOn") or ()),
     ):
         if reference is not None:

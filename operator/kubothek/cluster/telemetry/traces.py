@@ -22,6 +22,7 @@ from kubothek.controller.scheduling.run_spans import (
     emit_if_ended,
     launching,
     nanoseconds,
+    run_kind_of,
     trace_of,
 )
 from kubothek.tracing import Ended, RunTrace, Span, emit
@@ -41,6 +42,7 @@ class Traces:
 
     def round(self, kind: str, obj: Json, begin: datetime, end: datetime, *, did: list[str]) -> None:
         """Send the span of a run's reconciliation, unless ``did`` is empty."""
+        kind = run_kind_of(kind, obj)
         if not did or kind not in RUNS or (trace := self._trace(kind, obj["metadata"], "")) is None:
             return
         place = trace.within("reconcile", str(nanoseconds(begin)))
@@ -66,7 +68,7 @@ class Traces:
         if (view := outcome.end_of(pod)) is None:
             return
         labels, meta = pod["metadata"].get("labels") or {}, pod["metadata"]
-        kind = labels.get(names.KIND, "")
+        kind = run_kind_of(labels.get(names.KIND, ""), owner)
         trace = self._trace(kind, owner["metadata"], names.job_of(pod))
         moments = moments_of(pod)
         created, ended = moments["created"], moments["ended"]

@@ -111,12 +111,14 @@ def _may_go(run: Run, awaited: Set[str]) -> bool:
 def _awaited(run: Run, context: Context) -> Set[str]:
     """Return the names of the runs of the same kind that unfinished runs depend on.
 
-    A deleted run would look to them as if it had never existed. Only Commits have dependents.
+    A deleted run would look to them as if it had never existed. Only Commits have dependents. Of a standing Query, only
+    the first run depends on them.
     """
     if not isinstance(run, Commit):
         return frozenset()
     others: list[Commit | Query] = [*context.list(Commit, run.namespace), *context.list(Query, run.namespace)]
-    return {reference.name for other in others if not other.finished for reference in other.spec.depends_on}
+    waiting = (other for other in others if not other.finished and other.status.completion_time is None)
+    return {reference.name for other in waiting for reference in other.spec.depends_on}
 
 
 def _patience(run: Run, engine: Engine | None) -> timedelta | None:

@@ -1,7 +1,7 @@
 """Spans of runs and their jobs, derived from manifests alone.
 
 A run (Commit, Query, Compaction, Verification) is a trace from its creation to its end, with its queue wait and each of
-its jobs. A job of any other kind is a trace of its own.
+its jobs. A job of any other kind is a trace of its own, and so is a job of a standing Query, which never ends.
 """
 
 from __future__ import annotations
@@ -11,17 +11,35 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Final
 
+from kubothek.api.meta import Resource
+from kubothek.api.query import Query
 from kubothek.api.values import parse_time
 from kubothek.controller.context import LaunchJob
 from kubothek.tracing import Ended, RunTrace, Span, emit, span
 
 RUNS: Final = frozenset({"Commit", "Query", "Compaction", "Verification"})
 """Kinds whose runs are one trace each."""
+_STANDING_QUERY: Final = "standing Query"
 Json = Mapping[str, Any]
 
 
+def run_kind(resource: Resource) -> str:
+    """Return the kind of a resource, which is in ``RUNS`` only if the resource is one run."""
+    standing = isinstance(resource, Query) and resource.spec.is_standing
+    return _STANDING_QUERY if standing else resource.kind
+
+
+def run_kind_of(kind: str, manifest: Json) -> str:
+    """Return what :func:`run_kind` returns for a manifest, which may be invalid."""
+    spec = manifest.get("spec") or {}
+    return _STANDING_QUERY if kind == "Query" and ("schedule" in spec or spec.get("follow")) else kind
+
+
 def trace_of(kind: str, uid: str, created: datetime | None, job: str) -> RunTrace:
-    """Return the trace of a job of this resource. Outside a cluster uids repeat, so the creation time is part of it."""
+    """Return the trace of a job of a resource; ``kind`` is its :func:`run_kind`.
+
+    Outside a cluster uids repeat, so the creation time is part of it.
+    """
     moment = 0 if created is None else int(created.timestamp())
     return RunTrace(f"{uid}@{moment}" if kind in RUNS else f"{uid}@{moment}/{job}")
 
@@ -29,7 +47,7 @@ def trace_of(kind: str, uid: str, created: datetime | None, job: str) -> RunTrac
 def trace_of_job(action: LaunchJob) -> RunTrace:
     """Return the trace of a job that is launched."""
     meta = action.owner.metadata
-    return trace_of(action.owner.kind, meta.uid, meta.creation_timestamp, action.job.job)
+    return trace_of(run_kind(action.owner), meta.uid, meta.creation_timestamp, action.job.job)
 
 
 def traceparent(action: LaunchJob, ratio: float) -> str | None:

@@ -88,9 +88,9 @@ def run_once(run: Run, status: S, context: Context, spec: RunSpec[S]) -> Outcome
                 conclude(run, context, _verdict(run.kind, end, step.setback), status, actions=step.actions)
             )
         case result:
-            return _and_again(spec.succeeded(_with_log(status, run, context, spec.prefix, ended=True), result))
+            return _and_again(spec.succeeded(with_log(status, run, context, spec.prefix, ended=True), result))
     if step.active:
-        status = _with_log(status, run, context, spec.prefix)
+        status = with_log(status, run, context, spec.prefix)
     if step.progress is not None:
         progress = spec.progress.model_validate(step.progress.model_dump())
         status = status.model_copy(update={"progress": progress})
@@ -104,8 +104,11 @@ def _and_again(outcome: Outcome) -> Outcome:
     return replace(outcome, requeue_after=outcome.requeue_after or SOONEST)
 
 
-def _with_log(status: S, run: Run, context: Context, prefix: str, *, ended: bool = False) -> S:
-    """Return the status with the link to the log of its attempt, from the start of the run."""
+def with_log(status: S, run: Run, context: Context, prefix: str, *, ended: bool = False) -> S:
+    """Return the status with the link to the log of its attempt, from the start of the run.
+
+    ``ended``: to this moment; otherwise to the present one, whenever the link is opened.
+    """
     start, end = status.start_time or context.now, context.now if ended else None
     link = log_link(context.settings.logs, run.namespace, job_name(prefix, status.attempt), start, end)
     return status if link is None else status.model_copy(update={"logs": link})

@@ -27,12 +27,16 @@ def commit_and_dataset(commit: Commit, there: Lookup) -> Iterator[Finding]:
 
 
 def query_and_dataset(query: Query, there: Lookup) -> Iterator[Finding]:
-    """Yield a finding if the Dataset of a Query can never accept its rows."""
+    """Yield a finding if the Dataset of a Query can never accept its rows, and for each one that it cannot follow."""
     target = query.spec.result.dataset_ref
     dataset = None if target is None else there.get(Dataset, query.namespace, target.name)
     if dataset is not None:
-        advice = "let the rows become a file, and append it with spec.cube of a Commit"
-        yield from _of(refuse_member(dataset, advice), "spec.result.datasetRef")
+        yield from _of(query_blocker(dataset), "spec.result.datasetRef")
+    for index, reference in enumerate(query.spec.follow):
+        other = there.get(Dataset, query.namespace, reference.name)
+        unfit = None if other is None else unfit_followed(query, other)
+        if unfit is not None:
+            yield Finding("QueryInvalid", f"spec.follow[{index}]", unfit)
 
 
 def sync_and_dataset(sync: Sync, there: Lookup) -> Iterator[Finding]:
@@ -52,6 +56,25 @@ def dataset_and_inputs(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
         why = None if other is None or other.name == dataset.name else unfit_input(dataset, other)
         if why is not None:
             yield Finding("TransformInvalid", "spec.ledger.metadata", why)
+
+
+def query_blocker(dataset: Dataset) -> Blocked | None:
+    """Return why a Dataset can never accept the rows of a Query, or None."""
+    member = refuse_member(dataset, "let the rows become a file, and append it with spec.cube of a Commit")
+    if member is not None or dataset.spec.ledger is None:
+        return member
+    message = f"Dataset {dataset.name!r} has a ledger, of which rows change through its sources only"
+    return Blocked(stalled("LedgerOnly", f"{message}: let the rows become a file, and append it with a Commit"))
+
+
+def unfit_followed(query: Query, dataset: Dataset) -> str | None:
+    """Return why a Query cannot follow a Dataset, given both manifests, or None."""
+    if dataset.spec.store_ref == query.spec.store_ref:
+        return None
+    return (
+        f"Dataset {dataset.name!r} of spec.follow is in ObjectStore {dataset.spec.store_ref.name!r}, which the Query "
+        f"does not read: follow Datasets of {query.spec.store_ref.name!r}"
+    )
 
 
 def ledger_blocker(commit: Commit, dataset: Dataset) -> Blocked | None:

@@ -26,6 +26,7 @@ KIND_OF: Final[dict[str, type[Resource]]] = {
     "cubeRef": Cube,
     "repositoryRef": Repository,
     "dependsOn": Commit,
+    "follow": Dataset,
 }
 """Kind that a field of type :class:`Reference` refers to, by the field, in every kind."""
 

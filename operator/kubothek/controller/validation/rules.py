@@ -28,7 +28,7 @@ _OF_KIND: Final[Mapping[str, tuple[Rule, ...]]] = {
     ),
     "Commit": (cycles.of_commits, compatibility.commit_and_dataset, sizes.run_beyond_limits),
     "Compaction": (sizes.run_beyond_limits,),
-    "Query": (compatibility.query_and_dataset, sizes.run_beyond_limits),
+    "Query": (cycles.of_queries, compatibility.query_and_dataset, sizes.run_beyond_limits),
     "Verification": (sizes.run_beyond_limits,),
     "Sync": (compatibility.sync_and_dataset,),
 }

@@ -42,13 +42,17 @@ def _rest(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch | None:
     return batch.slice(rows) if rows < batch.num_rows else None
 
 
-def _same(here: pa.RecordBatch, there: pa.RecordBatch, width: int) -> Any:
-    """Return where all columns are equal; NULL equals NULL. NaN equals nothing, so it is left to the comparison."""
-    return reduce(pc.and_, (_equal(here.column(at), there.column(at)) for at in range(width)))
-
-
-def _equal(here: Any, there: Any) -> Any:
+def same_values(here: Any, there: Any) -> Any:
+    """Return where two arrays of one type have equal values: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0."""
     both_null = pc.and_(pc.is_null(here), pc.is_null(there))
     if pa.types.is_null(here.type):
         return both_null
-    return pc.if_else(both_null, True, pc.fill_null(pc.equal(here, there), False))
+    equal = pc.fill_null(pc.equal(here, there), False)
+    if pa.types.is_floating(here.type):
+        equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(here), pc.is_nan(there)), False))
+    return pc.or_(equal, both_null)
+
+
+def _same(here: pa.RecordBatch, there: pa.RecordBatch, width: int) -> Any:
+    """Return where all columns are equal."""
+    return reduce(pc.and_, (same_values(here.column(at), there.column(at)) for at in range(width)))

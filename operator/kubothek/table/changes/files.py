@@ -51,10 +51,11 @@ def _constants(item: FileChanges, kind: str) -> pc.Expression:
     return (
         (pc.field(CHANGE_TYPE) == kind)
         & (pc.field(COMMIT_VERSION) == item.version)
-        & (pc.field(COMMIT_TIMESTAMP) == _moment(item.time))
+        & (pc.field(COMMIT_TIMESTAMP) == moment(item.time))
     )
 
 
-def _moment(time: datetime) -> pa.Scalar[Any]:
+def moment(time: datetime) -> pa.Scalar[Any]:
+    """Return the time of a commit as a value of its column."""
     scalar: pa.Scalar[Any] = pa.scalar(time, FEED_COLUMNS.field(COMMIT_TIMESTAMP).type)
     return scalar

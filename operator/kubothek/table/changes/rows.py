@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, Final
@@ -18,23 +18,22 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from kubothek.errors import StoreError
 from kubothek.storage.base import Store
-from kubothek.table.changes.cancel import comparable, uncancelled
-from kubothek.table.changes.files import open_changes
+from kubothek.table.changes.cancel import comparable
 from kubothek.table.changes.plan import COMMIT_VERSION, Changes, FileChanges, with_feed_columns
+from kubothek.table.changes.read import FILES_AT_ONCE, FeedReader
 from kubothek.table.changes.relation import difference
-from kubothek.table.scan.read import read_failure
+from kubothek.table.changes.unmixed import unmixed_changes
 from kubothek.table.scratch import MEMORY, Scratch
 from kubothek.table.time_zones import in_zones
 
 _FILES: Final = 1024
 _BYTES: Final = 256 << 20
 """Most files, and bytes of added files, that one statement compares, unless a single item has more."""
-_BATCHES_AHEAD: Final = 8
-_FILES_AHEAD: Final = 4
+_FEW_BYTES: Final = 32 << 20
+"""Most bytes of rows that are compared without a database."""
 
 
 def changed_rows(
@@ -52,18 +51,37 @@ def changed_rows(
     return pa.RecordBatchReader.from_batches(changes.schema, batches)
 
 
+def compared_rows(store: Store, schema: pa.Schema, items: Sequence[FileChanges]) -> Iterator[pa.RecordBatch]:
+    """Yield the removed and added rows of items that are compared, without some of those that are equal.
+
+    ``schema``  of the table, in which its rows are read
+
+    Raises what the stream of :func:`changed_rows` raises for files.
+    """
+    with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="changes") as pool:
+        yield from _to_compare(FeedReader(store, schema, pool), schema, items)
+
+
+def _to_compare(reader: FeedReader, schema: pa.Schema, items: Sequence[FileChanges]) -> Iterator[pa.RecordBatch]:
+    return reader.remainder(items) if comparable(schema) else reader.rows(items)
+
+
 def _batches(store: Store, changes: Changes, items: Sequence[FileChanges], memory: str) -> Iterator[pa.RecordBatch]:
     shown = changes.schema
-    with _Comparison(store, changes, memory) as comparison:
-        for some in _portions(items):
-            streamed = _streamed(store, [item for item in some if not item.compared], changes.stored)
+    with (
+        ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="changes") as pool,
+        _Comparison(store, changes, memory, pool) as comparison,
+    ):
+        reader = FeedReader(store, changes.stored, pool)
+        for some in portions(items):
+            streamed = reader.rows([item for item in some if not item.compared])
             with closing(comparison.rows([item for item in some if item.compared])) as compared:
                 for batch in heapq.merge(streamed, compared, key=_version):
-                    yield in_zones(batch, shown)
+                    yield batch if batch.schema.equals(shown) else in_zones(batch, shown)
 
 
-def _portions(items: Iterable[FileChanges]) -> Iterator[list[FileChanges]]:
-    """Divide items into portions that one statement compares."""
+def portions(items: Iterable[FileChanges]) -> Iterator[list[FileChanges]]:
+    """Divide items, in their order, into portions that one statement compares."""
     portion: list[FileChanges] = []
     files = size = 0
     for item in items:
@@ -83,32 +101,16 @@ def _version(batch: pa.RecordBatch) -> int:
     return version
 
 
-def _streamed(store: Store, items: Sequence[FileChanges], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of items that need no comparison."""
-    if not items:
-        return
-    yield from _scanned(store, open_changes(store, items, schema))
-
-
-def _scanned(store: Store, dataset: ds.FileSystemDataset) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in the order of the files. Raises VersionIncomplete, StoreError."""
-    try:
-        for batch in dataset.scanner(batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD).to_batches():
-            if batch.num_rows:
-                yield batch
-    except (OSError, pa.ArrowException) as error:
-        raise read_failure(store, dataset, error) from error
-
-
 class _Comparison:
     """Compares rows in a database, which is made when it is first needed."""
 
-    def __init__(self, store: Store, changes: Changes, memory: str) -> None:
+    def __init__(self, store: Store, changes: Changes, memory: str, pool: Executor) -> None:
         self._store = store
         self._schema = pa.schema([each.with_type(_stand_in(each.type)) for each in changes.stored])
         self._shown = with_feed_columns(changes.stored)
         self._key = [changes.stored.get_field_index(name) for name in changes.key]
         self._memory = memory
+        self._reader = FeedReader(store, self._schema, pool)
         self._held = ExitStack()
 
     def __enter__(self) -> _Comparison:
@@ -121,8 +123,22 @@ class _Comparison:
         """Yield the changed rows, by version; no batch has rows of two versions."""
         if not items:
             return
+        batches = _to_compare(self._reader, self._schema, items)
+        first, is_all = _first(batches)
+        if is_all and comparable(self._schema):
+            few = pa.Table.from_batches(first, with_feed_columns(self._schema))
+            if (changed := unmixed_changes(few, self._key)) is not None:
+                for batch in changed.combine_chunks().to_batches():
+                    yield from self._by_version(batch)
+                return
+        yield from self._compared(chain(first, batches))
+
+    def _compared(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the changed rows of these by means of the database."""
         scratch = self._scratch
-        source = scratch.register("compared", self._source(items))
+        source = scratch.register(
+            "compared", pa.RecordBatchReader.from_batches(with_feed_columns(self._schema), batches)
+        )
         try:
             query = difference(source, scratch.columns(source), self._key, ordered=True)
             for batch in scratch.rows(query):
@@ -136,18 +152,6 @@ class _Comparison:
     def _scratch(self) -> Scratch:
         return self._held.enter_context(Scratch(self._memory, needs="the changes of one commit need"))
 
-    def _source(self, items: Sequence[FileChanges]) -> pa.RecordBatchReader:
-        """Return the rows to compare, once: without those that a rewrite left in their places, if Arrow can tell."""
-        schema = with_feed_columns(self._schema)
-        return pa.RecordBatchReader.from_batches(schema, (batch for item in items for batch in self._of(item)))
-
-    def _of(self, item: FileChanges) -> Iterator[pa.RecordBatch]:
-        old, new = (self._scan(each) for each in (replace(item, added=()), replace(item, removed=())))
-        return uncancelled(old, new, len(self._schema)) if comparable(self._schema) else chain(old, new)
-
-    def _scan(self, item: FileChanges) -> Iterator[pa.RecordBatch]:
-        return _scanned(self._store, open_changes(self._store, [item], self._schema))
-
     def _by_version(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         columns = [
             column if column.type == each.type else column.cast(each.type)
@@ -159,6 +163,18 @@ class _Comparison:
         for start, end in pairwise(bounds):
             if start < end:
                 yield typed.slice(start, end - start)
+
+
+def _first(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]:
+    """Return batches up to a number of bytes, and whether these are all."""
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        found.append(batch)
+        size += batch.nbytes
+        if size > _FEW_BYTES:
+            return found, False
+    return found, True
 
 
 def _stand_in(data_type: Any) -> pa.DataType:

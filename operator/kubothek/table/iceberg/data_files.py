@@ -6,10 +6,9 @@ Iceberg specification, "Manifests", ``data_file``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,18 +69,6 @@ def data_file(
     )
     entry.spec_id = spec.spec_id  # not part of the stored form
     return entry
-
-
-def correct_doubles(file: DataFile, key: str, spec: PartitionSpec, doubles: Collection[int]) -> None:
-    """Restore partition values of type double from the path: pyiceberg 0.12 reads them from manifests as floats.
-
-    ``doubles``  ids of the columns of this type
-    """
-    segments = (segment.partition("=") for segment in partition_path(key).split("/"))
-    texts = {unquote(name): unquote(text) for name, _, text in segments}
-    for position, field in enumerate(spec.fields):
-        if field.source_id in doubles and field.name in texts:
-            file.partition[position] = float(texts[field.name])
 
 
 def partition_values(key: str, stored: pa.Schema, schema: Schema) -> dict[str, Any]:

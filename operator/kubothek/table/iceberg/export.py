@@ -12,18 +12,19 @@ from functools import cache
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
 
 from kubothek.errors import Contended, InputError, PreconditionFailed, SchemaMismatch
 from kubothek.storage import Store
-from kubothek.table.iceberg.data_files import correct_doubles, data_file, partition_values
+from kubothek.table.iceberg.data_files import data_file, partition_values
+from kubothek.table.iceberg.entries import Entries
 from kubothek.table.iceberg.locations import Locations
 from kubothek.table.iceberg.manifests import Manifests, Removed, Version
 from kubothek.table.iceberg.metadata import Columns, columns_of, following_log, snapshot, table_metadata
-from kubothek.table.iceberg.objects import AvroBuffer, StoreFiles
+from kubothek.table.iceberg.objects import AvroBuffer, Listed, StoreFiles
 from kubothek.table.iceberg.published import DAMAGED, Publications, Published
 from kubothek.table.iceberg.schemas import Schemas, rescaled, sort_order
 from kubothek.table.iceberg.state import IcebergExport
@@ -53,7 +54,7 @@ class _DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    manifests: Sequence[ManifestFile]
+    manifests: Sequence[Listed]
     columns: Columns
     schema: Schema
     snapshot: Snapshot
@@ -136,7 +137,7 @@ class _Export:
         self._written = 0
         self._schemas = Schemas()
         self._stored = cache(self._read_stored)
-        self._lists: dict[str, Sequence[ManifestFile]] = {}
+        self._lists: dict[str, Sequence[Listed]] = {}
 
     def run(self, committed: str | None, *, rebuild: bool, sufficient: int | None) -> IcebergExport:
         """Write what the last export lacks; nothing if that is of the version ``sufficient`` or a later one."""
@@ -245,8 +246,8 @@ class _Export:
         if before is not None:
             _require_scales(before.schema, schema, following, record.version)
         above = before.snapshot.snapshot_id if before else None
-        location = self._manifests.write_list(following, record.version, above)
-        return _State(following, columns, schema, snapshot(record, columns, schema, location, above))
+        location, listed = self._manifests.write_list(following, record.version, above)
+        return _State(listed, columns, schema, snapshot(record, columns, schema, location, above))
 
     def _removed(self, removed: Sequence[tuple[str, str]], before: _State | None) -> Removed:
         if before is None:
@@ -261,7 +262,7 @@ class _Export:
         schema = next(each for each in self._schemas.schemas if each.schema_id == exported.schema_id)
         return _State(self._list(exported), columns_of(exported), schema, exported)
 
-    def _list(self, exported: Snapshot) -> Sequence[ManifestFile]:
+    def _list(self, exported: Snapshot) -> Sequence[Listed]:
         location = exported.manifest_list
         if location not in self._lists:
             try:
@@ -283,15 +284,12 @@ class _Export:
 
     # --- objects ---
 
-    def _read(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
+    def _read(self, manifest: ManifestFile) -> Entries:
         try:
-            entries = manifest.fetch_manifest_entry(self._files)
-        except DAMAGED as error:
+            entries = Entries(self._files.read(manifest.manifest_path))
+            next(iter(entries))  # parses them
+        except (*DAMAGED, StopIteration) as error:
             raise _DamagedError(manifest.manifest_path) from error
-        spec, doubles = self._schemas.specs[manifest.partition_spec_id], self._schemas.doubles
-        if not doubles.isdisjoint(field.source_id for field in spec.fields):
-            for entry in entries:
-                correct_doubles(entry.data_file, self._locations.key(entry.data_file.file_path), spec, doubles)
         return entries
 
     def _write(self, file: AvroBuffer) -> None:
@@ -318,10 +316,10 @@ def _columns_after(before: Columns, record: Record) -> Columns:
     return Columns(delta.schema or before.schema_hash, partition_keys)
 
 
-def _require_scales(before: Schema, after: Schema, manifests: Sequence[ManifestFile], version: int) -> None:
+def _require_scales(before: Schema, after: Schema, manifests: Sequence[Listed], version: int) -> None:
     """Raise SchemaMismatch if files of a version have decimals of another scale than its schema."""
-    old_files = any(manifest.min_sequence_number < version for manifest in manifests)
-    if old_files and (columns := rescaled(before, after)):
+    columns = rescaled(before, after)
+    if columns and any(each.file.min_sequence_number < version for each in manifests):
         raise SchemaMismatch(
             f"version {version} changed the scale of the decimals of {', '.join(map(repr, columns))} and kept files of "
             "the former scale, which no Iceberg reader reads; rewrite the table (overwrite)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, groupby, islice
 from typing import Any, Final
 
 from pyiceberg.manifest import (
@@ -22,22 +22,21 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg.data_files import may_list, partition_types
-from kubothek.table.iceberg.objects import AvroBuffer
+from kubothek.table.iceberg.entries import Entries, Entry, united
+from kubothek.table.iceberg.objects import AvroBuffer, Listed
 
 MOST_SMALL: Final = 32
 """Number of manifests that are not full, after which some are merged."""
 FULL: Final = 1_000
-"""Number of files in one manifest: a removal of one of them writes all of them again."""
-_KEPT_BYTES: Final = 16 << 20
+"""Number of files in a manifest that is not merged any more; those that are merged are fewer than twice as many."""
 
 Name = Callable[[str], str]
 """Returns the location of a file, given its name."""
 Write = Callable[[AvroBuffer], None]
 """Stores a file."""
-Read = Callable[[ManifestFile], Sequence[ManifestEntry]]
-"""Reads the live entries of a manifest."""
+Read = Callable[[ManifestFile], Entries]
+"""Reads a manifest."""
 Removed = Mapping[str, Mapping[str, Any]]
 """The values of partition columns of removed files, as manifests hold them, by location."""
 
@@ -62,55 +61,51 @@ class Manifests:
         self._name = name
         self._write = write
         self._read = read
-        self._entries: dict[str, Sequence[ManifestEntry]] = {}
+        self._entries: dict[str, Entries] = {}
         self._unwritten: dict[str, AvroBuffer] = {}
 
     def next(
-        self, before: Sequence[ManifestFile], version: Version, added: Iterable[DataFile], removed: Removed
-    ) -> list[ManifestFile]:
+        self, before: Sequence[Listed], version: Version, added: Iterable[DataFile], removed: Removed
+    ) -> list[Listed]:
         """Return the manifests of a version, given those before it, the added and the removed files.
 
         Raises KeyError with a location that no manifest lists.
         """
-        manifests = list(self._without(_live(before), version, removed))
+        manifests = list(self._without([each for each in before if each.live], version, removed))
         files = iter(added)
         while batch := list(islice(files, FULL)):
-            entries = [_entry(ManifestEntryStatus.ADDED, version.number, version.number, file) for file in batch]
-            manifests.append(self._manifest(version, entries))
-        return self._merged(manifests, version)
+            manifests.append(self._added(batch, version))
+        return self._merged(manifests, version.number)
 
-    def write_list(self, manifests: Sequence[ManifestFile], version: int, parent: int | None) -> str:
-        """Write the manifest list of a version after the manifests that it names; return its location."""
-        for manifest in manifests:
-            if (unwritten := self._unwritten.get(manifest.manifest_path)) is not None:
-                self._write(unwritten)
-        self._unwritten.clear()
+    def write_list(self, manifests: Sequence[Listed], version: int, parent: int | None) -> tuple[str, Sequence[Listed]]:
+        """Write the manifest list of a version after the manifests that it names; return its location, and what it has.
+
+        Manifests that are in an earlier list keep their blocks.
+        """
         buffer = AvroBuffer()
-        identities = [(manifest.manifest_path, manifest.sequence_number) for manifest in manifests]
-        blocks = {identity: found[0] for identity in identities if (found := _BLOCKS.recall(identity))}
-        new = {identity: each for identity, each in zip(identities, manifests, strict=True) if identity not in blocks}
+        new = [each.file for each in manifests if not each.block]
         with write_manifest_list(2, buffer, version, parent, version, "null") as writer:
-            for manifest in new.values():
-                writer.add_manifests([manifest])
-        blocks.update(zip(new, buffer.blocks, strict=True))
-        for identity in new:
-            _BLOCKS.keep(identity, blocks[identity], len(blocks[identity]))
-        buffer.blocks = [blocks[identity] for identity in identities]
+            for file in new:
+                writer.add_manifests([file])
+                if (unwritten := self._unwritten.get(file.manifest_path)) is not None:
+                    self._write(unwritten)
+        self._unwritten.clear()
+        blocks = iter(buffer.blocks)
+        listed = [each if each.block else replace(each, block=next(blocks)) for each in manifests]
+        buffer.blocks = [each.block for each in listed]
         buffer.name(lambda digest: self._name(f"snap-{version}-{digest}.avro"))
         self._write(buffer)
-        return buffer.location
+        return buffer.location, listed
 
-    def _without(self, before: list[ManifestFile], version: Version, removed: Removed) -> Iterator[ManifestFile]:
-        version = replace(version, schema=version.former)
+    def _without(self, before: Sequence[Listed], version: Version, removed: Removed) -> Iterator[Listed]:
         listing = self._listing(before, version, removed)
-        for manifest in before:
-            if manifest.manifest_path in listing:
-                entries = [_carried(entry, version.number, removed.keys()) for entry in self._of(manifest)]
-                yield self._manifest(version, entries)
+        for each in before:
+            if each.file.manifest_path in listing:
+                yield self._rewritten([each.file], version.number, removed.keys())
             else:
-                yield manifest
+                yield each
 
-    def _listing(self, before: Sequence[ManifestFile], version: Version, removed: Removed) -> set[str]:
+    def _listing(self, before: Sequence[Listed], version: Version, removed: Removed) -> set[str]:
         """Return the paths of the manifests that list removed files.
 
         Reads the newest first, as what is compacted is mostly new, and last those whose partitions have none of them.
@@ -120,77 +115,109 @@ class Manifests:
         left, listing = set(removed), set[str]()
         partitions = [dict(values) for values in {tuple(values.items()) for values in removed.values()}]
 
-        columns = {spec_id: partition_types(spec, version.schema) for spec_id, spec in version.specs.items()}
+        columns = {spec_id: partition_types(spec, version.former) for spec_id, spec in version.specs.items()}
 
         def is_unlikely(manifest: ManifestFile) -> bool:
             return not may_list(manifest, columns[manifest.partition_spec_id], partitions)
 
-        newest_first = before[::-1]
+        newest_first = [each.file for each in reversed(before)]
         for manifest in sorted(newest_first, key=is_unlikely):
-            entries = {entry.data_file.file_path for entry in self._of(manifest)}
-            if not left.isdisjoint(entries):
+            live = {entry.location for entry in self._of(manifest) if entry.status != ManifestEntryStatus.DELETED}
+            if not left.isdisjoint(live):
                 listing.add(manifest.manifest_path)
-                left -= entries
+                left -= live
             if not left:
                 return listing
         raise KeyError(min(left))
 
-    def _merged(self, manifests: list[ManifestFile], version: Version) -> list[ManifestFile]:
+    def _merged(self, manifests: list[Listed], version: int) -> list[Listed]:
         """Merge the newest manifests once too many are small: as many as make the oldest of them no more than half.
 
         So a file is written again about once each time that the number of files doubles.
         """
-        small = [manifest for manifest in manifests if 0 < _count(manifest) < FULL]
+        small = [each for each in manifests if 0 < each.live < FULL]
         if len(small) <= MOST_SMALL:
             return manifests
-        counts = [_count(manifest) for manifest in small]
+        counts = [each.live for each in small]
         start = next(n for n in range(len(small)) if counts[n] <= sum(counts[n + 1 :]) or n == len(small) - 2)
-        chosen = small[start:]
-        kept = [manifest for manifest in manifests if manifest not in chosen]
-        for spec_id in sorted({manifest.partition_spec_id for manifest in chosen}):
-            entries = iter(
-                [
-                    _carried(entry, version.number, ())
-                    for manifest in chosen
-                    if manifest.partition_spec_id == spec_id
-                    for entry in self._entries_with_deleted(manifest, version.number)
-                ]
-            )
-            while batch := list(islice(entries, FULL)):
-                kept.append(self._manifest(version, batch))
-        return kept
+        chosen = [each.file for each in small[start:]]
+        paths = {file.manifest_path for file in chosen}
+        kept = [each for each in manifests if each.file.manifest_path not in paths]
+        return kept + [self._rewritten(sources, version) for sources in self._alike(chosen)]
 
-    def _entries_with_deleted(self, manifest: ManifestFile, version: int) -> Sequence[ManifestEntry]:
-        """Return the live entries, and those that this very version deletes."""
-        if manifest.added_snapshot_id == version:
-            return self._entries[manifest.manifest_path]
-        return self._of(manifest)
+    def _alike(self, manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+        """Divide manifests into those of one partition spec and types, of about the number of files of a full one."""
 
-    def _of(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
-        """Return the live entries of a manifest."""
+        def kind(manifest: ManifestFile) -> tuple[int, str]:
+            return manifest.partition_spec_id, str(self._of(manifest).partition_types)
+
+        for _, alike in groupby(sorted(manifests, key=kind), kind):
+            batch: list[ManifestFile] = []
+            for manifest in alike:
+                batch.append(manifest)
+                if sum(Listed.of(each).live for each in batch) >= FULL:
+                    yield batch
+                    batch = []
+            if batch:
+                yield batch
+
+    def _of(self, manifest: ManifestFile) -> Entries:
         known = self._entries.get(manifest.manifest_path)
         if known is None:
             known = self._entries[manifest.manifest_path] = self._read(manifest)
-        return [entry for entry in known if entry.status != ManifestEntryStatus.DELETED]
+        return known
 
-    def _manifest(self, version: Version, entries: Sequence[ManifestEntry]) -> ManifestFile:
-        spec = version.specs[entries[0].data_file.spec_id]
+    def _added(self, files: Sequence[DataFile], version: Version) -> Listed:
+        spec = version.specs[files[0].spec_id]
         buffer = AvroBuffer()
         with write_manifest(2, _named_for_avro(spec), version.schema, buffer, version.number, "null") as writer:
-            for entry in entries:
-                writer.add_entry(entry)
-        buffer.name(lambda digest: self._name(f"{digest}-m.avro"))
-        self._unwritten[buffer.location] = buffer
+            for file in files:
+                writer.add_entry(_entry(version.number, file))
+        self._name_manifest(buffer)
         manifest = writer.to_manifest_file()
         manifest.sequence_number = version.number
-        if manifest.min_sequence_number < 0:  # all of its files are deleted
-            manifest.min_sequence_number = version.number
-        self._entries[manifest.manifest_path] = entries
-        return manifest
+        return Listed.of(manifest)
 
+    def _rewritten(self, sources: Sequence[ManifestFile], version: int, removed: Collection[str] = ()) -> Listed:
+        """Write the entries of manifests that a version has live or deletes, in one manifest."""
+        entries = [self._of(source) for source in sources]
+        live, gone, oldest = list[bytes](), list[bytes](), version
+        for entry in _carried(chain.from_iterable(entries), version, removed):
+            if entry.status == ManifestEntryStatus.DELETED:
+                gone.append(entry.block)
+            else:
+                live.append(entry.block)
+                oldest = min(oldest, entry.sequence)
+        buffer = entries[-1].rewritten([*live, *gone])
+        self._name_manifest(buffer)
+        added = [each for each in sources if each.added_snapshot_id == version]
+        added_files = sum(each.added_files_count or 0 for each in added)
+        added_rows = sum(each.added_rows_count or 0 for each in added)
+        deleted_rows = entries[-1].rows(gone)
+        rows = sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in sources)
+        manifest = ManifestFile.from_args(
+            manifest_path=buffer.location,
+            manifest_length=len(buffer),
+            partition_spec_id=sources[-1].partition_spec_id,
+            content=sources[-1].content,
+            sequence_number=version,
+            min_sequence_number=oldest,
+            added_snapshot_id=version,
+            added_files_count=added_files,
+            existing_files_count=len(live) - added_files,
+            deleted_files_count=len(gone),
+            added_rows_count=added_rows,
+            existing_rows_count=rows - added_rows - (deleted_rows if removed else 0),
+            deleted_rows_count=deleted_rows,
+            partitions=united(entries[-1].partition_types, [each.partitions or [] for each in sources]),
+            key_metadata=None,
+        )
+        return Listed.of(manifest)
 
-_BLOCKS: Final[Kept[tuple[str, int], bytes]] = Kept(_KEPT_BYTES)
-"""The block of a manifest in manifest lists, by its path and sequence number: each list repeats most of the last."""
+    def _name_manifest(self, buffer: AvroBuffer) -> None:
+        buffer.name(lambda digest: self._name(f"{digest}-m.avro"))
+        self._unwritten[buffer.location] = buffer
+        self._entries[buffer.location] = Entries(buffer.data)
 
 
 def _named_for_avro(spec: PartitionSpec) -> PartitionSpec:
@@ -208,31 +235,22 @@ def _named_for_avro(spec: PartitionSpec) -> PartitionSpec:
     return PartitionSpec(*fields, spec_id=spec.spec_id)
 
 
-def _live(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    return [manifest for manifest in manifests if _count(manifest)]
+def _carried(entries: Iterable[Entry], version: int, removed: Collection[str]) -> Iterator[Entry]:
+    """Return the entries of files that a version has, or deletes, as a manifest of it has them."""
+    for entry in entries:
+        if entry.status == ManifestEntryStatus.DELETED:
+            if entry.snapshot == version:
+                yield entry
+        else:
+            yield entry.deleted(version) if entry.location in removed else entry.carried(version)
 
 
-def _count(manifest: ManifestFile) -> int:
-    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-
-
-def _carried(entry: ManifestEntry, version: int, removed: Collection[str]) -> ManifestEntry:
-    """Return the entry of an earlier version as a new manifest has it."""
-    assert entry.sequence_number is not None, "entries get theirs when they are written"
-    if entry.data_file.file_path in removed or entry.status == ManifestEntryStatus.DELETED:
-        return _entry(ManifestEntryStatus.DELETED, version, entry.sequence_number, entry.data_file)
-    if entry.snapshot_id == version or entry.status == ManifestEntryStatus.EXISTING:
-        return entry
-    assert entry.snapshot_id is not None, "entries get theirs when they are written"
-    return _entry(ManifestEntryStatus.EXISTING, entry.snapshot_id, entry.sequence_number, entry.data_file)
-
-
-def _entry(status: ManifestEntryStatus, snapshot: int, sequence: int, file: DataFile) -> ManifestEntry:
+def _entry(version: int, file: DataFile) -> ManifestEntry:
     return ManifestEntry.from_args(
         _table_format_version=2,
-        status=status,
-        snapshot_id=snapshot,
-        sequence_number=sequence,
-        file_sequence_number=sequence,
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=version,
+        sequence_number=version,
+        file_sequence_number=version,
         data_file=file,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Final, cast
 
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import ManifestFile, read_manifest_list
 
 from kubothek.storage import Store
@@ -22,26 +23,46 @@ Files").
 """
 
 
-class StoreFiles(FileIO):
-    """Reads of pyiceberg, through a store.
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A manifest in a manifest list.
+
+    ``block``  its Avro block there, the same in each list; empty before it is in one
+    ``live``   number of its files that the version has
+    """
+
+    file: ManifestFile
+    block: bytes
+    live: int
+
+    @classmethod
+    def of(cls, file: ManifestFile, block: bytes = b"") -> Listed:
+        """Return it with the number of its live files."""
+        return cls(file, block, (file.added_files_count or 0) + (file.existing_files_count or 0))
+
+
+class StoreFiles:
+    """Files of exports in a store.
 
     ``trusts``  do not read from the store what this process wrote
     """
 
     def __init__(self, store: Store, locations: Locations, *, trusts: bool = False) -> None:
-        super().__init__()
         self._store = store
         self._locations = locations
         self._trusts = trusts
 
-    def new_input(self, location: str) -> InputFile:
+    def read(self, location: str) -> bytes:
+        """Return the bytes of a file. Raises ObjectNotFound; ValueError for damaged ones."""
         key = self._locations.key(location)
         written = _WRITTEN.recall((self._store.url, key)) if self._trusts else None
-        return _Stored(location, written[0] if written else checked(key, self._store.get(key)))
+        return written[0] if written else checked(key, self._store.get(key))
 
-    def manifests(self, manifest_list: str) -> list[ManifestFile]:
-        """Return what a manifest list lists."""
-        return _manifests(self.new_input(manifest_list))
+    def manifests(self, manifest_list: str) -> list[Listed]:
+        """Return what a manifest list of an export lists."""
+        data = self.read(manifest_list)
+        files = _manifests(_Stored(manifest_list, data))
+        return [Listed.of(file, block) for file, block in zip(files, AvroBuffer.of(data).blocks, strict=True)]
 
     def write(self, files: Sequence[AvroBuffer]) -> None:
         """Write files that are named by their content."""
@@ -50,12 +71,6 @@ class StoreFiles(FileIO):
         self._store.flush([key for key, _ in objects])
         for key, data in objects:
             _WRITTEN.keep((self._store.url, key), data, len(data))
-
-    def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError("an export writes through its store")
-
-    def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError("an export deletes nothing")
 
 
 def checked(key: str, data: bytes) -> bytes:
@@ -99,6 +114,15 @@ class AvroBuffer(OutputFile):
     def __init__(self) -> None:
         super().__init__("")
         self._stream = _Kept()
+
+    @classmethod
+    def of(cls, data: bytes, blocks: Sequence[bytes] | None = None) -> AvroBuffer:
+        """Return a file with the header of another one, given its bytes, and with its blocks or others."""
+        buffer = cls()
+        buffer._stream.kept = data
+        if blocks is not None:
+            buffer.blocks = blocks
+        return buffer
 
     def __len__(self) -> int:
         return len(self._stream.kept)

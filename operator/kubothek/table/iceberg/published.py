@@ -19,7 +19,6 @@ from functools import cached_property
 from typing import Final
 
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
@@ -27,7 +26,7 @@ from kubothek.errors import InvalidKey, ObjectNotFound, TooSlow
 from kubothek.storage.immutable_cache import Kept
 from kubothek.table.iceberg.locations import Locations
 from kubothek.table.iceberg.metadata import columns_of, record_of
-from kubothek.table.iceberg.objects import StoreFiles
+from kubothek.table.iceberg.objects import Listed, StoreFiles
 from kubothek.table.log.exports import exported_versions
 from kubothek.table.log.journal import Journal
 from kubothek.table.log.model import keys
@@ -82,7 +81,7 @@ class Published:
     metadata: TableMetadata | None
     data: bytes
     snapshots: Mapping[str, Snapshot]
-    manifests: Sequence[ManifestFile]
+    manifests: Sequence[Listed]
     at: tuple[datetime, float]
 
     @property
@@ -162,7 +161,7 @@ class Publications:
         last: Published,
         metadata: TableMetadata,
         snapshots: Mapping[str, Snapshot],
-        manifests: Sequence[ManifestFile],
+        manifests: Sequence[Listed],
         *,
         version_hint: bool,
     ) -> None:
@@ -209,7 +208,7 @@ class Publications:
         assert last.metadata is not None, "it was read"
         present = {info.key: info.size for info in self._store.list(keys.iceberg_metadata(self._journal.uuid))}
         lists = {self._locations.key(each.manifest_list) for each in last.metadata.snapshots}
-        sizes = {self._locations.key(each.manifest_path): each.manifest_length for each in last.manifests}
+        sizes = {self._locations.key(each.file.manifest_path): each.file.manifest_length for each in last.manifests}
         return lists <= present.keys() and all(present.get(key) == size for key, size in sizes.items())
 
     def _is_timely(self, last: Published, share: float = 1) -> bool:

@@ -75,12 +75,6 @@ class Schemas:
         return max((spec.last_assigned_field_id for spec in self.specs), default=PARTITION_FIELD_ID_START - 1)
 
     @property
-    def doubles(self) -> frozenset[int]:
-        """The ids of the columns of type double."""
-        fields = (field for schema in self.schemas for field in schema.fields)
-        return frozenset(field.field_id for field in fields if isinstance(field.field_type, DoubleType))
-
-    @property
     def name_mapping(self) -> NameMapping:
         """The mapping from the names of columns in data files to the ids of all schemas."""
         below = defaultdict[Path, list[Path]](list)

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from kubothek.errors import ObjectNotFound, VersionIncomplete
+from kubothek.storage.base import ObjectInfo
 from kubothek.table.log.journal import Journal
 from kubothek.table.log.model import keys
-from kubothek.table.log.model.record import Record
+from kubothek.table.log.model.record import Record, parse_all
 
 _THREADS: Final = 16
 _FIRST_WINDOW: Final = 16
@@ -117,10 +118,12 @@ def _window(journal: Journal, key: str, size: int) -> dict[str, Stored]:
     # Of several attempts at a version, only the pointer of the version above tells which one to read.
     wanted = [attempts[0] for attempts in by_version.values() if len(attempts) == 1]
 
-    def read_ahead(key: str) -> Stored | None:
+    def read_ahead(key: str) -> tuple[bytes, ObjectInfo] | None:
         try:
-            return stored(journal, key)
-        except VersionIncomplete:
+            return journal.store.get_with_info(key)
+        except ObjectNotFound:
             return None  # it may not be needed: a collector deletes what is below the horizon
 
-    return {found.record.key: found for found in parallel(read_ahead, wanted) if found is not None}
+    read = {key: found for key, found in zip(wanted, parallel(read_ahead, wanted), strict=True) if found is not None}
+    records = parse_all({key: data for key, (data, _) in read.items()})
+    return {key: Stored(record, read[key][1].modified) for key, record in records.items()}
