@@ -1,12 +1,15 @@
-"""Committing many rows from Parquet files into a partitioned table, beside Spark's own partitioned write.
+"""Committing many rows from Parquet files, beside Spark's own write, Delta Lake in Spark and deltalake-rs.
 
-All read the same files and write Zstandard-compressed Parquet, by (year, month). Kubothek also keeps two indices,
-checks every row against the schema and commits; Spark's write has no transaction.
+All read the same files and write Zstandard-compressed Parquet: by (year, month), and Spark's writers also without
+partitions. Kubothek also keeps two indices, checks every row against the schema, hashes each file and commits; Delta
+collects statistics and commits; Spark's own write has no transaction. What a user's session writes runs in Spark as it
+comes, in processes of its own: a job's session of ours is set up to start fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from typing import Any
@@ -18,9 +21,10 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
-from benchmarks.sparks import cpu_of_all
+from benchmarks.sparks import SparkProcess, delta_spark, plain_spark
 from kubothek.ingest import Ingest, SourceReader, decide_schemas, ingest_here
 from kubothek.ingest.model import Format, Source
 from kubothek.spark.session import running
@@ -42,10 +46,16 @@ Write = Callable[[Store, Ingest, SourceReader, Gatherer], list[PartitionFile]]
 
 
 def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> Iterator[Table]:
-    """One table. Spark's rows are there on a file system only: its S3 jars are in the images, not in the wheel."""
+    """Tables of our ways to commit, then of DataFrame writes.
+
+    Spark's other writes are there on a file system only: its S3 jars are in the images, not in the wheel.
+    """
     source = place.root("source")
     make_source(source, rows)
-    with running({"spark.master": "local[*]"} | SPARKS_OWN) as session:
+    # The first round warms up Java's compiler, which is Spark's business and ours alike.
+    measured = partial(compare, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
+    with ExitStack() as stack:
+        session = stack.enter_context(running({"spark.master": "local[*]"}))
         cases = [
             Case("kubothek, with Spark", partial(ours, source, place, "spark", partial(with_spark, session))),
             Case("kubothek, one process", partial(ours, source, place, "here", here)),
@@ -53,15 +63,25 @@ def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> It
             Case("deltalake-rs", partial(delta, source, place)),
         ]
         if place.endpoint is None:
-            cases.append(Case("spark: write.partitionBy.parquet", partial(sparks_own, session, source, place)))
-            cases.append(Case("kubothek, DataFrame write", partial(data_frame, session, source, place)))
-        title = f"bulk commit of {rows:,} rows, 2 indices, {place.name}"
-        # The first round warms up Java's compiler, which is Spark's business and ours alike.
-        yield compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
+            plain = stack.enter_context(plain_spark())
+            own = partial(in_spark, plain, "write_parquet", source, place, PARTITION_ON)
+            cases.append(Case("Spark: write.partitionBy.parquet", own))
+        yield measured(f"bulk commit of {rows:,} rows, 2 indices, {place.name}", cases)
+    if place.endpoint is None:
+        yield from data_frames(source, place, rows, measured)
 
 
-SPARKS_OWN = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-"""Our sessions do without code generation, as fat rows gain nothing by it; Spark's own write does."""
+def data_frames(source: Root, place: Place, rows: int, measured: Callable[[str, list[Case]], Table]) -> Iterator[Table]:
+    """Tables of what a user's session writes, with and without partitions (bar: 1.2 × Spark's own)."""
+    with plain_spark() as plain, delta_spark() as deltas:
+        for kind, partition_on in (("by year and month", PARTITION_ON), ("without partitions", ())):
+            given = source, place, partition_on
+            cases = [
+                Case("Spark: write.parquet", partial(in_spark, plain, "write_parquet", *given)),
+                Case("kubothek, DataFrame write", partial(data_frame, plain, *given)),
+                Case("Delta-Spark", partial(in_spark, deltas, "write_delta", *given)),
+            ]
+            yield measured(f"DataFrame write of {rows:,} rows {kind}, ours with 2 indices, {place.name}", cases)
 
 
 def make_source(source: Root, rows: int) -> None:
@@ -146,19 +166,17 @@ def here(store: Store, ingest: Ingest, reader: SourceReader, gatherer: Gatherer)
     return ingest_here(ingest, reader, store, lambda done, rows: None, gatherer)
 
 
-def sparks_own(session: SparkSession, source: Root, place: Place) -> None:
-    """No transaction, no indices, no schema check."""
-    target = place.root(f"sparks-own-{next(_numbers)}")
-    frame = session.read.parquet(f"file:{source.scratch}/source")
-    frame.write.partitionBy(*PARTITION_ON).option("compression", "zstd").parquet(f"file:{target.scratch}/table")
+def in_spark(spark: SparkProcess, verb: str, source: Root, place: Place, partition_on: Sequence[str]) -> None:
+    """Run a writer that takes a directory: ``write_parquet`` or ``write_delta``."""
+    target = place.root(f"in-spark-{next(_numbers)}")
+    spark.ask(verb, f"file:{source.scratch}/source", f"file:{target.scratch}/table", partition_on)
 
 
-def data_frame(session: SparkSession, source: Root, place: Place) -> None:
+def data_frame(spark: SparkProcess, source: Root, place: Place, partition_on: Sequence[str]) -> None:
     """Spark reads, and its tasks write into a dataset with the two indices, in one commit."""
     lake = place.root(f"frame-{next(_numbers)}").lake()
-    lake.create_dataset("bulk", PARTITION_ON, indices=INDEXED)
-    frame = session.read.parquet(f"file:{source.scratch}/source")
-    frame.write.format("kubothek").mode("append").options(path=lake.store.url, uuid="bulk").save()
+    lake.create_dataset("bulk", partition_on, indices=INDEXED)
+    spark.ask("write_kubothek", f"file:{source.scratch}/source", lake.store.url, "bulk")
 
 
 def by_hand(source: Root, place: Place) -> None:

@@ -22,10 +22,11 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import SparkSession
 
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.memory import apart, peak
 from benchmarks.places import Place, Root
-from benchmarks.sparks import cpu_of_all, started
+from benchmarks.sparks import started
 from kubothek.gc import Mode, Retention, collect
 from kubothek.spark.sweep import spread_with_spark
 from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction

@@ -18,9 +18,10 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import SparkSession
 
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
-from benchmarks.sparks import cpu_of_all, started
+from benchmarks.sparks import started
 from kubothek.spark.compact import compact_with_spark
 from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
 from kubothek.table.maintenance import CompactionRequest, compact

@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.bulk import SPARKS_OWN
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
-from benchmarks.sparks import cpu_of_all
 from kubothek.cube.discovery import discover
 from kubothek.cube.query import query
 from kubothek.cube.state import CubeSnapshot
@@ -40,6 +39,8 @@ _INDEXED: Final[Mapping[str, tuple[str, ...]]] = {"sales": ("x",), "prices": ("i
 _THEIRS: Final = Path(__file__).parent / "systems" / "kartothek_cube.py"
 _HEAP: Final = "6g"
 """Spark's join of 10 million rows runs out of its default, 1 GiB."""
+_SPARKS_OWN: Final = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""Our sessions do without code generation, as fat rows gain nothing by it; Spark's own join does."""
 _PLANS: Final = 5
 """As often as queries are answered, they are planned."""
 _VALUES_OF_Y: Final = 100
@@ -99,7 +100,8 @@ def run(
                 cases.append(Case("kartothek 5.3, datasets discovered", partial(theirs.ask, "replan", name)))
                 cases.append(Case("kartothek 5.3", partial(theirs.ask, "plan", name)))
             yield compare(f"plan {_SAID[name]}: {title}", cases, rounds=_PLANS * rounds, seconds=seconds)
-        session = stack.enter_context(running({"spark.master": "local[*]", "spark.driver.memory": _HEAP} | SPARKS_OWN))
+        conf = {"spark.master": "local[*]", "spark.driver.memory": _HEAP} | _SPARKS_OWN
+        session = stack.enter_context(running(conf))
         _register(session, root)
         for name in ("cell", "index", "range", "all"):
             where, sql = conditions[name], _SQL.format(conditions[name] or "TRUE")

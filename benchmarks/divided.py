@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
-from benchmarks.sparks import cpu_of_all
 from benchmarks.transform import QUERY, derived, make_source
 from kubothek.odf.derived import inputs_of
 from kubothek.odf.derived.dividing import DividedEngine

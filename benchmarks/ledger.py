@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
-from benchmarks.sparks import cpu_of_all
 from kubothek.odf.dataset import Table as View
 from kubothek.odf.dataset import again, create
 from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot

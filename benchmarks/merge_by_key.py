@@ -1,22 +1,28 @@
-"""Upserts of 10,000 rows by key, beside deltalake's merge: with keys in a tenth of the files, and over all.
+"""Upserts of 10,000 rows by key, beside the merges of deltalake-rs and of Delta Lake in Spark.
 
-Both tables have the same rows in as many files, without partitions and indices. Nine of ten rows are updates. Each
-round starts from the same version: both libraries roll back before it.
+The keys are in a tenth of the files, or over all. The tables have the same rows in as many files, without partitions
+and indices. Nine of ten rows are updates, and are in memory before. Each round starts from the same version: all
+systems roll back before it.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
+from benchmarks.sparks import SparkProcess, delta_spark
 from kubothek.catalog import Dataset
 
 NAME: Final = "bench"
@@ -25,20 +31,38 @@ FILES: Final = 100
 
 
 def run(place: Place, rows: int, *, rounds: int = 5, seconds: float = 300) -> Iterator[Table]:
-    """Tables for both kinds of keys, in a table of ``rows`` rows."""
+    """Tables for both kinds of keys, in a table of ``rows`` rows. Spark is there on a file system only."""
     root = place.root("merge")
     ours, delta = _build(root, rows)
     random = np.random.default_rng(7)
     some = np.arange(rows // FILES * 40, rows // FILES * 50)
-    for title, among in (("a tenth of the files", some), ("all files", np.arange(rows))):
-        known = random.choice(among, SOURCE * 9 // 10, replace=False)
-        source = _rows(np.concatenate([known, np.arange(rows, rows + SOURCE // 10)]), 1)
-        cases = [
-            Case("kubothek", partial(ours.upsert, source, key="id"), lambda: ours.rollback("start")),
-            Case("deltalake-rs", partial(_merge, delta, source), lambda: _restore(delta)),
-        ]
-        title = f"upsert {SOURCE:,} rows into {rows:,}, keys in {title}, {place.name}"
-        yield compare(title, cases, rounds=rounds, seconds=seconds)
+    with ExitStack() as stack:
+        spark = stack.enter_context(delta_spark()) if place.endpoint is None else None
+        for title, among in (("a tenth of the files", some), ("all files", np.arange(rows))):
+            known = random.choice(among, SOURCE * 9 // 10, replace=False)
+            source = _rows(np.concatenate([known, np.arange(rows, rows + SOURCE // 10)]), 1)
+            cases = [
+                Case("kubothek", partial(ours.upsert, source, key="id"), lambda: ours.rollback("start")),
+                Case("deltalake-rs", partial(_merge, delta, source), lambda: _restore(delta)),
+            ]
+            if spark is not None:
+                cases.append(_in_spark(spark, root, source))
+            title = f"upsert {SOURCE:,} rows into {rows:,}, keys in {title}, {place.name}"
+            yield compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
+
+
+def _in_spark(spark: SparkProcess, root: Root, source: pa.Table) -> Case:
+    """Return the merge into a table of the same data files as deltalake-rs's, with a log of its own."""
+    target, rows = root.disk / "delta-spark", root.disk / "source.parquet"
+    if not target.exists():
+        shutil.copytree(root.disk / "delta", target)
+    pq.write_table(source, rows)
+    spark.ask("keep", str(rows), "source")
+    return Case(
+        "Delta-Spark",
+        partial(spark.ask, "merge_delta", "source", str(target), "id"),
+        partial(spark.ask, "restore_delta", str(target), FILES - 1),
+    )
 
 
 def _merge(root: Root, source: pa.Table) -> None:

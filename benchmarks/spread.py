@@ -14,9 +14,9 @@ from itertools import count
 from pyspark.sql import SparkSession
 
 from benchmarks import bulk
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
-from benchmarks.sparks import cpu_of_all
 from kubothek.odf.dataset import Table as View
 from kubothek.odf.dataset import create
 from kubothek.odf.distributed import StoredFile

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
-from benchmarks.sparks import cpu_of_all
 from kubothek.odf import DatasetId, Layout, OwnerKey, Timestamp, Vocabulary
 from kubothek.odf.dataset import again
 from kubothek.odf.dataset import create as create_root

@@ -6,10 +6,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from shutil import which
 from types import ModuleType
+from typing import Any, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+import kubothek
 from benchmarks import (
     bulk,
     chains,
@@ -33,6 +40,8 @@ from benchmarks import (
 from benchmarks.exports import Requests
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import Place, place
+from benchmarks.sparks import SparkProcess, delta_spark
+from benchmarks.systems import spark_process
 
 pytestmark = pytest.mark.slow
 
@@ -140,15 +149,59 @@ def test_benchmark_memory_is_measured_in_separate_processes(monkeypatch: pytest.
     assert rows(found) == ["kubothek, warm"]
 
 
+class SparkHere(SparkProcess):
+    """The session of the tests in place of a process; it has no Delta Lake, so its Delta tables are Parquet files."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, verb: str, *given: Any) -> None:
+        spark_process.VERBS["write_parquet" if verb == "write_delta" else verb](self._session, *given)
+
+
 @pytest.mark.spark
 def test_benchmark_bulk_writes_write_all_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "running", lambda _conf: nullcontext(spark))
+    monkeypatch.setattr(bulk, "plain_spark", lambda: SparkHere(spark))
+    monkeypatch.setattr(bulk, "delta_spark", lambda: SparkHere(spark))
     monkeypatch.setattr(bulk, "_YEARS", 2)
     with place("fs") as where:
-        (found,) = bulk.run(where, 10_000, rounds=1, seconds=30)
-        tables_written = sorted(where.scratch.glob("*/table/year=*"))
-    assert len(rows(found)) == 6
-    assert len(tables_written) == 2 * 2
+        commits, parted, whole = bulk.run(where, 10_000, rounds=1, seconds=30)
+        tables_written = sorted(where.scratch.glob("in-spark-*/table"))
+        written = [ds.dataset(each, partitioning="hive").count_rows() for each in tables_written]
+        lakes = [kubothek.open(path.as_uri()) for path in where.scratch.glob("frame-*")]
+        counts = [lake.sql("SELECT count(*) AS n FROM bulk").to_arrow()["n"].to_pylist() for lake in lakes]
+    assert rows(commits)[-1] == "Spark: write.partitionBy.parquet"
+    assert len(rows(commits)) == 5
+    assert [rows(table) for table in (parted, whole)] == [
+        ["Spark: write.parquet", "kubothek, DataFrame write", "Delta-Spark"]
+    ] * 2
+    assert written == [10_000] * 10
+    assert counts == [[10_000]] * 4
+
+
+@pytest.mark.spark
+def test_benchmark_delta_spark_merges_and_restores(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(100), "value": [0] * 100}), tmp_path / "rows.parquet")
+    pq.write_table(pa.table({"id": range(90, 110), "value": [1] * 20}), tmp_path / "source.parquet")
+    target = str(tmp_path / "table")
+    with delta_spark() as spark:
+        spark.ask("write_delta", str(tmp_path / "rows.parquet"), target, [])
+        spark.ask("keep", str(tmp_path / "source.parquet"), "source")
+        spark.ask("merge_delta", "source", target, "id")
+        merged = DeltaTable(target).to_pyarrow_table()
+        spark.ask("restore_delta", target, 0)
+        restored = DeltaTable(target).to_pyarrow_table()
+        with pytest.raises(RuntimeError, match="Spark process: restore_delta failed; its error is above"):
+            spark.ask("restore_delta", target, 99)
+    assert (merged.num_rows, pc.sum(merged["value"]).as_py()) == (110, 20)
+    assert (restored.num_rows, pc.sum(restored["value"]).as_py()) == (100, 0)
 
 
 @pytest.mark.spark
