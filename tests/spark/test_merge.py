@@ -238,7 +238,7 @@ def test_spark_merge_conflicts_with_commits_of_its_rows_only(
         run(rows((1, 2, "rival")))
     assert (1, 2, "rival") in there(dataset)
     dataset.delete("id = 9", row_level=True)
-    with pytest.raises(Conflict, match="rows were added that have keys"):
+    with pytest.raises(Conflict, match="rows were added or removed that have keys"):
         run(rows((1, 9, "rival")))
     run(rows((1, 2, "again")), on_conflict="Retry")
     assert {(1, 2, "new"), (4, 9, "added")} <= set(there(dataset))

@@ -106,7 +106,7 @@ def test_concurrent_change_of_same_rows_is_conflict(tmp_path: Path, first: str, 
         outcome, table, _ = race.run(at, "Fail")
         if isinstance(outcome, Conflict):
             conflicts += 1
-            reasons = ("month=", "no longer in the table", "changed rows", "rows were added")
+            reasons = ("month=", "no longer in the table", "changed rows", "rows were added or removed")
             assert any(reason in str(outcome) for reason in reasons), outcome
             assert rows(table) == only_second, at
         else:

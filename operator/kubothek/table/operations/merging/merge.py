@@ -1,8 +1,9 @@
 """Merge: the rows of a source are merged into a table by key, as one change.
 
 The result of a merge depends on the rows of the table that have a key of the source, and on there being no others. So a
-concurrent commit is a conflict if it changed a file that the merge replaces, or added a row with such a key. Files
-without such rows, and compactions, are none: the change is made again for the newer table, mostly of the same files.
+concurrent commit is a conflict if it changed a file that the merge replaces, or added or removed a file with such a row.
+Files without such rows, and compactions, are none: the change is made again for the newer table, mostly of the same
+files.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ class Merger:
         A compaction moves rows to other files, which then count as those that the merge replaces.
         """
         replaced = {last.snapshot.head.file(label) for label in last.change.removed}
-        added: dict[str, PlannedFile] = {}
+        changed: dict[str, PlannedFile] = {}
         for record in records:
             delta = record.delta
             gone = {key for _, key in delta.removed}
@@ -252,7 +253,8 @@ class Merger:
                 return f"version {record.version} ({record.operation}) changed rows"
             if gone & replaced:
                 return f"version {record.version} ({record.operation}) changed rows that the source has as well"
-            added |= {file.key: PlannedFile(file.label, file.key, all_rows=False) for file in delta.added}
-        if added and self._source.matches_any([*added.values()], self._fitted.schema):
-            return "rows were added that have keys of the source"
+            labels = {key: label for label, key in delta.removed} | {file.key: file.label for file in delta.added}
+            changed |= {key: PlannedFile(label, key, all_rows=False) for key, label in labels.items()}
+        if changed and self._source.matches_any([*changed.values()], self._fitted.schema):
+            return "rows were added or removed that have keys of the source"
         return ""
