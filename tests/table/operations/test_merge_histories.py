@@ -18,7 +18,7 @@ from tests.sampling import SOAK, sampled
 
 HISTORIES: Final = 2_000
 ONE_IN: Final = 34
-MERGES: Final = 6 if SOAK else 2
+MERGES: Final = 3 if SOAK else 2
 TYPES: Final[dict[str, pa.DataType]] = {"p": pa.int64(), "id": pa.int64(), "name": pa.string(), "v": pa.float64()}
 WHERE: Final = (None, "source.v > 2", "target.v < source.v", "source.name = 'a'", "target.name IS NULL")
 WHERE_SOURCE: Final = (None, "source.v > 2", "source.name IS NOT NULL")
