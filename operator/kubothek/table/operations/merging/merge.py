@@ -1,7 +1,7 @@
 """Merge: the rows of a source are merged into a table by key, as one change.
 
 The result of a merge depends on the rows of the table that have a key of the source, and on there being no others. So a
-concurrent commit is a conflict if it changed a file that the merge replaces, or added or removed a file with such a row.
+concurrent commit is a conflict if it changed a file that the merge replaces, or added or removed one with such a row.
 Files without such rows, and compactions, are none: the change is made again for the newer table, mostly of the same
 files.
 """
