@@ -66,12 +66,11 @@ def test_rows_of_killed_clients_beside_operator_and_plateau_are_kept_once(writer
 def test_client_that_is_not_admitted_is_refused_before_first_byte(writers: Workspace) -> None:
     writers.prepare()
     admit(writers, WRITERS)
-    before = {key: writers.read(key) for key in writers.keys(f"{DATASET}") + writers.keys(f".kubothek/{DATASET}/")}
-    for name, change in ((None, "append"), ("intruder", "append"), ("notebook", "overwrite")):
-        with pytest.raises(OwnedByAnother, match=r"spec\.writers"):
-            getattr(open_as(writers, name), change)(pa.table({"x": [-1], "p": [1], "text": ["no"]}))
-    after = {key: writers.read(key) for key in writers.keys(f"{DATASET}") + writers.keys(f".kubothek/{DATASET}/")}
-    assert after == before
+    with FaultProxy(writers.cluster.s3_host_endpoint) as proxy:
+        for name, change in ((None, "append"), ("intruder", "append"), ("notebook", "overwrite")):
+            with pytest.raises(OwnedByAnother, match=r"spec\.writers"):
+                getattr(open_as(writers, name, proxy.endpoint), change)(pa.table({"x": [-1], "p": [1], "text": ["no"]}))
+    assert {request.method for request in proxy.requests} == {"GET"}
 
 
 def test_changed_writers_fence_a_commit_at_its_swap(writers: Workspace) -> None:
