@@ -169,6 +169,8 @@ def _tables(
         with place(name) as where:
             yield from _at(work, where, partitions, given)
     if work == "exports":
+        with place(name) as where:
+            yield from exports.run_growth(where, given.partitions, rounds=given.rounds, seconds=given.seconds)
         yield from _versions(name, given)
 
 

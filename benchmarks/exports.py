@@ -2,7 +2,7 @@
 
 No export writes a version hint, as for readers of a catalogue.
 
-In :func:`run`, the table has one file a partition. Only some of these files exist
+In :func:`run` and :func:`run_growth`, the table has one file a partition. Only some of these files exist
 (:data:`~benchmarks.systems.table.READABLE`), so an export of the whole table reads as many footers; one after a commit
 knows the footer of the new file. In :func:`run_versions`, all files of a table of many versions exist.
 """
@@ -113,6 +113,23 @@ def run(place: Place, partitions: int, *, rounds: int, seconds: float) -> Iterat
     own = Iceberg(place.root("pyiceberg"))
     own.build(partitions)
     yield _readers(place, partitions, exported.metadata_location, own.metadata_location, rounds, seconds)
+
+
+def run_growth(place: Place, sizes: Sequence[int], *, rounds: int, seconds: float) -> Iterator[Table]:
+    """Exports after commits to tables of several sizes, in turn: what a commit leaves in the caches is then the same.
+
+    Raises RuntimeError if an export is not of the newest version.
+    """
+    works = {size: _Work(place.root(f"exports-of-{size}"), size, _COMMITS) for size in sizes}
+    for change, prepare in (("commit", _Work.append_one), ("removal", _Work.remove_one)):
+        cases = [
+            Case(f"{size:,} partitions", work.export_own, prepare=partial(prepare, work))
+            for size, work in works.items()
+        ]
+        yield compare(f"Export after an own {change}, {place.name}", cases, rounds=rounds, seconds=seconds)
+    for work in works.values():
+        if (exported := work.export_any().version) != work.dataset.version:
+            raise RuntimeError(f"exported version {exported} instead of {work.dataset.version}")
 
 
 def run_versions(place: Place, versions: int, *, rounds: int, seconds: float) -> Iterator[Table]:

@@ -119,6 +119,12 @@ def test_benchmark_exports_are_measured_beside_commits() -> None:
     ]
 
 
+def test_benchmark_exports_of_two_sizes_are_compared_in_one_run() -> None:
+    with place("fs") as where:
+        found = [*exports.run_growth(where, [3, PARTITIONS], rounds=1, seconds=5)]
+    assert [rows(table) for table in found] == [["3 partitions", "100 partitions"]] * 2
+
+
 def test_benchmark_catalogues_load_same_table() -> None:
     with place("fs") as where:
         loads, exported = exports.run_versions(where, 3, rounds=1, seconds=5)
