@@ -200,7 +200,7 @@ def _of_statement(
         return _with_rows(job, store, now, write), answer
 
     first, answer = written(snapshot)
-    if not statement.reads_own_dataset(asked, job, answer):
+    if not statement.reads_own_dataset(asked.store, job, answer):
         return first
 
     def make(now: Snapshot) -> Change:

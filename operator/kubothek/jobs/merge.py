@@ -66,7 +66,7 @@ def _rows_of_statement(job: CommitJob, asked: StatementSpec, store: Store, linea
     """Raises InputError for a statement that reads the dataset that the merge changes, of which it would depend."""
     answer = statement.plan(asked, statement.store_of(asked, job, store))
     lineage.note_reads(asked.store.url, answer.reads)
-    if statement.reads_own_dataset(asked, job, answer):
+    if statement.reads_own_dataset(asked.store, job, answer):
         raise InputError(
             f"source.sql reads {job.dataset.uuid!r}, which this Merge changes; let a Query write the rows to another "
             "Dataset first, and read that"

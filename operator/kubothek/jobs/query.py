@@ -170,8 +170,7 @@ def _require_other_inputs(job: QueryJob, becomes: QueryDataset, query: Answer) -
     """Raise InputError if a merge or a standing query reads the dataset of its result, at any version."""
     if not becomes.key and becomes.run is None:
         return
-    is_same_store = becomes.store.url.rstrip("/") == job.store.url.rstrip("/")
-    if is_same_store and becomes.dataset.uuid in {read.name.partition("/")[0] for read in query.reads}:
+    if statement.reads_own_dataset(job.store, becomes, query):
         raise InputError(
             f"the query reads {becomes.dataset.uuid!r}, the dataset of its result, so each run would depend on the one "
             "before; let the rows become another Dataset"

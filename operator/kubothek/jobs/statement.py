@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kubothek.api.jobs import CommitJob, StatementSpec
+from kubothek.api.jobs import CommitJob, QueryDataset, StatementSpec, StoreRef
 from kubothek.errors import InputError
 from kubothek.jobs import translate
 from kubothek.sandbox import limited
@@ -33,17 +33,17 @@ def plan(statement: StatementSpec, store: Store) -> Answer:
 
 def store_of(statement: StatementSpec, job: CommitJob, store: Store) -> Store:
     """Return the store that a statement reads; ``store`` is that of the job."""
-    return store if _reads_own_store(statement, job) else open_store(translate.store_config(statement.store))
+    return store if _is_same(statement.store, job.store) else open_store(translate.store_config(statement.store))
 
 
-def reads_own_dataset(statement: StatementSpec, job: CommitJob, answer: Answer) -> bool:
-    """Return whether a statement reads the dataset that the job changes, at any version."""
-    names = (read.name.partition("/")[0] for read in answer.reads)
-    return _reads_own_store(statement, job) and job.dataset.uuid in names
+def reads_own_dataset(read: StoreRef, changed: CommitJob | QueryDataset, answer: Answer) -> bool:
+    """Return whether an answer from the store ``read`` needs the dataset that it changes, at any version."""
+    names = (each.name.partition("/")[0] for each in answer.reads)
+    return _is_same(read, changed.store) and changed.dataset.uuid in names
 
 
-def _reads_own_store(statement: StatementSpec, job: CommitJob) -> bool:
-    return statement.store.url.rstrip("/") == job.store.url.rstrip("/")
+def _is_same(store: StoreRef, other: StoreRef) -> bool:
+    return store.url.rstrip("/") == other.url.rstrip("/")
 
 
 def as_of(version: int | None, time: str | None, tag: str | None) -> Version | None:
