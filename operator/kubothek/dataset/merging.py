@@ -62,7 +62,7 @@ class Merging(Handle):
                                         columns
         ``evolve``  as for :meth:`append`; columns that the source lacks stay as they are in updated rows
         ``id``      as for :meth:`append`; it identifies the data, but not the clauses
-        ``on_conflict``  if another commit meanwhile changed rows with these keys, or added some: ``Fail`` raises
+        ``on_conflict``  if another commit meanwhile changed, added or removed rows with these keys: ``Fail`` raises
                          Conflict, ``Retry`` merges into its result. Other commits do not matter, unless rows without a
                          source row are changed
 
