@@ -25,6 +25,7 @@ from benchmarks import (
     memory,
     merge,
     merge_by_key,
+    scan,
     skipping,
     spread,
     tables,
@@ -38,6 +39,7 @@ from benchmarks.gateway import Load
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
 from benchmarks.places import Place, place
+from benchmarks.scan import Scans
 from benchmarks.skipping import Reads
 
 PLACES = ("fs", "s3")
@@ -52,6 +54,7 @@ WORK = (
     "collection",
     "cubes",
     "skipping",
+    "scan",
     "ledger",
     "spread",
     "merge",
@@ -121,7 +124,7 @@ def main() -> None:
 
 def _tables(
     work: str, name: str, given: argparse.Namespace
-) -> Iterator[Table | Memory | Peaks | Reads | Load | Pulls | Requests]:
+) -> Iterator[Table | Memory | Peaks | Reads | Scans | Load | Pulls | Requests]:
     if work == "chains":
         if name == "fs":  # a bucket costs a request for each block
             with place(name) as where:
@@ -145,10 +148,10 @@ def _tables(
         with place(name) as where:
             yield from plain[work](where)
         return
-    if work == "skipping":
-        if name == "fs":  # bytes are counted by the kernel
+    if work in ("cubes", "scan", "skipping"):
+        if name == "fs":
             with place(name) as where:
-                yield from skipping.run(where, given.copies, given.many, rounds=given.rounds, seconds=given.seconds)
+                yield from _of_local_files(work, where, given)
         return
     if work == "collection":
         with place(name) as where:
@@ -159,12 +162,6 @@ def _tables(
             ]
             yield collection.memory(where, sizes)
         return
-    if work == "cubes":
-        if name == "fs":
-            with place(name) as where:
-                size = cubes.Size(given.cube_partitions, given.cells)
-                yield from cubes.run(where, size, kartothek=given.kartothek)
-        return
     for partitions in given.partitions:
         with place(name) as where:
             yield from _at(work, where, partitions, given)
@@ -172,6 +169,18 @@ def _tables(
         with place(name) as where:
             yield from exports.run_growth(where, given.partitions, rounds=given.rounds, seconds=given.seconds)
         yield from _versions(name, given)
+
+
+def _of_local_files(work: str, where: Place, given: argparse.Namespace) -> Iterator[Table | Reads | Scans]:
+    """Skipping counts bytes in the kernel; the others are compared with systems that read local files."""
+    pace = {"rounds": given.rounds, "seconds": given.seconds}
+    if work == "scan":
+        yield from scan.run(where, given.copies, **pace)
+    elif work == "skipping":
+        yield from skipping.run(where, given.copies, given.many, **pace)
+    else:
+        size = cubes.Size(given.cube_partitions, given.cells)
+        yield from cubes.run(where, size, kartothek=given.kartothek)
 
 
 def _versions(name: str, given: argparse.Namespace) -> Iterator[Table]:

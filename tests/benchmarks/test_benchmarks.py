@@ -32,6 +32,7 @@ from benchmarks import (
     ledger,
     memory,
     merge,
+    scan,
     skipping,
     tables,
     transform,
@@ -228,6 +229,18 @@ def test_benchmark_cube_queries_return_same_row_count(spark: SparkSession, monke
 def without_spark(monkeypatch: pytest.MonkeyPatch, work: ModuleType) -> None:
     """Starting a session takes longer than all else, and tests/spark has it do this work."""
     monkeypatch.setattr(work, "started", lambda: nullcontext((None, Series("start", [1.0], [1.0]))))
+
+
+@pytest.mark.slow
+def test_benchmark_scan_compares_equal_rows_of_all_systems() -> None:
+    with place("fs") as where:
+        (found,) = scan.run(where, 1, rounds=1, seconds=5)
+    assert list(found.queries) == list(scan.QUERIES)
+    for count, files, table in found.queries.values():
+        assert count > 0
+        assert 1 <= files <= 12
+        assert rows(table) == ["kubothek", "delta-rs", "DuckDB, all files", "floor"]
+    assert found.render().count("\n| ") == 1 + 4 * len(scan.QUERIES)
 
 
 @pytest.mark.slow

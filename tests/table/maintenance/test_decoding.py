@@ -18,6 +18,7 @@ from kubothek.errors import VersionIncomplete
 from kubothek.storage import Store
 from kubothek.table.maintenance import decoding
 from kubothek.table.maintenance.content import Content
+from kubothek.table.scan.local_parquet import exact
 from tests.table.operations.table import labels
 
 FILES = 3
@@ -101,7 +102,7 @@ def test_decoding_by_duckdb_of_exact_types_returns_identical_values(tmp_path: Pa
     if "store_schema" in options:  # which then says that the narrow ones are 32 bits wide
         given = {name: column for name, column in given.items() if "8" not in name and "16" not in name}
     table = pa.table(given)
-    assert decoding.exact(table.schema)
+    assert exact(table.schema)
     found = decoding.decoded(written(tmp_path, *[table] * FILES, **options), table.schema)
     assert found is not None
     expected = pa.concat_tables([table] * FILES)
@@ -112,7 +113,7 @@ def test_decoding_by_duckdb_of_exact_types_returns_identical_values(tmp_path: Pa
 
 @pytest.mark.parametrize("column", INEXACT, ids=lambda column: str(column.type))
 def test_decoding_by_duckdb_rejects_other_types(column: pa.Array[Any]) -> None:
-    assert not decoding.exact(pa.schema([("n", pa.int64()), ("other", column.type)]))
+    assert not exact(pa.schema([("n", pa.int64()), ("other", column.type)]))
 
 
 def test_decoding_by_duckdb_keeps_requested_file_and_column_order(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, product
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,15 +57,19 @@ class Predicate:
 
     def expression(self) -> pc.Expression:
         """Return the bound predicate for Arrow: true for the rows that match, false or null for others."""
-        conjunctions: list[pc.Expression] = [
-            reduce(
-                pc.and_kleene,
-                [arrow.truth(term, pc.field(*(term.path or (term.column,)))) for term in terms] or [pc.scalar(True)],
-            )
+        found: pc.Expression = self._evaluated(lambda term: pc.field(*(term.path or (term.column,))), pc.scalar)
+        return found
+
+    def truth(self, columns: Mapping[str, Any]) -> Any:
+        """Return the same of columns in memory, by name; some rows of a few columns take Arrow a plan otherwise."""
+        return self._evaluated(lambda term: columns[term.column], pa.scalar)
+
+    def _evaluated(self, column: Callable[[Term], Any], constant: Callable[[bool], Any]) -> Any:
+        conjunctions = [
+            reduce(pc.and_kleene, [arrow.truth(term, column(term)) for term in terms] or [constant(True)])
             for terms in self.conjunctions
         ]
-        found: pc.Expression = reduce(pc.or_kleene, conjunctions or [pc.scalar(False)])
-        return found
+        return reduce(pc.or_kleene, conjunctions or [constant(False)])
 
     def verdict(self, known: Mapping[str, object]) -> bool | None:
         """Return the bound predicate's value for rows that all have these values, by column; None as a value is NULL.

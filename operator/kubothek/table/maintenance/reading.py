@@ -23,6 +23,7 @@ from kubothek.table.layout import MIB
 from kubothek.table.log import PartitionFile
 from kubothek.table.maintenance import decoding
 from kubothek.table.operations.copying import Copying
+from kubothek.table.scan.local_parquet import exact
 from kubothek.table.scan.read import read_failure
 from kubothek.table.untrusted_parquet import open_parquet_file
 
@@ -67,7 +68,7 @@ def _small(
     copying: Copying, store: Store, files: Sequence[PartitionFile], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     path = local_path(store)
-    if path is None or not decoding.exact(schema):
+    if path is None or not exact(schema):
         yield from _fetched(copying, store, files, schema)
         return
     for part in _parts(files, _QUERY, _QUERY_BYTES, _QUERY_VALUES // len(schema)):

@@ -8,8 +8,10 @@ data file may have narrower types, either string type, another column order, ext
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from difflib import get_close_matches
 from functools import reduce
+from itertools import chain
 from operator import and_
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ from kubothek.table.filesystem import arrow_filesystem
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.model.head import Head
 from kubothek.table.log.model.paths import parse_path
+from kubothek.table.scan.local_filter import LocalFilter, Part, ahead, unreadable
 from kubothek.table.scan.plan import Plan, plan
 
 _BATCHES_AHEAD = 8
@@ -117,19 +120,53 @@ def _batches(
     store: Store, planned: Plan, schema: pa.Schema, names: list[str], where: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     filesystem = arrow_filesystem(store)
-    for start in range(0, len(planned.files), _FILES_AT_ONCE):
-        files = planned.files[start : start + _FILES_AT_ONCE]
-        dataset = open_files(store, [file.key for file in files], schema, filesystem)
-        everything = where is None or all(file.all_rows for file in files)
-        try:
-            yield from dataset.scanner(
-                columns=names,
-                filter=None if everything or where is None else where.expression(),
-                batch_readahead=_BATCHES_AHEAD,
-                fragment_readahead=_FILES_AHEAD,
-            ).to_batches()
-        except (OSError, pa.ArrowException) as error:
-            raise read_failure(store, dataset, error) from error
+    starts = range(0, len(planned.files), _FILES_AT_ONCE)
+    chunks = (planned.files[start : start + _FILES_AT_ONCE] for start in starts)
+    local = None if where is None else LocalFilter.of(store, schema, names, where)
+    if local is None:
+        for files in chunks:
+            yield from _by_arrow(store, Part(files), schema, names, where, filesystem)
+        return
+    parts = chain.from_iterable(map(local.parts, chunks))
+    with closing(ahead(parts, local.start)) as started:
+        for part, selected in started:
+            rows = 0
+            if selected is not None:
+                try:
+                    for batch in selected:
+                        yield batch
+                        rows += batch.num_rows
+                    continue
+                except unreadable():
+                    pass  # Arrow reads the rows that are left, or names the file that it cannot read
+            yield from _after(rows, _by_arrow(store, part, schema, names, where, filesystem))
+
+
+def _by_arrow(
+    store: Store, part: Part, schema: pa.Schema, names: list[str], where: Predicate | None, filesystem: fs.FileSystem
+) -> Iterator[pa.RecordBatch]:
+    dataset = open_files(store, [file.key for file in part.files], schema, filesystem)
+    everything = where is None or all(file.all_rows for file in part.files)
+    try:
+        if part.row_groups is not None:
+            fragments = [each.subset(row_group_ids=list(part.row_groups)) for each in dataset.get_fragments()]
+            dataset = ds.FileSystemDataset(fragments, dataset.schema, dataset.format, filesystem)
+        yield from dataset.scanner(
+            columns=names,
+            filter=None if everything or where is None else where.expression(),
+            batch_readahead=_BATCHES_AHEAD,
+            fragment_readahead=_FILES_AHEAD,
+        ).to_batches()
+    except (OSError, pa.ArrowException) as error:
+        raise read_failure(store, dataset, error) from error
+
+
+def _after(rows: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches without the first rows."""
+    for batch in batches:
+        skipped = min(rows, batch.num_rows)
+        rows -= skipped
+        yield batch.slice(skipped) if skipped else batch
 
 
 class _Partitions:

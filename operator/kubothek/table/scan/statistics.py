@@ -39,19 +39,19 @@ def verdicts(
     True, False or None as in :meth:`~kubothek.table.expressions.Predicate.verdict`. A file whose footer cannot be read
     may hold anything: the later read reports the error.
     """
-    read = _footer_reader(store, (key for key, _ in files))
-
-    def one(file: tuple[str, Mapping[str, Range]]) -> bool | None:
-        key, known = file
-        footer = read(key)
-        return None if footer is None else _of_file(where, footer, schema, known)
-
-    return parallel(one, files)
+    read = footers(store, [key for key, _ in files])
+    return [
+        None if footer is None else _of_file(where, footer, schema, known)
+        for footer, (_, known) in zip(read, files, strict=True)
+    ]
 
 
 def footers(store: Store, files: list[str]) -> list[pq.FileMetaData | None]:
     """Return the footers of data files; None for one that cannot be read."""
-    return parallel(_footer_reader(store, files), files)
+    cached = [_FOOTERS.recall((store.url, key)) for key in files]
+    missing = [key for key, found in zip(files, cached, strict=True) if found is None]
+    read = iter(parallel(_footer_reader(store, missing), missing)) if missing else iter(())
+    return [next(read) if found is None else found[0] for found in cached]
 
 
 def worth_a_dictionary(footer: pq.FileMetaData) -> set[str] | None:
