@@ -9,7 +9,7 @@ session of ours is set up to start fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
@@ -34,6 +34,8 @@ from kubothek.storage import Store
 from kubothek.table.log import PartitionFile
 from kubothek.table.operations.written import Gatherer
 
+BY_ROWS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
+"""As docs/spark.md advises: Spark does not add up the bytes of a batch at every row."""
 FILES = 8
 _YEARS = 10
 _CUSTOMERS = 100_000
@@ -72,7 +74,8 @@ def data_frames(source: Root, place: Place, rows: int, measured: Callable[[str, 
             given = source, place, partition_on
             cases = [
                 Case("Spark: write.parquet", partial(in_spark, plain, "write_parquet", *given)),
-                Case("kubothek, DataFrame write", partial(data_frame, plain, *given)),
+                Case("kubothek, batches by rows", partial(data_frame, plain, *given, BY_ROWS)),
+                Case("kubothek, Spark as it comes", partial(data_frame, plain, *given, {})),
                 Case("Delta-Spark", partial(in_spark, deltas, "write_delta", *given)),
             ]
             yield measured(f"DataFrame write of {rows:,} rows {kind}, ours with 2 indices, {place.name}", cases)
@@ -133,11 +136,13 @@ def in_spark(spark: SparkProcess, verb: str, source: Root, place: Place, partiti
     spark.ask(verb, f"file:{source.scratch}/source", f"file:{target.scratch}/table", partition_on)
 
 
-def data_frame(spark: SparkProcess, source: Root, place: Place, partition_on: Sequence[str]) -> None:
+def data_frame(
+    spark: SparkProcess, source: Root, place: Place, partition_on: Sequence[str], settings: Mapping[str, str]
+) -> None:
     """Spark reads, and its tasks write into a dataset with the two indices, in one commit."""
     lake = place.root(f"frame-{next(_numbers)}").lake()
     lake.create_dataset("bulk", partition_on, indices=INDEXED)
-    spark.ask("write_kubothek", f"file:{source.scratch}/source", lake.store.url, "bulk")
+    spark.ask("write_kubothek", f"file:{source.scratch}/source", lake.store.url, "bulk", settings)
 
 
 def by_hand(source: Root, place: Place) -> None:

@@ -217,7 +217,7 @@ class Recorded:
         parts: dict[str, ParquetPart] = {}
         for label, batches in self.row_groups:
             if label not in parts:
-                parts[label] = ParquetPart(label, schema, layout)
+                parts[label] = ParquetPart(label, schema, layout, batches)
             parts[label].write(batches)
         return [part.finish()[0] for part in parts.values()]
 
