@@ -21,10 +21,14 @@ def write_parquet(session: SparkSession, source: str, target: str, partition_on:
     writer.option("compression", "zstd").parquet(target)
 
 
-def write_kubothek(session: SparkSession, source: str, url: str, uuid: str) -> None:
-    """Append to an existing dataset."""
+def write_kubothek(session: SparkSession, source: str, url: str, uuid: str, settings: Mapping[str, str]) -> None:
+    """Append to an existing dataset, with these settings of the session."""
+    for name, value in settings.items():
+        session.conf.set(name, value)
     frame = session.read.parquet(source)
     frame.write.format("kubothek").mode("append").options(path=url, uuid=uuid).save()
+    for name in settings:
+        session.conf.unset(name)
 
 
 def write_delta(session: SparkSession, source: str, target: str, partition_on: Sequence[str]) -> None:

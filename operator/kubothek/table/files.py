@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +23,7 @@ from kubothek.errors import StoreError
 from kubothek.storage.base import Store
 from kubothek.storage.sha3_multibuffer import Lanes, Stream
 from kubothek.table.bucketing import Bucketing
+from kubothek.table.encodings import dictionary_and_deltas
 from kubothek.table.layout import CODECS, MIB, Layout
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import PartitionFile
@@ -58,27 +59,25 @@ class Observer(Protocol):
 
 
 class ParquetPart:
-    """One data file, encoded in memory one row group at a time. ``label`` is its label in the head.
+    """One data file, encoded in memory one row group at a time.
 
-    ``ascending``  columns of numbers that mostly grow: they are delta-encoded, without a dictionary
+    ``label``  its label in the head
+    ``first``  its first rows, by which the encodings are chosen
     """
 
-    def __init__(self, label: str, schema: pa.Schema, layout: Layout, ascending: Sequence[str] = ()) -> None:
+    def __init__(self, label: str, schema: pa.Schema, layout: Layout, first: Sequence[pa.RecordBatch]) -> None:
         self.label = label
         self.rows = 0
         self._sink = pa.BufferOutputStream()
         self._footers: list[pq.FileMetaData] = []
-        chosen = layout.dictionary_columns
-        if chosen is None and ascending:
-            chosen = tuple(path for field in schema for path in _paths(field.name, field.type))
-        dictionary: Any = True if chosen is None else [name for name in chosen if name not in ascending]
+        dictionary, deltas = dictionary_and_deltas(first, layout)
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
             version="2.4",
             compression=CODECS[layout.compression],
-            use_dictionary=dictionary,  # the stubs know bool only
-            column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
+            use_dictionary=cast("Any", dictionary),  # the stubs know bool only
+            column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED") or None,
             sorting_columns=_sorting_columns(schema, layout.sort_by),
             coerce_timestamps="us",
             metadata_collector=self._footers,
@@ -144,7 +143,6 @@ class PartitionedWriter:
     ``table``          name of the table in the dataset, as in its head
     ``observer``       receives each row group that is encoded
     ``presorted``      the rows of each group come in the order of the layout and keep it
-    ``ascending``      columns of integers or times that mostly grow
     ``memory_budget``  bytes for rows, unfinished files and uploads in progress. When they exceed it, the largest
                        partitions are written early: rows grouped by partition make the best files
 
@@ -164,7 +162,6 @@ class PartitionedWriter:
         table: str = keys.DEFAULT_TABLE,
         observer: Observer | None = None,
         presorted: bool = False,
-        ascending: Sequence[str] = (),
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         check_partition_keys(schema, layout.partition_on)
@@ -177,7 +174,6 @@ class PartitionedWriter:
         self._bucketing = Bucketing.of(layout, schema)
         self._observer = observer
         self._sort_by = () if presorted else layout.sort_by
-        self._ascending = tuple(name for name in ascending if name in self._payload.names)
         self._budget = memory_budget - memory_budget // _UNHASHED
         self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
         self._open: dict[Group, _Rows] = {}
@@ -304,7 +300,7 @@ class PartitionedWriter:
 
     def _write_row_group(self, rows: _Rows, batches: Sequence[pa.RecordBatch]) -> None:
         if (part := rows.part) is None:
-            part = rows.part = ParquetPart(self._new_label(rows.group), self._payload, self._layout, self._ascending)
+            part = rows.part = ParquetPart(self._new_label(rows.group), self._payload, self._layout, batches)
         if self._observer:
             self._observer.observe(part.label, batches)
         part.write(batches)
@@ -360,17 +356,6 @@ def _leaves(data_type: pa.DataType) -> int:
     if pa.types.is_struct(data_type):
         return sum(_leaves(field.type) for field in data_type)
     return _leaves(data_type.value_type) if pa.types.is_list(data_type) else 1
-
-
-def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
-    """Yield the names of a field's Parquet columns."""
-    if pa.types.is_struct(data_type):
-        for field in data_type:
-            yield from _paths(f"{name}.{field.name}", field.type)
-    elif pa.types.is_list(data_type):
-        yield from _paths(f"{name}.list.element", data_type.value_type)
-    else:
-        yield name
 
 
 def _as_table(data: pa.Table | pa.RecordBatch) -> pa.Table:

@@ -208,6 +208,27 @@ def test_entries_of_mostly_distinct_values_occur_once_when_sorted() -> None:
     assert distinct(pa.chunked_array([[1, None] * 10_000, [2]]), pa.int64()).to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("name", VALUES)
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_sorted_entries_ascend_and_hold_each_pair_once(name: str, data: st.DataObject) -> None:
+    value_type, strategy = VALUES[name]
+    rows = data.draw(
+        st.lists(st.tuples(st.sampled_from("cab"), st.lists(strategy, min_size=1, max_size=6)), min_size=1)
+    )
+    given_ = [
+        entries(distinct(pa.chunked_array([pa.array(held, value_type)]), value_type), label) for label, held in rows
+    ]
+    sorted_ = sort_distinct(given_)
+    assert sorted_.schema == given_[0].schema
+    pairs: list[tuple[Any, Any]] = list(
+        zip(sorted_.column("value").to_pylist(), sorted_.column("label").to_pylist(), strict=True)
+    )
+    assert [value for value, _ in pairs] == sorted(value for value, _ in pairs)
+    assert len(set(pairs)) == len(pairs)
+    assert set(pairs) == {(value, label) for label, held in rows for value in held}
+
+
 def test_key_lookup_for_labels_reads_no_more_than_it_needs(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.arange(70_000)
     single = [entries(pa.array(numbers), "a")]

@@ -1,7 +1,7 @@
 """Index entries in memory: tables of ``value`` and ``label``, a row for each label of each value.
 
 ``label`` is dictionary-encoded: a label has many values. *Sorted* entries are ordered by value and hold no pair twice.
-Arrow does all the work; no Python code handles single values.
+Arrow and NumPy do all the work; no Python code handles single values.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Final, TypeAlias, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +19,8 @@ from kubothek.table.indexes.types import bound_of
 VALUE: Final = "value"
 LABEL: Final = "label"
 LABEL_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
+
+_Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 Stream: TypeAlias = Callable[[], Iterator[pa.Table]]
 """Opens sorted entries as non-empty pieces; each begins at the last value of the one before, or above it."""
@@ -35,19 +39,40 @@ def no_entries(value_type: pa.DataType) -> pa.Table:
 
 
 def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return all of these entries (of one value type; at least one table), sorted."""
+    """Return all of these entries (of one value type; at least one table), sorted.
+
+    Each entry becomes one integer, the rank of its value above the code of its label: NumPy sorts integers several
+    times as fast as Arrow sorts the indices of two columns.
+    """
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     if not table.num_rows:
         return table
-    chunks, values = _labels(table), table.column(VALUE)
-    codes = pa.chunked_array([chunk.indices for chunk in chunks])
-    order = pc.sort_indices(codes)
-    order = order.take(pc.sort_indices(values.take(order)))  # both sorts are stable
-    values, codes = values.take(order), codes.take(order)
-    labels = pa.DictionaryArray.from_arrays(_one(codes), chunks[0].dictionary)
-    differs: Any = pc.or_(*(pc.not_equal(each.slice(1), each.slice(0, len(each) - 1)) for each in (values, codes)))
-    firsts = pa.chunked_array([pa.array([True]), *differs.chunks])
-    return pa.Table.from_arrays([values, pa.chunked_array([labels])], names=[VALUE, LABEL]).filter(firsts)
+    labels: Any = _one(table.column(LABEL))
+    values = _one(table.column(VALUE))
+    bits = (len(labels.dictionary) - 1).bit_length()
+    ranks, value_of = _ranked(values, 1 << (63 - bits))
+    packed = ranks << bits
+    packed |= labels.indices.to_numpy()
+    packed.sort()
+    packed = packed[np.append(True, packed[1:] != packed[:-1])]
+    codes = pa.array((packed & ((1 << bits) - 1)).astype(np.int32))
+    columns = {VALUE: value_of(packed >> bits), LABEL: pa.DictionaryArray.from_arrays(codes, labels.dictionary)}
+    return pa.table(columns, table.schema)
+
+
+def _ranked(values: pa.Array[Any], limit: int) -> tuple[_Integers, Callable[[_Integers], pa.Array[Any]]]:
+    """Return numbers from 0 to below ``limit`` that are ordered as the values, and what makes values of them again."""
+    of = values.type
+    if pa.types.is_integer(of) or pa.types.is_timestamp(of):
+        ints = values.to_numpy() if pa.types.is_integer(of) else values.view(pa.int64()).to_numpy()
+        low, high = ints.min(), ints.max()
+        if int(high) - int(low) < limit:
+            return (ints - low).astype(np.int64), lambda ranks: pa.array(ranks.astype(ints.dtype) + low).view(of)
+    found = values.dictionary_encode()
+    order: Any = pc.sort_indices(found.dictionary)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order.to_numpy()] = np.arange(len(order))
+    return ranks[found.indices.to_numpy()], lambda ranks: found.dictionary.take(order.take(pa.array(ranks)))
 
 
 def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
