@@ -171,6 +171,14 @@ def test_local_filter_finds_nan_that_bounds_omit(store: Store, op: str, literal:
     assert exactly(found) == exactly(by_arrow(store, dataset, None, where))
 
 
+@pytest.mark.parametrize("where", ["f <= 9", "f < 9", "f = 5", "f IN (5, 6)"])
+def test_local_filter_of_one_file_drops_nan_within_bounds(store: Store, queries: list[Part], where: str) -> None:
+    """Of one file, DuckDB 2.0 takes a condition that holds for both bounds for TRUE."""
+    dataset = dataset_of(store, schema_of(f=pa.float64()), {"": pa.table({"f": [5.0, nan, 5.0]})})
+    assert scan(store, dataset, None, parse(where)).read_all()["f"].to_pylist() == [5.0, 5.0]
+    assert len(queries) == 1
+
+
 def test_local_filter_selects_row_groups_and_files_in_order(
     store: Store, queries: list[Part], monkeypatch: pytest.MonkeyPatch
 ) -> None:
