@@ -202,7 +202,7 @@ class Lake:
         ``target_file_size``    bytes at which a data file is closed
         ``row_group_rows``      most rows of a row group
         ``compression``         of the files: ZSTD, SNAPPY, GZIP, BROTLI, LZ4 or NONE
-        ``dictionary_columns``  columns with dictionary encoding; None = all but ascending numbers, where it saves space
+        ``dictionary_columns``  columns with dictionary encoding; None = all, where it saves space
         ``indices``             columns with a secondary index: names, or kinds by name, Native (the default) or
                                 Kartothek; see :class:`~kubothek.table.indexes.IndexKind`
         ``dialect``             the other library that must be able to write to a table with a Kartothek index on

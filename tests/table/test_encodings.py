@@ -30,11 +30,11 @@ COLUMNS: dict[str, tuple[Any, bool]] = {
     "moments": (pa.array([_START + timedelta(seconds=n) for n in range(ROWS)], pa.timestamp("us")), True),
     "with nulls": (pa.array([None if n % 7 == 0 else n for n in range(ROWS)]), True),
     "now and then lower": (pa.array([n - 50 * (n % 20 == 0) for n in range(ROWS)]), True),
-    "shuffled": (pa.array([n * 1009 % ROWS for n in range(ROWS)]), False),
+    "shuffled": (pa.array([n * 617 % 1000 for n in range(ROWS)]), False),
     "long runs": (pa.array([n // 100 for n in range(ROWS)]), False),
     "constant": (pa.array([7] * ROWS), False),
     "null": (pa.array([None] * ROWS, pa.int64()), False),
-    "doubles": (pa.array([float(n) for n in range(ROWS)]), False),
+    "doubles": (pa.array([float(n % 1000) for n in range(ROWS)]), False),
     "texts": (pa.array([f"{n:06}" for n in range(ROWS)]), False),
     "nested": (pa.array([{"n": n, "l": [n]} for n in range(ROWS)]), False),
 }
@@ -63,6 +63,23 @@ def test_ascending_numbers_are_stored_as_differences_and_others_with_dictionary(
             assert ("DELTA_BINARY_PACKED" in found[name]) == ascends, name
             assert ("RLE_DICTIONARY" in found[name]) != ascends, name
     assert "RLE_DICTIONARY" in found["nested.l.list.element"]
+
+
+@pytest.mark.parametrize("rows", [ROWS, 100_000])
+def test_numbers_of_which_few_are_equal_are_stored_plain(rows: int) -> None:
+    random = np.random.default_rng(7)
+    columns: dict[str, Any] = {
+        "few equal": random.integers(0, rows, rows),
+        "few equal doubles": random.integers(0, rows, rows) / 8,
+        "many equal": random.integers(0, rows // 8, rows),
+        "texts": [f"{n:09}" for n in random.integers(0, rows, rows)],
+    }
+    found = encodings(one_file(MemoryStore(), pa.table(columns), Layout()))
+    assert {name for name, used in found.items() if "RLE_DICTIONARY" in used} == {"many equal", "texts"}
+    kept = Layout(dictionary_columns=tuple(columns))
+    assert all(
+        "RLE_DICTIONARY" in used for used in encodings(one_file(MemoryStore(), pa.table(columns), kept)).values()
+    )
 
 
 def test_dictionary_columns_of_layout_keep_their_dictionary() -> None:

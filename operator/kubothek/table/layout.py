@@ -50,7 +50,7 @@ class Layout:
     ``target_file_bytes``   a file is closed when it reaches this size
     ``row_group_rows``      maximum number of rows of a row group
     ``compression``         NONE, SNAPPY, GZIP, BROTLI, LZ4 or ZSTD
-    ``dictionary_columns``  columns that are dictionary-encoded; None = all but ascending numbers, where it saves space
+    ``dictionary_columns``  columns that are dictionary-encoded; None = all, where it saves space
     """
 
     partition_on: tuple[str, ...] = ()

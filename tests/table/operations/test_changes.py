@@ -161,7 +161,7 @@ def test_update_without_match_commits_unchanged_files(table: Dataset) -> None:
 
 
 def test_rewritten_files_follow_table_layout(store: Store) -> None:
-    dataset = Lake(store).create_dataset("t", ["p"], target_file_size=20_000)
+    dataset = Lake(store).create_dataset("t", ["p"], target_file_size=10_000)
     count = 20_000
     values = [i * 50_021 % 104_729 for i in range(count)]
     dataset.append(pa.table({"p": [1] * count, "v": values}))
