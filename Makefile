@@ -62,7 +62,7 @@ soak: install ## 100,000 landed files with kills, random changes of random table
 chaos: install ## an hour of faults on the cluster, in the order of KUBOTHEK_SEED: what each was, and how long until all was calm
 	@KUBOTHEK_SOAK=$${KUBOTHEK_SOAK:-1} $(BIN)/python -m pytest -q -s tests/e2e/test_chaos.py
 
-bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
+bench: install ## Kubothek beside its peers, ratios in Markdown: an hour (benchmarks/README.md)
 	@$(BIN)/python -m benchmarks
 
 bench-latency: install ## from apply to Ready on the cluster, stage by stage, with and without drivers that wait: ten minutes

@@ -8,9 +8,11 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks import (
     bulk,
+    bulk_memory,
     chains,
     changes,
     collection,
@@ -25,20 +27,15 @@ from benchmarks import (
     memory,
     merge,
     merge_by_key,
+    shapes,
     skipping,
     spread,
+    stages,
     tables,
     transform,
     verify,
 )
-from benchmarks.chains import Pulls
-from benchmarks.collection import Peaks
-from benchmarks.exports import Requests
-from benchmarks.gateway import Load
-from benchmarks.harness import Table
-from benchmarks.memory import Memory
 from benchmarks.places import Place, place
-from benchmarks.skipping import Reads
 
 PLACES = ("fs", "s3")
 WORK = (
@@ -47,6 +44,9 @@ WORK = (
     "exports",
     "memory",
     "bulk",
+    "stages",
+    "shapes",
+    "bulk_memory",
     "changes",
     "compaction",
     "collection",
@@ -63,8 +63,17 @@ WORK = (
 )
 
 
+class Rendered(Protocol):
+    """What a comparison found."""
+
+    def render(self) -> str:
+        """As Markdown."""
+
+
 _ROUNDS = 20
 _LATENCY_ROUNDS = 5
+_ROWS = 10_000_000
+_ROWS_OF = {"bulk": _ROWS, "spread": _ROWS, "stages": _ROWS, "shapes": 4_000_000, "bulk_memory": _ROWS}
 
 
 def main() -> None:
@@ -75,7 +84,11 @@ def main() -> None:
     parser.add_argument("--places", nargs="+", choices=PLACES, default=PLACES)
     parser.add_argument("--rounds", type=int, help=f"{_ROUNDS} if not said, of latency {_LATENCY_ROUNDS}")
     parser.add_argument("--seconds", type=float, default=20, help="a system sits out once it took this long in a table")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of the bulk commit, and of merge_by_key")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        help=f"of commits and of merge_by_key: {_ROWS:,}, of shapes {_ROWS_OF['shapes']:,}, if not said",
+    )
     parser.add_argument("--files", type=int, default=2_000, help="that are compacted into eight")
     parser.add_argument("--live", type=int, default=100_000, help="files among which garbage is collected")
     parser.add_argument("--garbage", type=int, default=10_000, help="objects that are collected")
@@ -110,7 +123,7 @@ def main() -> None:
     print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n", flush=True)
     if "transform" in given.work:  # its engine reads and writes local files
         pace = {"room": given.room, "rounds": given.rounds, "seconds": given.seconds}
-        run = divided.run(given.rows, **pace) if given.spread else transform.run(given.streams, **pace)
+        run = divided.run(given.rows or _ROWS, **pace) if given.spread else transform.run(given.streams, **pace)
         for found in run:
             print(found.render(), flush=True)
     for name in given.places:
@@ -119,26 +132,23 @@ def main() -> None:
                 print(table.render(), flush=True)
 
 
-def _tables(
-    work: str, name: str, given: argparse.Namespace
-) -> Iterator[Table | Memory | Peaks | Reads | Load | Pulls | Requests]:
+def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Rendered]:
     if work == "chains":
         if name == "fs":  # a bucket costs a request for each block
             with place(name) as where:
                 yield from chains.run(where, given.blocks)
         return
-    if work in ("bulk", "spread"):
-        with place(name) as where:
-            yield from (bulk if work == "bulk" else spread).run(where, given.rows)
+    if work in _ROWS_OF:
+        yield from _commits(work, name, given.rows or _ROWS_OF[work])
         return
     pace = {"rounds": given.rounds, "seconds": given.seconds}
-    plain: dict[str, Callable[[Place], Iterator[Table | Load]]] = {
+    plain: dict[str, Callable[[Place], Iterator[Rendered]]] = {
         "changes": lambda where: changes.run(where, **pace),
         "compaction": lambda where: compaction.run(where, given.files),
         "gateway": lambda where: gateway.run(where, given.megabytes, nginx=given.nginx, **pace),
         "ledger": lambda where: ledger.run(where, given.records, **pace),
         "merge": lambda where: merge.run(where, given.histories, **pace),
-        "merge_by_key": lambda where: merge_by_key.run(where, given.rows, **pace),
+        "merge_by_key": lambda where: merge_by_key.run(where, given.rows or _ROWS, **pace),
         "verify": lambda where: verify.run(where, given.years),
     }
     if work in plain:
@@ -174,13 +184,29 @@ def _tables(
         yield from _versions(name, given)
 
 
-def _versions(name: str, given: argparse.Namespace) -> Iterator[Table]:
+def _commits(work: str, name: str, rows: int) -> Iterator[Rendered]:
+    if name != "fs" and work not in ("bulk", "spread"):  # the others are about files, or their peers are
+        return
+    with place(name) as where:
+        if work == "bulk_memory":
+            yield bulk_memory.run(where, rows)
+            return
+        runs: dict[str, Callable[[Place, int], Iterator[Rendered]]] = {
+            "bulk": bulk.run,
+            "spread": spread.run,
+            "stages": stages.run,
+            "shapes": shapes.run,
+        }
+        yield from runs[work](where, rows)
+
+
+def _versions(name: str, given: argparse.Namespace) -> Iterator[Rendered]:
     for versions in given.versions:
         with place(name) as where:
             yield from exports.run_versions(where, versions, rounds=given.rounds, seconds=given.seconds)
 
 
-def _at(work: str, where: Place, partitions: int, given: argparse.Namespace) -> Iterator[Table | Memory | Requests]:
+def _at(work: str, where: Place, partitions: int, given: argparse.Namespace) -> Iterator[Rendered]:
     if work == "tables":
         yield from tables.run(where, partitions, rounds=given.rounds, seconds=given.seconds)
     elif work == "indexed":

@@ -1,9 +1,10 @@
 """Committing many rows from Parquet files, beside Spark's own write, Delta Lake in Spark and deltalake-rs.
 
-All read the same files and write Zstandard-compressed Parquet: by (year, month), and Spark's writers also without
-partitions. Kubothek also keeps two indices, checks every row against the schema, hashes each file and commits; Delta
-collects statistics and commits; Spark's own write has no transaction. What a user's session writes runs in Spark as it
-comes, in processes of its own: a job's session of ours is set up to start fast.
+All read the same files and write Zstandard-compressed Parquet, deltalake-rs its default, Snappy (``benchmarks shapes``
+has it with Zstandard): by (year, month), and Spark's writers also without partitions. Kubothek also keeps two indices,
+checks every row against the schema, hashes each file and commits; Delta collects statistics and commits; Spark's own
+write has no transaction. What a user's session writes runs in Spark as it comes, in processes of its own: a job's
+session of ours is set up to start fast.
 """
 
 from __future__ import annotations
@@ -21,30 +22,23 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from benchmarks.commits import INDEXED, PARTITION_ON, SourceFiles, Write, commit
 from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.sparks import SparkProcess, delta_spark, plain_spark
-from kubothek.ingest import Ingest, SourceReader, decide_schemas, ingest_here
-from kubothek.ingest.model import Format, Source
+from kubothek.ingest import Ingest, SourceReader, ingest_here
 from kubothek.spark.session import running
 from kubothek.spark.write import write_with_spark
 from kubothek.storage import Store
-from kubothek.table.indexes import IndexKind
-from kubothek.table.layout import Layout
-from kubothek.table.log import DatasetLog, PartitionFile, Transaction
-from kubothek.table.operations import Written, append
-from kubothek.table.operations.written import Gatherer, Gathering
+from kubothek.table.log import PartitionFile
+from kubothek.table.operations.written import Gatherer
 
-PARTITION_ON = ("year", "month")
-INDEXED = ("carrier", "customer")
 BY_ROWS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
 """As docs/spark.md advises: Spark does not add up the bytes of a batch at every row."""
-_FILES = 8
+FILES = 8
 _YEARS = 10
 _CUSTOMERS = 100_000
-
-Write = Callable[[Store, Ingest, SourceReader, Gatherer], list[PartitionFile]]
 
 
 def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> Iterator[Table]:
@@ -91,8 +85,8 @@ def make_source(source: Root, rows: int) -> None:
     """Parquet files of rows in no order: each has rows of every partition."""
     random = np.random.default_rng(1)
     store = source.lake().store
-    for number in range(_FILES):
-        size = rows // _FILES + (number < rows % _FILES)
+    for number in range(FILES):
+        size = rows // FILES + (number < rows % FILES)
         columns: dict[str, Any] = {
             "year": random.integers(2015, 2015 + _YEARS, size),
             "month": random.integers(1, 13, size),
@@ -116,45 +110,12 @@ _numbers = count()
 
 def ours(source: Root, place: Place, name: str, write: Write) -> None:
     """What a Commit does after its checks, in a session that has started."""
-    store = place.root(f"{name}-{next(_numbers)}").lake().store
-    layout = Layout(partition_on=PARTITION_ON)
-    files = Source(Format.PARQUET, source.lake().store.config, paths=tuple(map(_file, range(_FILES))))
-    started = DatasetLog(store, "bulk").begin("bulk", "bulk")
-    assert isinstance(started, Transaction), "the store is empty"
-    with SourceReader(files) as reader:
-        plan = reader.plan()
-        reading, stored = decide_schemas(
-            declared=None,
-            table=None,
-            contract=None,
-            partition_on=PARTITION_ON,
-            infer=partial(reader.infer_schema, plan),
-        )
-        ingest = Ingest(
-            source=files,
-            plan=plan,
-            reading=reading,
-            store=store.config,
-            uuid="bulk",
-            table="table",
-            stored=stored,
-            layout=layout,
-            gathering=Gathering(INDEXED),
-        )
-        gatherer = ingest.gatherer(store)
-        written = write(store, ingest, reader, gatherer)
-    started.commit(
-        append(
-            Written(
-                tuple(written),
-                stored,
-                PARTITION_ON,
-                layout.to_json(),
-                gathered=gatherer.finish(),
-                wanted=dict.fromkeys(INDEXED, IndexKind.NATIVE),
-            )
-        )
-    )
+    commit(place.root(f"{name}-{next(_numbers)}"), files_of(source), write)
+
+
+def files_of(source: Root) -> SourceFiles:
+    """What :func:`make_source` wrote."""
+    return SourceFiles(source, tuple(map(_file, range(FILES))))
 
 
 def with_spark(
@@ -189,7 +150,7 @@ def by_hand(source: Root, place: Place) -> None:
     target = place.root(f"by-hand-{next(_numbers)}")
     form: Any = ds.ParquetFileFormat()
     ds.write_dataset(
-        _rows(source),
+        files_of(source).dataset(),
         target.url.removeprefix("file://") if target.endpoint is None else target.url.removeprefix("s3://"),
         format=form,
         filesystem=target.arrow(),
@@ -201,9 +162,5 @@ def by_hand(source: Root, place: Place) -> None:
 def delta(source: Root, place: Place) -> None:
     """A transaction, no indices."""
     target = place.root(f"delta-{next(_numbers)}")
-    write_deltalake(f"{target.url}/bulk", _rows(source).scanner().to_reader(), partition_by=list(PARTITION_ON))
-
-
-def _rows(source: Root) -> ds.Dataset:
-    root = source.url.removeprefix("file://").removeprefix("s3://")
-    return ds.dataset(f"{root}/source", filesystem=source.arrow(), format="parquet")
+    rows = files_of(source).dataset().scanner().to_reader()
+    write_deltalake(f"{target.url}/bulk", rows, partition_by=list(PARTITION_ON))

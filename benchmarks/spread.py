@@ -14,6 +14,7 @@ from itertools import count
 from pyspark.sql import SparkSession
 
 from benchmarks import bulk
+from benchmarks.commits import INDEXED, PARTITION_ON
 from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
@@ -53,7 +54,7 @@ def pushed(source: Root, place: Place, session: SparkSession | None) -> None:
     inbox, store = source.lake().store, place.root(f"ledger-{next(_numbers)}").lake().store
     files = [StoredFile(info.key, inbox.config, info) for info in inbox.list("source/")]
     snapshot = DatasetSnapshot(name="bulk", kind=DatasetKind.ROOT, metadata=(_SOURCE,))
-    view = View(layout=Layout(partition_on=bulk.PARTITION_ON), indices=dict.fromkeys(bulk.INDEXED, IndexKind.NATIVE))
+    view = View(layout=Layout(partition_on=PARTITION_ON), indices=dict.fromkeys(INDEXED, IndexKind.NATIVE))
     root = create(store, DatasetLog(store, "bulk"), snapshot, OwnerKey.new(), table=view)
     if session is None:
         push_files(root, [file.content() for file in files])

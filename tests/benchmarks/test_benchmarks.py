@@ -186,10 +186,10 @@ def test_benchmark_bulk_writes_write_all_rows(spark: SparkSession, monkeypatch: 
     assert rows(commits)[-1] == "Spark: write.partitionBy.parquet"
     assert len(rows(commits)) == 5
     assert [rows(table) for table in (parted, whole)] == [
-        ["Spark: write.parquet", "kubothek, DataFrame write", "Delta-Spark"]
+        ["Spark: write.parquet", "kubothek, batches by rows", "kubothek, Spark as it comes", "Delta-Spark"]
     ] * 2
     assert written == [10_000] * 10
-    assert counts == [[10_000]] * 4
+    assert counts == [[10_000]] * 8
 
 
 @pytest.mark.spark

@@ -107,6 +107,9 @@ class Store(ABC):
 
     config: StoreConfig
 
+    reads_at_once: int = 16
+    """Reads of small objects that are faster in threads than one after the other."""
+
     @property
     def url(self) -> str:
         """The root, for messages."""

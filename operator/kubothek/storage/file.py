@@ -91,6 +91,8 @@ _Condition = str | None | _Any
 class FileStore(Store):
     """Objects are files below one directory, which must exist. See the module for its guarantees."""
 
+    reads_at_once = 1  # a file is read before a thread has started
+
     def __init__(self, config: StoreConfig, location: FileLocation) -> None:
         self.config = config
         self._root = location.root

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +24,7 @@ from kubothek.errors import StoreError
 from kubothek.storage.base import Store
 from kubothek.storage.sha3_multibuffer import Lanes, Stream
 from kubothek.table.bucketing import Bucketing
+from kubothek.table.encodings import dictionary_and_deltas
 from kubothek.table.layout import CODECS, MIB, Layout
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import PartitionFile
@@ -59,27 +60,25 @@ class Observer(Protocol):
 
 
 class ParquetPart:
-    """One data file, encoded in memory one row group at a time. ``label`` is its label in the head.
+    """One data file, encoded in memory one row group at a time.
 
-    ``ascending``  columns of numbers that mostly grow: they are delta-encoded, without a dictionary
+    ``label``  its label in the head
+    ``first``  its first rows, by which the encodings are chosen
     """
 
-    def __init__(self, label: str, schema: pa.Schema, layout: Layout, ascending: Sequence[str] = ()) -> None:
+    def __init__(self, label: str, schema: pa.Schema, layout: Layout, first: Sequence[pa.RecordBatch]) -> None:
         self.label = label
         self.rows = 0
         self._sink = pa.BufferOutputStream()
         self._footers: list[pq.FileMetaData] = []
-        chosen = layout.dictionary_columns
-        if chosen is None and ascending:
-            chosen = tuple(path for field in schema for path in _paths(field.name, field.type))
-        dictionary: Any = True if chosen is None else [name for name in chosen if name not in ascending]
+        dictionary, deltas = dictionary_and_deltas(first, layout)
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
             version="2.4",
             compression=CODECS[layout.compression],
-            use_dictionary=dictionary,  # the stubs know bool only
-            column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
+            use_dictionary=cast("Any", dictionary),  # the stubs know bool only
+            column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED") or None,
             sorting_columns=_sorting_columns(schema, layout.sort_by),
             coerce_timestamps="us",
             metadata_collector=self._footers,
@@ -117,7 +116,6 @@ class PartitionedWriter:
     ``table``          name of the table in the dataset, as in its head
     ``observer``       receives each row group that is encoded
     ``presorted``      the rows of each group come in the order of the layout and keep it
-    ``ascending``      columns of integers or times that mostly grow
     ``memory_budget``  bytes for rows, unfinished files and uploads in progress. When they exceed it, the largest
                        partitions are written early: rows grouped by partition make the best files
     ``cores``          number of threads that encode row groups, of one file one after the other; 1: the caller does
@@ -138,7 +136,6 @@ class PartitionedWriter:
         table: str = keys.DEFAULT_TABLE,
         observer: Observer | None = None,
         presorted: bool = False,
-        ascending: Sequence[str] = (),
         memory_budget: int = MEMORY_BUDGET,
         cores: int = 1,
     ) -> None:
@@ -152,7 +149,6 @@ class PartitionedWriter:
         self._bucketing = Bucketing.of(layout, schema)
         self._observer = observer
         self._sort_by = () if presorted else layout.sort_by
-        self._ascending = tuple(name for name in ascending if name in self._payload.names)
         self._budget = memory_budget - memory_budget // _UNHASHED
         self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
         self._open: dict[Group, OpenGroup] = {}
@@ -317,8 +313,8 @@ class PartitionedWriter:
         call = partial(encode, file, self._part, batches, self._layout.target_file_bytes, is_last=is_last)
         self._encoders.add(call, size)
 
-    def _part(self, label: str) -> ParquetPart:
-        return ParquetPart(label, self._payload, self._layout, self._ascending)
+    def _part(self, label: str, first: Sequence[pa.RecordBatch]) -> ParquetPart:
+        return ParquetPart(label, self._payload, self._layout, first)
 
     def _settle(self, rows: OpenGroup) -> None:
         """Wait until no row group of the group's open file is being encoded."""
@@ -397,17 +393,6 @@ def _leaves(data_type: pa.DataType) -> int:
     if pa.types.is_struct(data_type):
         return sum(_leaves(field.type) for field in data_type)
     return _leaves(data_type.value_type) if pa.types.is_list(data_type) else 1
-
-
-def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
-    """Yield the names of a field's Parquet columns."""
-    if pa.types.is_struct(data_type):
-        for field in data_type:
-            yield from _paths(f"{name}.{field.name}", field.type)
-    elif pa.types.is_list(data_type):
-        yield from _paths(f"{name}.list.element", data_type.value_type)
-    else:
-        yield name
 
 
 def _as_table(data: pa.Table | pa.RecordBatch) -> pa.Table:

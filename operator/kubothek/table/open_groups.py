@@ -59,7 +59,7 @@ class Encoded:
 
 def encode(
     file: OpenFile,
-    open_part: Callable[[str], Part],
+    open_part: Callable[[str, Sequence[pa.RecordBatch]], Part],
     batches: Sequence[pa.RecordBatch],
     target_bytes: int,
     *,
@@ -67,7 +67,7 @@ def encode(
 ) -> Encoded:
     """Encode a row group, in any thread; complete the file if it has its target size, or gets no more."""
     if file.part is None:
-        file.part = open_part(file.label)
+        file.part = open_part(file.label, batches)
     if batches:
         file.part.write(batches)
     size = file.part.size

@@ -221,7 +221,9 @@ def test_sorted_entries_ascend_and_hold_each_pair_once(name: str, data: st.DataO
     ]
     sorted_ = sort_distinct(given_)
     assert sorted_.schema == given_[0].schema
-    pairs = list(zip(sorted_.column("value").to_pylist(), sorted_.column("label").to_pylist(), strict=True))
+    pairs: list[tuple[Any, Any]] = list(
+        zip(sorted_.column("value").to_pylist(), sorted_.column("label").to_pylist(), strict=True)
+    )
     assert [value for value, _ in pairs] == sorted(value for value, _ in pairs)
     assert len(set(pairs)) == len(pairs)
     assert set(pairs) == {(value, label) for label, held in rows for value in held}

@@ -37,7 +37,9 @@ COUNT = 8_000
 @pytest.fixture
 def points(store: Store) -> Dataset:
     """Sixteen files, each with points from everywhere."""
-    dataset = Lake(store).create_dataset("points", target_file_size=13_000, row_group_rows=250, compression="NONE")
+    dataset = Lake(store).create_dataset(
+        "points", target_file_size=13_000, row_group_rows=250, compression="NONE", dictionary_columns=["x", "y"]
+    )
     random = np.random.default_rng(5)
     x, y = random.permutation(COUNT), random.permutation(COUNT)
     for start in range(0, COUNT, 500):

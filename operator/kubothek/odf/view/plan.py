@@ -77,17 +77,8 @@ class ViewPlan:
         return self.gathering.gatherer(store, self.uuid, self.table, self.schema, self.layout.partition_on)
 
     def writer(self, store: Store, gatherer: Gatherer) -> PartitionedWriter:
-        """Return a writer of the table's files; offsets ascend, and event times if rows keep the chain's order."""
-        ascending = (self.names.offset,) if self.layout.sort_by else (self.names.offset, self.names.event_time)
-        return PartitionedWriter(
-            store,
-            self.uuid,
-            self.schema,
-            self.layout,
-            table=self.table,
-            observer=gatherer,
-            ascending=ascending,
-        )
+        """Return a writer of the table's files."""
+        return PartitionedWriter(store, self.uuid, self.schema, self.layout, table=self.table, observer=gatherer)
 
     def shown(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return records of slices with the columns of the table, but not yet in its types."""

@@ -24,7 +24,7 @@ from kubothek.table.log.model.paths import parse_path
 
 BATCH_ROWS: Final = 1 << 17
 """Most rows that are decoded at once, as by Arrow's dataset."""
-_SMALL_BYTES: Final = 32 << 20
+_SMALL_BYTES: Final = 16 << 20
 """Most bytes, with dictionaries not applied, of a file that is decoded as a whole."""
 _IN_MEMORY: Final = 8 << 20
 """Most bytes of a file that is read with one request."""
@@ -58,7 +58,9 @@ class FeedFiles:
         if columns is None:
             return None
         constants = {name: pa.scalar(value, self.schema.field(name).type) for name, value in values.items()}
-        return FeedFile(source, parquet, columns, len(columns) == len(found), constants)
+        is_flat = parquet.metadata.num_columns == len(found)
+        texts = [name for name, at in columns.items() if is_flat and pa.types.is_string(found.field(at).type)]
+        return FeedFile(source, parquet, columns, len(columns) == len(found), constants, texts)
 
     def batch(
         self,
@@ -104,6 +106,7 @@ class FeedFile:
     ``columns``      the stored columns that it has, with their positions
     ``has_no_other`` whether it has no other columns
     ``constants``    values of the partition columns, from its path
+    ``texts``        those of ``columns`` with texts, if no column is nested
     """
 
     source: Any
@@ -111,6 +114,7 @@ class FeedFile:
     columns: dict[str, int]
     has_no_other: bool
     constants: dict[str, pa.Scalar[Any]]
+    texts: list[str]
 
     @property
     def is_small(self) -> bool:
@@ -125,9 +129,23 @@ class FeedFile:
         """Yield all rows, as decoded columns and the number of rows."""
         if not self.parquet.metadata.num_rows:
             return
-        table = self.parquet.read(None if self.has_no_other else [*self.columns], use_threads=False)
+        parquet = self.parquet
+        if texts := [name for name in self.texts if self._has_dictionary(self.columns[name])]:
+            # To take the values of a dictionary costs half of what Arrow's reader needs for them.
+            parquet = pq.ParquetFile(self.source, metadata=parquet.metadata, read_dictionary=texts)
+        table = parquet.read(None if self.has_no_other else [*self.columns], use_threads=False)
         for batch in table.to_batches():
-            yield dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows
+            columns = {
+                name: column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+            yield columns, batch.num_rows
+
+    def _has_dictionary(self, column: int) -> bool:
+        """Return whether a column of texts has a dictionary in each row group: a plain value takes over four bytes."""
+        metadata = self.parquet.metadata
+        chunks = [metadata.row_group(group).column(column) for group in range(metadata.num_row_groups)]
+        return all(chunk.total_uncompressed_size < 4 * chunk.num_values for chunk in chunks)
 
     def decoded(self, group: int, names: Collection[str], batch_rows: int) -> Iterator[dict[str, Any]]:
         """Yield columns of a row group, without nested ones, in batches of this number of rows, but for the last.

@@ -21,8 +21,10 @@ from kubothek.table.changes.plan import DELETE, INSERT, FileChanges
 from kubothek.table.scan.read import read_failure
 
 FILES_AT_ONCE: Final = 4
-_AHEAD: Final = 8
-"""Most files that are read before their rows are consumed."""
+_RUN: Final = 4
+"""Files that one task reads: a file of some thousand rows takes less time than to start a task."""
+_AHEAD: Final = 3
+"""Most runs of files that are read before their rows are consumed."""
 _LARGE_AT_ONCE: Final = 8
 """Files given to Arrow's dataset at a time."""
 _BATCHES_AHEAD: Final = 8
@@ -126,15 +128,14 @@ class FeedReader:
 
     def _ahead(self, act: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
         """Yield each task with its result, in order; some tasks run ahead."""
-        running: deque[tuple[T, Future[R]]] = deque()
-        for task in tasks:
-            running.append((task, self._pool.submit(act, task)))
+        running: deque[Future[list[tuple[T, R]]]] = deque()
+        left = iter(tasks)
+        while run := list(islice(left, _RUN)):
+            running.append(self._pool.submit(lambda run=run: [(task, act(task)) for task in run]))  # type: ignore[misc]
             if len(running) > _AHEAD:
-                first, future = running.popleft()
-                yield first, future.result()
+                yield from running.popleft().result()
         while running:
-            first, future = running.popleft()
-            yield first, future.result()
+            yield from running.popleft().result()
 
     # --- any files ---------------------------------------------------------------------------------------------------
 

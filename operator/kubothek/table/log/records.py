@@ -31,11 +31,11 @@ class Stored:
     written: datetime
 
 
-def parallel(act: Callable[[T], R], items: list[T]) -> list[R]:
+def parallel(act: Callable[[T], R], items: list[T], threads: int = _THREADS) -> list[R]:
     """Return ``act`` of each item, in order, run in threads: for requests that wait for a store."""
-    if len(items) < 2:
+    if (threads := min(threads, len(items))) < 2:
         return [act(item) for item in items]
-    with ThreadPoolExecutor(min(_THREADS, len(items))) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(act, items))
 
 
@@ -124,6 +124,7 @@ def _window(journal: Journal, key: str, size: int) -> dict[str, Stored]:
         except ObjectNotFound:
             return None  # it may not be needed: a collector deletes what is below the horizon
 
-    read = {key: found for key, found in zip(wanted, parallel(read_ahead, wanted), strict=True) if found is not None}
+    found_ahead = parallel(read_ahead, wanted, journal.store.reads_at_once)
+    read = {key: found for key, found in zip(wanted, found_ahead, strict=True) if found is not None}
     records = parse_all({key: data for key, (data, _) in read.items()})
     return {key: Stored(record, read[key][1].modified) for key, record in records.items()}

@@ -1,0 +1,98 @@
+"""Choose the encodings of a data file's columns, by a sample of its first rows.
+
+A dictionary is the default (Parquet format, "Encodings": RLE_DICTIONARY), and the writer falls back to plain values
+where it grows too large. Numbers that ascend, such as keys and times of appended rows, are smaller as differences
+(DELTA_BINARY_PACKED) and take less time to read. Other numbers of which few are equal are smaller as plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.table.layout import Layout
+
+_SAMPLE: Final = 1 << 11
+"""Rows that decide."""
+_LEAST: Final = 1 << 7
+"""Fewer rows than a block of differences do not matter."""
+_LONGEST_RUN: Final = 8
+"""Mean length of runs of one value from which a dictionary with run lengths is smaller than differences."""
+_ASCENTS: Final = 0.9
+"""The least share of ascents among the changes from one row to the next."""
+_MOST_DISTINCT: Final = 1 / 3
+"""Distinct numbers for each row, above which a dictionary takes more bytes and time than plain values."""
+
+
+def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> tuple[list[str] | bool, list[str]]:
+    """Return the Parquet columns to encode with a dictionary (True: all), and those to encode as differences.
+
+    ``batches``  the first rows of the file, in its schema
+
+    The columns of ``layout.dictionary_columns`` keep their dictionaries. Equal rows give equal answers.
+    """
+    schema, chosen = batches[0].schema, layout.dictionary_columns
+    rows = sum(batch.num_rows for batch in batches)
+    deltas, plain = [], []
+    for position, field in enumerate(schema):
+        if not _is_number(field.type) or field.name in (chosen or ()):
+            continue
+        sample = _sample(batches, position)
+        if not pa.types.is_floating(field.type) and _ascends(sample):
+            deltas.append(field.name)
+        elif _distinct(sample, rows) > _MOST_DISTINCT * rows:
+            plain.append(field.name)
+    if chosen is not None:
+        return list(chosen), deltas
+    if not deltas and not plain:
+        return True, deltas
+    paths = (path for field in schema for path in _paths(field.name, field.type))
+    return [path for path in paths if path not in deltas and path not in plain], deltas
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return types.is_integer(data_type) or types.is_floating(data_type) or types.is_timestamp(data_type)
+
+
+def _sample(batches: Sequence[pa.RecordBatch], position: int) -> pa.Array[Any]:
+    found, rows = [], 0
+    for batch in batches:
+        found.append(batch.column(position).slice(0, _SAMPLE - rows))
+        rows += len(found[-1])
+        if rows >= _SAMPLE:
+            break
+    return pa.concat_arrays(found).drop_null()
+
+
+def _ascends(values: pa.Array[Any]) -> bool:
+    if len(values) < _LEAST:
+        return False
+    numbers = (values.view(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_numpy()
+    ascents = np.count_nonzero(numbers[1:] > numbers[:-1])
+    changes = np.count_nonzero(numbers[1:] != numbers[:-1])
+    return bool(changes * _LONGEST_RUN > len(numbers) and ascents >= _ASCENTS * changes)
+
+
+def _distinct(sample: pa.Array[Any], rows: int) -> float:
+    """Return about how many distinct values so many rows have, from a sample of them.
+
+    In a sample of n from far more than n equally frequent values, about n² / 2 of their number are repetitions.
+    """
+    size, found = len(sample), len(pc.unique(sample))
+    if size >= rows or 2 * found <= size:
+        return found
+    return rows if found == size else size * size / (2 * (size - found))
+
+
+def _paths(name: str, data_type: pa.DataType) -> list[str]:
+    """Return the names of a field's Parquet columns."""
+    if pa.types.is_struct(data_type):
+        return [path for field in data_type for path in _paths(f"{name}.{field.name}", field.type)]
+    if pa.types.is_list(data_type):
+        return _paths(f"{name}.list.element", data_type.value_type)
+    return [name]
