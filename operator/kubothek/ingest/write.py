@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import pyarrow as pa
 
+from kubothek.cores import available_cores
 from kubothek.errors import PartitionInvalid, RowsLost, SchemaMismatch, SourceEmpty
 from kubothek.ingest.model import Source, SourcePlan, Split
+from kubothek.ingest.read_ahead import read_ahead
 from kubothek.ingest.reader import SourceReader
 from kubothek.storage import Store, StoreConfig
 from kubothek.table.expressions import Predicate
@@ -23,6 +27,9 @@ from kubothek.table.operations.written import Gatherer, Gathering
 from kubothek.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
 from kubothek.table.schema import fitted, merge, normalise, widened, with_nulls, without_time_zones
 from kubothek.table.time_zones import declared_zones, expecting, in_zones, zones_in
+
+_PIECE_BYTES: Final = 16 << 20
+"""Bytes of rows that are written at once, so that a writer's cost for each piece of each partition does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +75,11 @@ class Ingest:
         """Return the observer of the written rows."""
         return self.gathering.gatherer(store, self.uuid, self.table, self.stored, self.layout.partition_on)
 
-    def writer(self, store: Store, observer: Observer | None = None) -> PartitionedWriter:
-        """Return a writer of the table's files."""
-        return PartitionedWriter(store, self.uuid, self.stored, self.layout, table=self.table, observer=observer)
+    def writer(self, store: Store, observer: Observer | None = None, *, cores: int = 1) -> PartitionedWriter:
+        """Return a writer of the table's files that uses this many cores."""
+        return PartitionedWriter(
+            store, self.uuid, self.stored, self.layout, table=self.table, observer=observer, cores=cores
+        )
 
 
 def decide_schemas(
@@ -176,23 +185,44 @@ def ingest_here(
     store: Store,
     report: Callable[[int, int], None],
     observer: Observer | None = None,
+    *,
+    cores: int | None = None,
 ) -> list[PartitionFile]:
     """Read, validate and write in this process.
 
-    ``report`` gets the numbers of files and rows read so far; ``observer`` observes the rows during the write. Raises
-    the errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay
-    unreferenced.
+    ``report`` gets the numbers of files and rows written so far; ``observer`` observes the rows during the write.
+    ``cores`` is how many to use, None all of this process: with several, reading, dividing and encoding rows run at the
+    same time. Raises the errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an
+    error stay unreferenced.
     """
+    cores = available_cores() if cores is None else cores
+    pieces = _pieces(ingest, reader)
+    if cores > 1:
+        pieces = read_ahead(pieces, lambda piece: piece[1].nbytes, _PIECE_BYTES)
     rows = 0
-    with ingest.writer(store, observer) as writer:
-        for done, split in enumerate(ingest.plan.unsplit.splits):
-            for batch in ingest.read(reader, split):
-                writer.write(batch)
-                rows += batch.num_rows
-                report(done, rows)
+    with ingest.writer(store, observer, cores=cores) as writer, closing(pieces):
+        for done, table in pieces:
+            writer.write(table)
+            rows += table.num_rows
+            report(done, rows)
         files = writer.finish()
     require_all_rows(ingest, rows, files)
     return files
+
+
+def _pieces(ingest: Ingest, reader: SourceReader) -> Generator[tuple[int, pa.Table], None, None]:
+    """Yield the rows in pieces of about ``_PIECE_BYTES``, each with the number of files that were read before."""
+    held: list[pa.RecordBatch] = []
+    size = done = 0
+    for done, split in enumerate(ingest.plan.unsplit.splits):
+        for batch in ingest.read(reader, split):
+            held.append(batch)
+            size += batch.nbytes
+            if size >= _PIECE_BYTES:
+                yield done, pa.Table.from_batches(held)
+                held, size = [], 0
+    if held:
+        yield done, pa.Table.from_batches(held)
 
 
 def require_rows(plan: SourcePlan, rows: int) -> None:

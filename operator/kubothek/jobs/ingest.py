@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kubothek.api.jobs import CommitJob, DatasetRef, IntakeJob, SourceSpec, SparkSettings, StoreRef
+from kubothek.cores import available_cores
 from kubothek.errors import DataTypeMismatch, SourceChanged
 from kubothek.ingest import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.jobs import translate
@@ -164,7 +165,15 @@ def write_answer(
     gathering = Gathering.of(snapshot, stored, wanted, begins)
     gatherer = gathering.gatherer(store, dataset.uuid, snapshot.head.table, stored, layout.partition_on)
     rows = 0
-    with PartitionedWriter(store, dataset.uuid, stored, layout, table=snapshot.head.table, observer=gatherer) as writer:
+    with PartitionedWriter(
+        store,
+        dataset.uuid,
+        stored,
+        layout,
+        table=snapshot.head.table,
+        observer=gatherer,
+        cores=available_cores(),
+    ) as writer:
         for batch in reader:
             _require_values(batch, reading)
             if where is not None:
@@ -231,7 +240,7 @@ def _write(
     if ingest.plan.total_bytes < job.spark.from_bytes:
         total = len(ingest.plan.files)
         report = partial(_report_written, reporter, total)
-        return ingest_here(ingest, reader, store, report, gatherer)
+        return ingest_here(ingest, reader, store, report, gatherer, cores=_cores(job.spark))
     reader.check_columns(ingest.plan, ingest.reading, ingest.layout.partition_on)  # before Spark takes time to start
     # PySpark takes half a second to import, and jobs below the limit must not need it at all.
     from kubothek.spark.session import running
@@ -239,6 +248,12 @@ def _write(
 
     with running(job.spark.conf, ingest.plan.total_bytes) as session:
         return write_with_spark(session, ingest, reader, partial(reporter.report, "Writing"), gatherer)
+
+
+def _cores(spark: SparkSettings) -> int:
+    """Return the cores that the Engine gives the driver, if the process has as many."""
+    available = available_cores()
+    return min(available, int(spark.conf.get("spark.driver.cores", available)))
 
 
 def _report_written(reporter: Reporter, total: int, done: int, rows: int) -> None:

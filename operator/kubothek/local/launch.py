@@ -88,6 +88,7 @@ def render_job(
             **job.spark.conf,
             "spark.app.name": job.job,
             "spark.master": f"local[{engine.driver.cores}]",
+            "spark.driver.cores": str(engine.driver.cores),
             "spark.driver.host": "127.0.0.1",  # a name of this machine may resolve to anything, or to nothing
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{parse_quantity(engine.driver.memory) // MIB}m",

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
@@ -27,6 +28,8 @@ from kubothek.table.encodings import dictionary_and_deltas
 from kubothek.table.layout import CODECS, MIB, Layout
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import PartitionFile
+from kubothek.table.open_groups import Encoded, OpenFile, OpenGroup, encode
+from kubothek.table.ordered_calls import OrderedCalls
 from kubothek.table.partitioning import Group, check_partition_keys, split
 from kubothek.table.scan.statistics import keep_footer
 from kubothek.table.schema import conform, footer_metadata
@@ -35,11 +38,9 @@ from kubothek.table.sorting import SortedRuns
 MEMORY_BUDGET: Final = 256 * MIB
 
 _ROW_GROUP_BYTES: Final = 64 * MIB
-_OPEN_FILE_BYTES: Final = 2 * MIB
-"""Memory of an open Parquet writer in addition to its data: the last column's dictionary encoder, measured."""
-_COLUMN_BYTES: Final = 256
-"""Approximate memory of a buffered piece of one column in addition to its data."""
 _BLOCKS_OF_A_RUN: Final = 16
+_ROOM: Final = 8
+"""The divisor of the budget for what is encoded and uploaded while rows come in."""
 _UPLOADS_AT_ONCE: Final = 8
 _UNHASHED: Final = 16
 """The divisor of the budget for finished files that wait until several are hashed at once."""
@@ -105,38 +106,10 @@ class ParquetPart:
         return self._sink.getvalue(), self._footers[0]
 
 
-@dataclass
-class _Rows:
-    """The rows of one group in memory. Without an order, the open file holds earlier rows than the buffer."""
-
-    group: Group
-    runs: SortedRuns | None
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    rows: int = 0
-    buffered: int = 0
-    part: ParquetPart | None = None
-
-    @property
-    def held(self) -> int:
-        """Bytes in memory."""
-        runs = self.runs.size if self.runs else 0
-        return self.buffered + runs + (self.part.size + _OPEN_FILE_BYTES if self.part else 0)
-
-    def buffer(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Buffer rows unchanged."""
-        for batch in batches:
-            self.batches.append(batch)
-            self.rows += batch.num_rows
-            self.buffered += batch.nbytes + _COLUMN_BYTES * batch.num_columns
-
-    def unbuffer(self) -> list[pa.RecordBatch]:
-        """Return all buffered rows and empty the buffer."""
-        batches, self.batches, self.rows, self.buffered = self.batches, [], 0, 0
-        return batches
-
-
 class PartitionedWriter:
     """Writer of tables into files per partition and bucket. Not thread-safe; uploads run in parallel with encoding.
+
+    The files depend on the rows and the arguments alone, but for their names, and for ``cores`` not at all.
 
     ``schema``         stored schema of the rows, see :mod:`kubothek.table.schema`
     ``layout``         layout of the files
@@ -145,6 +118,7 @@ class PartitionedWriter:
     ``presorted``      the rows of each group come in the order of the layout and keep it
     ``memory_budget``  bytes for rows, unfinished files and uploads in progress. When they exceed it, the largest
                        partitions are written early: rows grouped by partition make the best files
+    ``cores``          number of threads that encode row groups, of one file one after the other; 1: the caller does
 
     With ``sort_by``, rows stay in memory, compressed, as long as the budget allows. The files of a partition are then
     not only sorted but have disjoint ranges. Raises PartitionInvalid or LayoutInvalid before anything is written. Use
@@ -163,6 +137,7 @@ class PartitionedWriter:
         observer: Observer | None = None,
         presorted: bool = False,
         memory_budget: int = MEMORY_BUDGET,
+        cores: int = 1,
     ) -> None:
         check_partition_keys(schema, layout.partition_on)
         layout.check(schema)
@@ -176,14 +151,16 @@ class PartitionedWriter:
         self._sort_by = () if presorted else layout.sort_by
         self._budget = memory_budget - memory_budget // _UNHASHED
         self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
-        self._open: dict[Group, _Rows] = {}
+        self._open: dict[Group, OpenGroup] = {}
         self._held = 0
+        self._most_held = self._budget - self._budget // _ROOM
         self._files: list[PartitionFile] = []
         self._lanes = Lanes(memory_budget // _UNHASHED)
         self._hashes: list[Stream] = []
         self._flushed = 0
+        self._encoders: OrderedCalls[Encoded] = OrderedCalls(cores, "encode")
         self._uploads: deque[tuple[Future[str], int]] = deque()
-        self._in_flight = 0
+        self._uploading = 0
         self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE, thread_name_prefix="upload")
 
     def __enter__(self) -> Self:
@@ -192,6 +169,7 @@ class PartitionedWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._encoders.stop()
         self._pool.shutdown(cancel_futures=True)
         if kind is not None:
             with suppress(StoreError):
@@ -202,7 +180,7 @@ class PartitionedWriter:
     def write(self, data: pa.Table | pa.RecordBatch) -> None:
         """Add rows of any partitions, with all columns of the schema.
 
-        Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, and the errors of earlier uploads.
+        Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, and the errors of earlier encodings and uploads.
         """
         for batch in self._slices(conform(_as_table(data), self._schema)):
             for group, rows in split(batch, self._layout.partition_on, self._bucketing):
@@ -220,6 +198,8 @@ class PartitionedWriter:
         """
         for rows in list(self._open.values()):
             self._publish(rows, wholly=True)
+        while self._encoders:
+            self._take()
         unhashed = self._files[self._flushed :]
         digests, self._hashes = self._lanes.digests(self._hashes), []
         done = [replace(file, sha3=digest.hex()) for file, digest in zip(unhashed, digests, strict=True)]
@@ -230,6 +210,7 @@ class PartitionedWriter:
         """Write the remaining rows and wait for all uploads; return the files in the order of their completion."""
         self.flush()
         self._wait(0)
+        self._encoders.stop()
         self._pool.shutdown()
         return self._files
 
@@ -243,28 +224,33 @@ class PartitionedWriter:
     def _add(self, group: Group, batch: pa.RecordBatch) -> None:
         if (rows := self._open.get(group)) is None:
             runs = SortedRuns(self._sort_by, self._step // _BLOCKS_OF_A_RUN) if self._sort_by else None
-            rows = self._open[group] = _Rows(group, runs)
+            rows = self._open[group] = OpenGroup(group, runs)
         with self._accounted(rows):
             rows.buffer([batch])
             if rows.runs is None:
                 self._encode(rows)
             elif rows.buffered >= self._step:
                 rows.runs.add(rows.unbuffer())
-        if self._held + self._in_flight > self._budget:
+        if self._held > self._most_held:
             self._relieve()
+        self._make_room()
 
     # --- files out ---
 
     def _relieve(self) -> None:
-        """Reduce memory to half the budget by writing the largest partitions now."""
+        """Reduce the rows in memory to half the budget by writing the largest partitions now."""
         goal = self._budget // 2
+        for rows in self._open.values():
+            with self._accounted(rows):
+                self._settle(rows)
+        if self._held <= self._most_held:
+            return
         for rows in sorted(self._open.values(), key=lambda rows: rows.held, reverse=True):
             if self._held <= goal:
                 break
             self._publish(rows, wholly=False)
-        self._wait(goal)
 
-    def _publish(self, rows: _Rows, *, wholly: bool) -> None:
+    def _publish(self, rows: OpenGroup, *, wholly: bool) -> None:
         """Write the rows of a group; unless ``wholly``, keep sorted rows that would only make a small file."""
         with self._accounted(rows):
             if rows.runs is not None:
@@ -273,54 +259,105 @@ class PartitionedWriter:
                 if self._merge(rows, rows.runs, keep=not wholly):
                     return
             self._encode(rows, rest=True)
-            if rows.part:
-                self._close(rows, rows.part)
+            if rows.file:
+                self._settle(rows)
+            if rows.file:
+                self._start(rows, rows.file, (), is_last=True)
             del self._open[rows.group]
+        self._make_room()
 
-    def _merge(self, rows: _Rows, runs: SortedRuns, *, keep: bool) -> bool:
+    def _merge(self, rows: OpenGroup, runs: SortedRuns, *, keep: bool) -> bool:
         """Write sorted rows; return True if some are kept because they are fewer than the last file took."""
-        files = len(self._files)
+        rows.completed = 0
         while runs.rows:
             rows.buffer(runs.pop().to_batches())
             self._encode(rows)
-            if keep and len(self._files) > files and not rows.part and runs.rows + rows.rows < self._files[-1].rows:
-                return True
+            if keep:
+                self._settle(rows)
+                if not rows.file and runs.rows + rows.rows < rows.completed:
+                    return True
         return False
 
-    def _encode(self, rows: _Rows, *, rest: bool = False) -> None:
-        """Turn buffered rows into row groups, if there are enough for one; with ``rest``, turn all."""
+    def _encode(self, rows: OpenGroup, *, rest: bool = False) -> None:
+        """Turn buffered rows into row groups, if they are enough for one; with ``rest``, turn all, and end the file."""
         size = self._layout.row_group_rows
         if not rows.rows or not (rest or rows.rows >= size or rows.buffered >= self._step):
             return
         table = pa.Table.from_batches(rows.unbuffer())
         whole = table.num_rows if rest or table.num_rows < size else table.num_rows - table.num_rows % size
         for start in range(0, whole, size):
-            self._write_row_group(rows, table.slice(start, min(size, whole - start)).to_batches())
+            batches = table.slice(start, min(size, whole - start)).to_batches()
+            self._write_row_group(rows, batches, is_last=rest and start + size >= whole)
         rows.buffer(table.slice(whole).to_batches())
 
-    def _write_row_group(self, rows: _Rows, batches: Sequence[pa.RecordBatch]) -> None:
-        if (part := rows.part) is None:
-            part = rows.part = ParquetPart(self._new_label(rows.group), self._payload, self._layout, batches)
+    def _write_row_group(self, rows: OpenGroup, batches: Sequence[pa.RecordBatch], *, is_last: bool) -> None:
+        self._settle(rows)
+        if (file := rows.file) is None:
+            file = rows.file = OpenFile(self._new_label(rows.group))
         if self._observer:
-            self._observer.observe(part.label, batches)
-        part.write(batches)
-        if part.size >= self._layout.target_file_bytes:
-            self._close(rows, part)
+            self._observer.observe(file.label, batches)
+        self._start(rows, file, batches, is_last=is_last)
 
-    def _close(self, rows: _Rows, part: ParquetPart) -> None:
-        """Finish the group's file and start its upload. Every finished file passes here."""
-        rows.part = None
-        content, footer = part.finish()
-        key = f"{self._prefix}{part.label}.parquet"
+    # --- encoding ---
+
+    def _start(self, rows: OpenGroup, file: OpenFile, batches: Sequence[pa.RecordBatch], *, is_last: bool) -> None:
+        """Start to encode a row group of the group's open file, and to complete the file if it is the last one."""
+        size = sum(batch.nbytes for batch in batches)
+        file.rows += sum(batch.num_rows for batch in batches)
+        file.pending = max(1, size)
+        if is_last:
+            size += size + rows.encoded  # of the rows, and of what becomes of them
+            rows.file, rows.encoded = None, 0
+        else:
+            rows.encoded += size
+        call = partial(encode, file, self._part, batches, self._layout.target_file_bytes, is_last=is_last)
+        self._encoders.add(call, size)
+
+    def _part(self, label: str, first: Sequence[pa.RecordBatch]) -> ParquetPart:
+        return ParquetPart(label, self._payload, self._layout, first)
+
+    def _settle(self, rows: OpenGroup) -> None:
+        """Wait until no row group of the group's open file is being encoded."""
+        if (file := rows.file) is None:
+            return
+        while file.pending:
+            self._take()
+        rows.encoded = file.encoded
+        if file.is_complete:
+            rows.file, rows.encoded, rows.completed = None, 0, file.rows
+
+    def _take(self) -> None:
+        """Wait for the first row group that is being encoded. Every finished file passes here."""
+        encoded = self._encoders.take()
+        file = encoded.file
+        file.pending, file.encoded = 0, encoded.size
+        if encoded.complete is None:
+            return
+        file.is_complete, file.part = True, None
+        content, footer = encoded.complete
+        key = f"{self._prefix}{file.label}.parquet"
         if self._observer:
-            self._observer.wrote(part.label, key, content, footer)
+            self._observer.wrote(file.label, key, content, footer)
         keep_footer(self._store, key, footer)
         self._hashes.append(self._lanes.stream())
         self._hashes[-1].update(content)
-        self._files.append(PartitionFile(part.label, key, part.rows, content.size))
+        self._files.append(PartitionFile(file.label, key, file.rows, content.size))
         self._wait(max(0, self._budget // 2 - content.size))
-        self._in_flight += content.size
+        self._uploading += content.size
         self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
+
+    def _make_room(self) -> None:
+        """Take what is encoded and uploaded, and wait for more while memory is over the budget."""
+        self._wait(self._uploading)
+        while self._encoders.is_next_done or (self._encoders and self._used > self._budget):
+            self._take()
+            self._wait(self._uploading)
+        self._wait(max(0, self._budget - self._held - self._encoders.size))
+
+    @property
+    def _used(self) -> int:
+        """Bytes in memory."""
+        return self._held + self._encoders.size + self._uploading
 
     def _new_label(self, group: Group) -> str:
         name = uuids.uuid4().hex + group.mark
@@ -329,7 +366,7 @@ class PartitionedWriter:
         return f"{group.path}/{name}" if group.path else name
 
     @contextmanager
-    def _accounted(self, rows: _Rows) -> Iterator[None]:
+    def _accounted(self, rows: OpenGroup) -> Iterator[None]:
         """Update the total of held bytes by what the body changes in this group."""
         before = rows.held
         yield
@@ -337,10 +374,10 @@ class PartitionedWriter:
 
     def _wait(self, goal: int) -> None:
         """Wait until at most ``goal`` bytes are being uploaded; raise what an upload raised."""
-        while self._uploads and (self._in_flight > goal or self._uploads[0][0].done()):
+        while self._uploads and (self._uploading > goal or self._uploads[0][0].done()):
             upload, size = self._uploads.popleft()
             upload.result()
-            self._in_flight -= size
+            self._uploading -= size
 
 
 def _sorting_columns(schema: pa.Schema, columns: Sequence[str]) -> list[pq.SortingColumn] | None:

@@ -164,8 +164,11 @@ def split(
     order = pc.array_sort_indices(codes)
     runs = pc.run_end_encode(codes.take(order))  # type: ignore[attr-defined]
     ends = [0, *runs.run_ends.to_pylist()]
+    columns = payload.columns
     for (start, end), code in zip(pairwise(ends), runs.values.to_pylist(), strict=True):
-        yield groups[code], payload.take(order.slice(start, end - start))
+        rows = order.slice(start, end - start)
+        # `RecordBatch.take` takes twice as long, measured with 3,000 rows a group.
+        yield groups[code], pa.RecordBatch.from_arrays([each.take(rows) for each in columns], schema=payload.schema)
 
 
 def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Array[Any], list[str]]:
@@ -175,7 +178,10 @@ def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Ar
     for key in partition_keys:
         encoded = batch.column(key).dictionary_encode("encode")
         texts = [_segment(key, value) for value in _values(key, encoded.dictionary)]
-        codes, numbers = _combined(codes, encoded.indices, len(texts))
+        if len(segments) == 1:
+            codes, numbers = encoded.indices.cast(pa.int64()), list(range(len(texts)))
+        else:
+            codes, numbers = _combined(codes, encoded.indices, len(texts))
         segments = [(*segments[n // len(texts)], texts[n % len(texts)]) for n in numbers]
     return codes, [_join(parts) for parts in segments]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 
+from kubothek.cores import available_cores
 from kubothek.errors import DataTypeMismatch, InputError, SchemaMismatch, SourceEmpty
 from kubothek.storage import Store
 from kubothek.table.expressions import Predicate
@@ -61,7 +62,9 @@ def write_rows(
     row = 1
     gathering = Gathering.of(snapshot, schema)
     gatherer = gathering.gatherer(store, head.uuid, head.table, schema, layout.partition_on)
-    with PartitionedWriter(store, head.uuid, schema, layout, table=head.table, observer=gatherer) as writer:
+    with PartitionedWriter(
+        store, head.uuid, schema, layout, table=head.table, observer=gatherer, cores=available_cores()
+    ) as writer:
         for piece in pieces:
             if piece.schema is not given and not piece.schema.equals(given):
                 raise SchemaMismatch(
