@@ -23,7 +23,7 @@ from kubothek.storage import Store
 from kubothek.table.changes import FileChanges, aligned, parquet
 from kubothek.table.changes.files import open_changes
 from kubothek.table.changes.plan import with_feed_columns
-from kubothek.table.changes.read import FILES_AT_ONCE, FeedReader
+from kubothek.table.changes.read import FeedReader
 from kubothek.table.changes.relation import difference
 from kubothek.table.changes.unmixed import unmixed_changes
 from tests.sampling import sampled
@@ -35,7 +35,7 @@ SCHEMA = pa.schema(TYPES)
 
 @pytest.fixture
 def pool() -> Iterator[Executor]:
-    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+    with ThreadPoolExecutor(2) as pool:
         yield pool
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from kubothek.cores import available_cores
 from kubothek.storage.base import Store
 from kubothek.table.changes.aligned import are_aligned, differing
 from kubothek.table.changes.cancel import uncancelled
@@ -20,7 +21,7 @@ from kubothek.table.changes.parquet import FeedFile, FeedFiles
 from kubothek.table.changes.plan import DELETE, INSERT, FileChanges
 from kubothek.table.scan.read import read_failure
 
-FILES_AT_ONCE: Final = 4
+_FILES_AT_ONCE: Final = 4
 _RUN: Final = 4
 """Files that one task reads: a file of some thousand rows takes less time than to start a task."""
 _AHEAD: Final = 3
@@ -50,11 +51,16 @@ class _Pair(NamedTuple):
     added: tuple[str, ...]
 
 
+def files_at_once(store: Store) -> int:
+    """Return how many threads read files: more than there are cores only wait for a store that is not local."""
+    return _FILES_AT_ONCE if store.reads_at_once > 1 else min(_FILES_AT_ONCE, available_cores())
+
+
 class FeedReader:
     """Reads rows of a table, with the columns of a feed.
 
     ``schema``  in which its rows are read
-    ``pool``    reads small files; it has :data:`FILES_AT_ONCE` threads
+    ``pool``    reads small files; it has :func:`files_at_once` threads
 
     The streams raise VersionIncomplete if a file is missing, StoreError if one cannot be read, AccessDenied for a
     symbolic link and PartitionInvalid for a path that does not fit the schema.

@@ -23,7 +23,7 @@ from kubothek.errors import StoreError
 from kubothek.storage.base import Store
 from kubothek.table.changes.cancel import comparable
 from kubothek.table.changes.plan import COMMIT_VERSION, Changes, FileChanges, with_feed_columns
-from kubothek.table.changes.read import FILES_AT_ONCE, FeedReader
+from kubothek.table.changes.read import FeedReader, files_at_once
 from kubothek.table.changes.relation import difference
 from kubothek.table.changes.unmixed import unmixed_changes
 from kubothek.table.scratch import MEMORY, Scratch
@@ -58,7 +58,7 @@ def compared_rows(store: Store, schema: pa.Schema, items: Sequence[FileChanges])
 
     Raises what the stream of :func:`changed_rows` raises for files.
     """
-    with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="changes") as pool:
+    with ThreadPoolExecutor(files_at_once(store), thread_name_prefix="changes") as pool:
         yield from _to_compare(FeedReader(store, schema, pool), schema, items)
 
 
@@ -69,7 +69,7 @@ def _to_compare(reader: FeedReader, schema: pa.Schema, items: Sequence[FileChang
 def _batches(store: Store, changes: Changes, items: Sequence[FileChanges], memory: str) -> Iterator[pa.RecordBatch]:
     shown = changes.schema
     with (
-        ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="changes") as pool,
+        ThreadPoolExecutor(files_at_once(store), thread_name_prefix="changes") as pool,
         _Comparison(store, changes, memory, pool) as comparison,
     ):
         reader = FeedReader(store, changes.stored, pool)
