@@ -16,7 +16,8 @@ from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table import ordered_calls
 from kubothek.table.layout import Layout
 
-SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("x", pa.string())])
+_TYPES: dict[str, pa.DataType] = {"k": pa.int64(), "x": pa.string()}
+SCHEMA = pa.schema(_TYPES)
 
 
 @pytest.fixture
