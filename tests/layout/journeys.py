@@ -38,6 +38,7 @@ JOURNEYS: Final = {
         jobs.ingest:_write
         ingest.write:decide_schemas
         ingest.write:ingest_here
+        ingest.write:_pieces
         ingest.write:Ingest.read
         ingest.reader:SourceReader.plan
         ingest.reader:SourceReader.read
