@@ -114,7 +114,7 @@ def test_commit_job_without_partitions_writes_one_file(either: Here) -> None:
 def test_commit_job_cuts_files_at_target_size(either: Here) -> None:
     noise = "".join(f"{i},{i * 7919 % 104729}{i * 104729 % 7919}\n" for i in range(30_000))
     either.put("x.csv", "a,b\n" + noise)
-    result = either.commit("x.csv", table={"target_file_bytes": 50_000})
+    result = either.commit("x.csv", table={"target_file_bytes": 30_000})
     assert result.commit is not None
     assert result.commit.files > 3
     assert result.commit.rows == 30_000

@@ -37,6 +37,8 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
     """
     schema, chosen = batches[0].schema, layout.dictionary_columns
     rows = sum(batch.num_rows for batch in batches)
+    if rows < _LEAST:
+        return (True if chosen is None else list(chosen)), []
     deltas, plain = [], []
     for position, field in enumerate(schema):
         if not _is_number(field.type) or field.name in (chosen or ()):

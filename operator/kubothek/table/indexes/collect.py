@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.storage import Store
-from kubothek.table.indexes.entries import entries, sort_distinct
+from kubothek.table.indexes.entries import sort_labelled
 from kubothek.table.indexes.model import Collected, IndexFile
 from kubothek.table.indexes.native import write_files
 from kubothek.table.indexes.types import distinct
@@ -16,7 +16,9 @@ from kubothek.table.indexes.types import distinct
 MEMORY_BUDGET: Final = 24 << 20
 """Sorting briefly takes several times as much."""
 _PIECE_BYTES: Final = 256
-"""Approximate memory of a small table in addition to its data."""
+"""Approximate memory of a small array in addition to its data."""
+_CODE_BYTES: Final = 4
+"""Of the label of a value."""
 
 
 class IndexCollector:
@@ -37,7 +39,7 @@ class IndexCollector:
         self._columns = dict(columns)
         self._budget = memory_budget
         self._labels: set[str] = set()
-        self._held: dict[str, list[pa.Table]] = {column: [] for column in columns}
+        self._held: dict[str, list[tuple[str, pa.Array[Any]]]] = {column: [] for column in columns}
         self._bytes = 0
         self._files: dict[str, tuple[IndexFile, ...]] = dict.fromkeys(columns, ())
 
@@ -55,9 +57,8 @@ class IndexCollector:
         """Record values of one column that go into the file of this label."""
         found = distinct(values, self._columns[column])
         if len(found):
-            table = entries(found, label)
-            self._held[column].append(table)
-            self._bytes += table.nbytes + _PIECE_BYTES
+            self._held[column].append((label, found))
+            self._bytes += found.nbytes + _CODE_BYTES * len(found) + _PIECE_BYTES
         if self._bytes > self._budget:
             self._store_held()
 
@@ -75,6 +76,6 @@ class IndexCollector:
     def _store_held(self) -> None:
         for column, held in self._held.items():
             if held:
-                self._files[column] += write_files(self._store, self._uuid, column, [sort_distinct(held)])
+                self._files[column] += write_files(self._store, self._uuid, column, [sort_labelled(held)])
                 held.clear()
         self._bytes = 0

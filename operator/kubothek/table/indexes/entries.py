@@ -39,25 +39,39 @@ def no_entries(value_type: pa.DataType) -> pa.Table:
 
 
 def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return all of these entries (of one value type; at least one table), sorted.
-
-    Each entry becomes one integer, the rank of its value above the code of its label: NumPy sorts integers several
-    times as fast as Arrow sorts the indices of two columns.
-    """
+    """Return all of these entries (of one value type; at least one table), sorted."""
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     if not table.num_rows:
         return table
     labels: Any = _one(table.column(LABEL))
-    values = _one(table.column(VALUE))
-    bits = (len(labels.dictionary) - 1).bit_length()
+    return _sorted(_one(table.column(VALUE)), labels.indices.to_numpy(), labels.dictionary)
+
+
+def sort_labelled(values: Sequence[tuple[str, pa.Array[Any]]]) -> pa.Table:
+    """Return sorted entries of values with their labels (at least one, and none empty)."""
+    codes = {label: code for code, label in enumerate(dict.fromkeys(label for label, _ in values))}
+    of_values = np.repeat([codes[label] for label, _ in values], [len(some) for _, some in values])
+    return _sorted(pa.concat_arrays([some for _, some in values]), of_values, pa.array(codes, pa.string()))
+
+
+def _sorted(values: pa.Array[Any], codes: npt.NDArray[Any], labels: pa.Array[Any]) -> pa.Table:
+    """Return the sorted entries of values with the positions of their labels.
+
+    Each entry becomes one integer, the rank of its value above the code of its label: NumPy sorts integers several
+    times as fast as Arrow sorts the indices of two columns.
+    """
+    bits = (len(labels) - 1).bit_length()
     ranks, value_of = _ranked(values, 1 << (63 - bits))
     packed = ranks << bits
-    packed |= labels.indices.to_numpy()
+    packed |= codes
     packed.sort()
     packed = packed[np.append(True, packed[1:] != packed[:-1])]
-    codes = pa.array((packed & ((1 << bits) - 1)).astype(np.int32))
-    columns = {VALUE: value_of(packed >> bits), LABEL: pa.DictionaryArray.from_arrays(codes, labels.dictionary)}
-    return pa.table(columns, table.schema)
+    of_values = pa.array((packed & ((1 << bits) - 1)).astype(np.int32))
+    columns: dict[str, Any] = {
+        VALUE: value_of(packed >> bits),
+        LABEL: pa.DictionaryArray.from_arrays(of_values, labels),
+    }
+    return pa.table(columns)
 
 
 def _ranked(values: pa.Array[Any], limit: int) -> tuple[_Integers, Callable[[_Integers], pa.Array[Any]]]:
