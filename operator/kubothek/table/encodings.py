@@ -18,8 +18,8 @@ from kubothek.table.layout import Layout
 
 _SAMPLE: Final = 1 << 11
 """Rows that decide."""
-_LEAST: Final = 1 << 7
-"""Fewer rows than a block of differences do not matter."""
+_LEAST: Final = 1 << 12
+"""In a file of fewer rows, to look at a column takes as long as to encode it."""
 _LONGEST_RUN: Final = 8
 """Mean length of runs of one value from which a dictionary with run lengths is smaller than differences."""
 _ASCENTS: Final = 0.9
@@ -72,8 +72,6 @@ def _sample(batches: Sequence[pa.RecordBatch], position: int) -> pa.Array[Any]:
 
 
 def _ascends(values: pa.Array[Any]) -> bool:
-    if len(values) < _LEAST:
-        return False
     numbers = (values.view(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_numpy()
     ascents = np.count_nonzero(numbers[1:] > numbers[:-1])
     changes = np.count_nonzero(numbers[1:] != numbers[:-1])
