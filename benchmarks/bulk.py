@@ -27,6 +27,7 @@ from benchmarks.cpu import cpu_of_all
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.sparks import SparkProcess, delta_spark, plain_spark
+from kubothek.cores import available_cores
 from kubothek.ingest import Ingest, SourceReader, ingest_here
 from kubothek.spark.session import running
 from kubothek.spark.write import write_with_spark
@@ -127,7 +128,7 @@ def with_spark(
 
 def here(store: Store, ingest: Ingest, reader: SourceReader, gatherer: Gatherer) -> list[PartitionFile]:
     """Below it."""
-    return ingest_here(ingest, reader, store, lambda done, rows: None, gatherer)
+    return ingest_here(ingest, reader, store, lambda done, rows: None, gatherer, cores=available_cores())
 
 
 def in_spark(spark: SparkProcess, verb: str, source: Root, place: Place, partition_on: Sequence[str]) -> None:

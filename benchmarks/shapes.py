@@ -28,7 +28,6 @@ from benchmarks.systems.writers import DIRECTORY, WRITERS, Writer
 from kubothek.ingest import Format
 
 OURS: Final = "kubothek, one process"
-_FILES: Final = 8
 _CUSTOMERS: Final = 100_000
 _WIDE: Final = 200
 _numbers = count()
@@ -133,9 +132,9 @@ def make_source(root: Root, shape: Shape, rows: int) -> SourceFiles:
     if shape.is_sorted:
         parts.sort()
     suffix = "parquet" if shape.format is Format.PARQUET else "csv.gz"
-    names = tuple(f"source/{number}.{suffix}" for number in range(_FILES))
+    names = tuple(f"source/{number}.{suffix}" for number in range(bulk.FILES))
     store = root.lake().store
-    for name, some in zip(names, np.array_split(parts, _FILES), strict=True):
+    for name, some in zip(names, np.array_split(parts, bulk.FILES), strict=True):
         store.put(name, _encoded(shape, _rows(shape, random, some)))
     return SourceFiles(root, names, shape.format)
 

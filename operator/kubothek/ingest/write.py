@@ -12,7 +12,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from kubothek.cores import available_cores
 from kubothek.errors import PartitionInvalid, RowsLost, SchemaMismatch, SourceEmpty
 from kubothek.ingest.model import Source, SourcePlan, Split
 from kubothek.ingest.read_ahead import read_ahead
@@ -24,7 +23,7 @@ from kubothek.table.layout import Layout
 from kubothek.table.log import PartitionFile
 from kubothek.table.operations import require_met
 from kubothek.table.operations.written import Gatherer, Gathering
-from kubothek.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
+from kubothek.table.partitioning import check_new_columns, check_new_table, check_without_time_zones, joined
 from kubothek.table.schema import fitted, merge, normalise, widened, with_nulls, without_time_zones
 from kubothek.table.time_zones import declared_zones, expecting, in_zones, zones_in
 
@@ -186,16 +185,14 @@ def ingest_here(
     report: Callable[[int, int], None],
     observer: Observer | None = None,
     *,
-    cores: int | None = None,
+    cores: int,
 ) -> list[PartitionFile]:
     """Read, validate and write in this process.
 
     ``report`` gets the numbers of files and rows written so far; ``observer`` observes the rows during the write.
-    ``cores`` is how many to use, None all of this process: with several, reading, dividing and encoding rows run at the
-    same time. Raises the errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an
-    error stay unreferenced.
+    ``cores`` is how many to use: with several, reading, dividing and encoding rows run at the same time. Raises the
+    errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay unreferenced.
     """
-    cores = available_cores() if cores is None else cores
     pieces = _pieces(ingest, reader)
     if cores > 1:
         pieces = read_ahead(pieces, lambda piece: piece[1].nbytes, _PIECE_BYTES)
@@ -212,17 +209,16 @@ def ingest_here(
 
 def _pieces(ingest: Ingest, reader: SourceReader) -> Generator[tuple[int, pa.Table], None, None]:
     """Yield the rows in pieces of about ``_PIECE_BYTES``, each with the number of files that were read before."""
-    held: list[pa.RecordBatch] = []
-    size = done = 0
-    for done, split in enumerate(ingest.plan.unsplit.splits):
-        for batch in ingest.read(reader, split):
-            held.append(batch)
-            size += batch.nbytes
-            if size >= _PIECE_BYTES:
-                yield done, pa.Table.from_batches(held)
-                held, size = [], 0
-    if held:
-        yield done, pa.Table.from_batches(held)
+    done = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal done
+        for number, split in enumerate(ingest.plan.unsplit.splits):
+            done = number
+            yield from ingest.read(reader, split)
+
+    for table in joined(batches(), _PIECE_BYTES):
+        yield done, table
 
 
 def require_rows(plan: SourcePlan, rows: int) -> None:

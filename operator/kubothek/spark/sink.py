@@ -48,6 +48,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.prepare.draft import require_rows_open
 from kubothek.table.operations.rows import stored_after
 from kubothek.table.operations.written import Gathered, Gathering, Written
+from kubothek.table.partitioning import joined
 from kubothek.table.schema import conform, with_nulls
 from kubothek.table.time_zones import zones_after, zones_in, zones_of
 
@@ -201,26 +202,12 @@ def _write(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> tuple[list[Par
     store, uuid = open_store(plan.options.place.store), plan.options.place.uuid
     gatherer = plan.gathering.gatherer(store, uuid, plan.table, plan.stored, plan.layout.partition_on)
     with PartitionedWriter(store, uuid, plan.stored, plan.layout, table=plan.table, observer=gatherer) as writer:
-        for piece in _pieces(batches):
+        for piece in joined(batches, _PIECE_BYTES):
             if plan.where is not None:
                 operations.require_met(plan.where, piece, "the DataFrame", None)
             rows = with_nulls(piece, plan.stored) if plan.options.evolves else piece
             writer.write(conform(rows, plan.stored))
         return writer.finish(), gatherer.finish()
-
-
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join batches to pieces of some MiB."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= _PIECE_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _batch_of_stream() -> str | None:

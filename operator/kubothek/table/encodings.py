@@ -35,15 +35,16 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
 
     The columns of ``layout.dictionary_columns`` keep their dictionaries. Equal rows give equal answers.
     """
-    schema, chosen = batches[0].schema, layout.dictionary_columns
-    rows = sum(batch.num_rows for batch in batches)
+    table, chosen = pa.Table.from_batches(batches), layout.dictionary_columns
+    schema, rows = table.schema, table.num_rows
     if rows < _LEAST:
         return (True if chosen is None else list(chosen)), []
+    first = table.slice(0, _SAMPLE)
     deltas, plain = [], []
     for position, field in enumerate(schema):
         if not _is_number(field.type) or field.name in (chosen or ()):
             continue
-        sample = _sample(batches, position)
+        sample = pa.concat_arrays(first.column(position).chunks).drop_null()
         if not pa.types.is_floating(field.type) and _ascends(sample):
             deltas.append(field.name)
         elif _distinct(sample, rows) > _MOST_DISTINCT * rows:
@@ -59,16 +60,6 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
 def _is_number(data_type: pa.DataType) -> bool:
     types = pa.types
     return types.is_integer(data_type) or types.is_floating(data_type) or types.is_timestamp(data_type)
-
-
-def _sample(batches: Sequence[pa.RecordBatch], position: int) -> pa.Array[Any]:
-    found, rows = [], 0
-    for batch in batches:
-        found.append(batch.column(position).slice(0, _SAMPLE - rows))
-        rows += len(found[-1])
-        if rows >= _SAMPLE:
-            break
-    return pa.concat_arrays(found).drop_null()
 
 
 def _ascends(values: pa.Array[Any]) -> bool:

@@ -68,7 +68,6 @@ class ParquetPart:
 
     def __init__(self, label: str, schema: pa.Schema, layout: Layout, first: Sequence[pa.RecordBatch]) -> None:
         self.label = label
-        self.rows = 0
         self._sink = pa.BufferOutputStream()
         self._footers: list[pq.FileMetaData] = []
         dictionary, deltas = dictionary_and_deltas(first, layout)
@@ -97,7 +96,6 @@ class ParquetPart:
         table = pa.Table.from_batches(batches)
         self._with_nulls.update(name for name in table.column_names if table.column(name).null_count)
         self._writer.write_table(table, row_group_size=table.num_rows)
-        self.rows += table.num_rows
 
     def finish(self) -> tuple[pa.Buffer, pq.FileMetaData]:
         """Return the whole file and its footer."""
@@ -304,7 +302,7 @@ class PartitionedWriter:
         """Start to encode a row group of the group's open file, and to complete the file if it is the last one."""
         size = sum(batch.nbytes for batch in batches)
         file.rows += sum(batch.num_rows for batch in batches)
-        file.pending = max(1, size)
+        file.is_pending = True
         if is_last:
             size += size + rows.encoded  # of the rows, and of what becomes of them
             rows.file, rows.encoded = None, 0
@@ -320,7 +318,7 @@ class PartitionedWriter:
         """Wait until no row group of the group's open file is being encoded."""
         if (file := rows.file) is None:
             return
-        while file.pending:
+        while file.is_pending:
             self._take()
         rows.encoded = file.encoded
         if file.is_complete:
@@ -330,7 +328,7 @@ class PartitionedWriter:
         """Wait for the first row group that is being encoded. Every finished file passes here."""
         encoded = self._encoders.take()
         file = encoded.file
-        file.pending, file.encoded = 0, encoded.size
+        file.is_pending, file.encoded = False, encoded.size
         if encoded.complete is None:
             return
         file.is_complete, file.part = True, None

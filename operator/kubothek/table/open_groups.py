@@ -36,13 +36,13 @@ class Part(Protocol):
 class OpenFile:
     """A file that gets row groups, one call of an encoder after the other; ``part`` belongs to the encoder.
 
-    ``pending``  bytes of the row group that is being encoded; 0: there is none
-    ``encoded``  size of the file with the row groups before
+    ``is_pending``  whether a row group is being encoded
+    ``encoded``     size of the file with the row groups before
     """
 
     label: str
     rows: int = 0
-    pending: int = 0
+    is_pending: bool = False
     encoded: int = 0
     is_complete: bool = False
     part: Part | None = None

@@ -8,7 +8,7 @@ corrupts values that contain one; it decodes Kubothek's form correctly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -140,6 +140,20 @@ class Group(NamedTuple):
     path: str
     bucket: int | None = None
     mark: str = ""
+
+
+def joined(batches: Iterable[pa.RecordBatch], least_bytes: int) -> Iterator[pa.Table]:
+    """Join small batches to tables of this size or more, but for the last: :func:`split` costs as much for few rows."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= least_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def split(

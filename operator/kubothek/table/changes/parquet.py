@@ -21,6 +21,7 @@ from kubothek.table.changes.files import moment
 from kubothek.table.changes.plan import with_feed_columns
 from kubothek.table.filesystem import arrow_filesystem
 from kubothek.table.log.model.paths import parse_path
+from kubothek.table.scan.statistics import worth_a_dictionary
 
 BATCH_ROWS: Final = 1 << 17
 """Most rows that are decoded at once, as by Arrow's dataset."""
@@ -58,8 +59,7 @@ class FeedFiles:
         if columns is None:
             return None
         constants = {name: pa.scalar(value, self.schema.field(name).type) for name, value in values.items()}
-        is_flat = parquet.metadata.num_columns == len(found)
-        texts = [name for name, at in columns.items() if is_flat and pa.types.is_string(found.field(at).type)]
+        texts = [name for name, at in columns.items() if pa.types.is_string(found.field(at).type)]
         return FeedFile(source, parquet, columns, len(columns) == len(found), constants, texts)
 
     def batch(
@@ -106,7 +106,7 @@ class FeedFile:
     ``columns``      the stored columns that it has, with their positions
     ``has_no_other`` whether it has no other columns
     ``constants``    values of the partition columns, from its path
-    ``texts``        those of ``columns`` with texts, if no column is nested
+    ``texts``        those of ``columns`` with texts
     """
 
     source: Any
@@ -130,7 +130,8 @@ class FeedFile:
         if not self.parquet.metadata.num_rows:
             return
         parquet = self.parquet
-        if texts := [name for name in self.texts if self._has_dictionary(self.columns[name])]:
+        worth = worth_a_dictionary(parquet.metadata) if self.texts else None
+        if texts := [name for name in self.texts if worth and name in worth]:
             # To take the values of a dictionary costs half of what Arrow's reader needs for them.
             parquet = pq.ParquetFile(self.source, metadata=parquet.metadata, read_dictionary=texts)
         table = parquet.read(None if self.has_no_other else [*self.columns], use_threads=False)
@@ -140,12 +141,6 @@ class FeedFile:
                 for name, column in zip(batch.schema.names, batch.columns, strict=True)
             }
             yield columns, batch.num_rows
-
-    def _has_dictionary(self, column: int) -> bool:
-        """Return whether a column of texts has a dictionary in each row group: a plain value takes over four bytes."""
-        metadata = self.parquet.metadata
-        chunks = [metadata.row_group(group).column(column) for group in range(metadata.num_row_groups)]
-        return all(chunk.total_uncompressed_size < 4 * chunk.num_values for chunk in chunks)
 
     def decoded(self, group: int, names: Collection[str], batch_rows: int) -> Iterator[dict[str, Any]]:
         """Yield columns of a row group, without nested ones, in batches of this number of rows, but for the last.

@@ -137,7 +137,7 @@ class FeedReader:
         running: deque[Future[list[tuple[T, R]]]] = deque()
         left = iter(tasks)
         while run := list(islice(left, _RUN)):
-            running.append(self._pool.submit(lambda run=run: [(task, act(task)) for task in run]))  # type: ignore[misc]
+            running.append(self._pool.submit(_results, act, run))
             if len(running) > _AHEAD:
                 yield from running.popleft().result()
         while running:
@@ -172,6 +172,10 @@ class FeedReader:
         except (OSError, pa.ArrowException) as error:
             dataset = open_changes(self._store, [_part(item, DELETE, *keys)], self._schema)
             raise read_failure(self._store, dataset, error) from error
+
+
+def _results(act: Callable[[T], R], tasks: Sequence[T]) -> list[tuple[T, R]]:
+    return [(task, act(task)) for task in tasks]
 
 
 def _sides(item: FileChanges) -> Iterator[_Side]:

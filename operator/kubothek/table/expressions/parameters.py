@@ -20,7 +20,7 @@ MOST_LITERALS: Final = 256
 _TRUE_FOR_NAN: Final = frozenset({Op.NE, Op.GT, Op.GE, Op.NOT_IN})
 
 
-def has_bounds_without_nan(term: Term) -> bool:
+def is_true_for_nan(term: Term) -> bool:
     """Return whether the term is TRUE for NaN, so that bounds that ignore NaN must not decide it."""
     return term.type is not None and pa.types.is_floating(term.type) and term.op in _TRUE_FOR_NAN and not term.never
 

@@ -23,9 +23,9 @@ from kubothek.storage.base import Store
 from kubothek.table.expressions import Predicate, Range, Term
 from kubothek.table.expressions.parameters import (
     condition,
-    has_bounds_without_nan,
     has_condition,
     is_sure,
+    is_true_for_nan,
     is_undecided,
 )
 from kubothek.table.expressions.ranges import verdict
@@ -118,7 +118,7 @@ class LocalFilter:
         needed = pa.schema([schema.field(name) for name in dict.fromkeys((*names, *where.fields))])
         if path is None or not names or not exact(needed) or where.fields != where.columns:
             return None
-        beyond = dict.fromkeys(filter(has_bounds_without_nan, chain.from_iterable(where.conjunctions)))
+        beyond = dict.fromkeys(filter(is_true_for_nan, chain.from_iterable(where.conjunctions)))
         return cls(store, path, schema, names, where, sorted(where.columns), list(beyond))
 
     def parts(self, files: Sequence[PlannedFile]) -> Iterator[Part]:
@@ -275,14 +275,20 @@ def ahead(
     running: deque[tuple[Part, Future[Iterator[pa.RecordBatch] | None] | None]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="scan")
     try:
-        for part in chain(first_parts, parts, [None] * (threads + 1)):
-            if part is not None:
-                running.append((part, None if part.query is None else pool.submit(start, part)))
-            if running and (part is None or len(running) > threads + 1):
-                first, future = running.popleft()
-                yield first, None if future is None else future.result()
+        for part in chain(first_parts, parts):
+            running.append((part, None if part.query is None else pool.submit(start, part)))
+            if len(running) > threads + 1:
+                yield _selected(*running.popleft())
+        while running:
+            yield _selected(*running.popleft())
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _selected(
+    part: Part, found: Future[Iterator[pa.RecordBatch] | None] | None
+) -> tuple[Part, Iterator[pa.RecordBatch] | None]:
+    return part, None if found is None else found.result()
 
 
 def unreadable() -> tuple[type[Exception], ...]:

@@ -128,7 +128,8 @@ class CubeJournal:
         start = keys.records_of(self._side, max(0, last.version - window))
         end = keys.records_of(self._side, last.version + 1)
         listed = (info.key for info in self.store.list(keys.records(self._side), start))
-        found = parallel(self._stored, list(takewhile(lambda each: each < end, listed)))
+        wanted = list(takewhile(lambda each: each < end, listed))
+        found = parallel(self._stored, wanted, self.store.reads_at_once)
         return {record.key: (record, written) for record, written in found}
 
     def _stored(self, key: str) -> tuple[CubeRecord, datetime]:
