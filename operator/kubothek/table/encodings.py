@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from kubothek.table.indexes.types import distinct_of
 from kubothek.table.layout import Layout
 from kubothek.table.partitioning import copied
 
@@ -48,7 +48,7 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
         sample = first.column(position).drop_null()
         if rows >= _LEAST and not pa.types.is_floating(field.type) and _ascends(sample):
             deltas.append(field.name)
-        elif _distinct(sample, rows) > _MOST_DISTINCT * rows:
+        elif distinct_of(sample, rows) > _MOST_DISTINCT * rows:
             plain.append(field.name)
     if chosen is not None:
         return list(chosen), deltas
@@ -78,17 +78,6 @@ def _ascends(values: pa.Array[Any]) -> bool:
     ascents = np.count_nonzero(numbers[1:] > numbers[:-1])
     changes = np.count_nonzero(numbers[1:] != numbers[:-1])
     return bool(changes * _LONGEST_RUN > len(numbers) and ascents >= _ASCENTS * changes)
-
-
-def _distinct(sample: pa.Array[Any], rows: int) -> float:
-    """Return about how many distinct values so many rows have, from a sample of them.
-
-    In a sample of n from far more than n equally frequent values, about n² / 2 of their number are repetitions.
-    """
-    size, found = len(sample), len(pc.unique(sample))
-    if size >= rows or 2 * found <= size:
-        return found
-    return rows if found == size else size * size / (2 * (size - found))
 
 
 def _paths(name: str, data_type: pa.DataType) -> list[str]:

@@ -230,7 +230,6 @@ class PartitionedWriter:
         self._wait(0)
         self._encoders.stop()
         self._pool.shutdown()
-        self._store.flush(file.key for file in self._files)
         return self._files
 
     def _slices(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -386,8 +385,12 @@ class PartitionedWriter:
     def _put_small(self) -> None:
         """Start the upload of the files that wait for others."""
         if self._small:
-            self._uploads.append((self._pool.submit(self._store.put_many, self._small), self._small_bytes))
+            self._uploads.append((self._pool.submit(self._put, self._small), self._small_bytes))
             self._small, self._small_bytes = [], 0
+
+    def _put(self, files: Sequence[tuple[str, memoryview]]) -> None:
+        self._store.put_many(files)
+        self._store.flush([key for key, _ in files])
 
     def _make_room(self) -> None:
         """Take what is encoded and uploaded, and wait for more while memory is over the budget."""
