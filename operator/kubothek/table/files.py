@@ -256,15 +256,19 @@ class PartitionedWriter:
     # --- files out ---
 
     def _relieve(self) -> None:
-        """Reduce the rows in memory to half the budget by writing the largest partitions now."""
+        """Reduce the rows in memory to half the budget by writing the largest partitions now.
+
+        With one of them go all of about its size: half of many equal ones would come twice as often, as smaller files.
+        """
         goal = self._budget // 2
         for rows in self._open.values():
             with self._accounted(rows):
                 self._settle(rows)
         if self._held <= self._most_held:
             return
+        largest = max(rows.held for rows in self._open.values())
         for rows in sorted(self._open.values(), key=lambda rows: rows.held, reverse=True):
-            if self._held <= goal:
+            if self._held <= goal and rows.held < largest // 2:
                 break
             self._publish(rows, wholly=False)
         self._unshare()
