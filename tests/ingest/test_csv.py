@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -9,6 +10,7 @@ import pytest
 
 from kubothek.errors import DataTypeMismatch, SchemaMismatch, SourceCorrupt, SourceEmpty
 from kubothek.ingest import CsvOptions
+from kubothek.ingest.readers.delimited import read_header
 from kubothek.ingest.readers.values import check_names
 from tests.ingest.conftest import Files, Pack, columns
 
@@ -151,6 +153,22 @@ def test_csv_header_without_valid_names_is_refused(files: Files, header: str, me
     files.put("x.csv", f"{header}\n1,2,3\n")
     with pytest.raises(SchemaMismatch, match=message):
         files.rows("x.csv", schema=AB)
+
+
+@pytest.mark.parametrize("length", [1, 16_000, *range(16_374, 16_390), 100_000])
+@pytest.mark.parametrize("template", ['\n\n"{}",é,"two\nlines"\r\n', "{},é\r1,2\r", '"{}""",é', "{},é\n"])
+def test_csv_header_of_any_length_is_read(length: int, template: str) -> None:
+    data = template.format("x" * length).encode()
+    names = ["x" * length + ('"' if '""' in template else ""), "é", *(["two\nlines"] if "two" in template else [])]
+    for more in (b"", b"1,2,3\n" * 10_000):
+        if not more or template.endswith("\n"):
+            assert read_header("x.csv", io.BytesIO(data + more), CsvOptions()) == names
+
+
+def test_csv_header_is_read_from_the_beginning_of_the_file() -> None:
+    stream = io.BytesIO(b"a,b\n" + b"1,2\n" * 100_000)
+    assert read_header("x.csv", stream, CsvOptions()) == ["a", "b"]
+    assert stream.tell() < 20_000
 
 
 def test_csv_without_header_uses_column_names_of_source(files: Files) -> None:

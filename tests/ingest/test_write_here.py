@@ -11,7 +11,7 @@ import pytest
 
 from kubothek.errors import SourceCorrupt
 from kubothek.ingest import Ingest, SourceReader, ingest_here, write
-from kubothek.ingest.model import Format, Source
+from kubothek.ingest.model import Format, Source, SourcePlan
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table import ordered_calls
 from kubothek.table.layout import Layout
@@ -37,19 +37,26 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def ingested(store: Store, uuid: str, cores: int) -> tuple[dict[str, bytes], list[tuple[int, int]]]:
     """Return the contents of the files by partition, and what was reported."""
     source = Source(Format.PARQUET, store.config, paths=tuple(f"source/{number}.parquet" for number in range(5)))
-    reported: list[tuple[int, int]] = []
     with SourceReader(source) as reader:
-        ingest = Ingest(
-            source=source,
-            plan=reader.plan(),
-            reading=SCHEMA,
-            store=store.config,
-            uuid=uuid,
-            table="table",
-            stored=SCHEMA,
-            layout=Layout(partition_on=("k",)),
-        )
-        files = ingest_here(ingest, reader, store, lambda done, rows: reported.append((done, rows)), cores=cores)
+        return written_files(store, source, reader.plan(), reader, uuid, cores)
+
+
+def written_files(
+    store: Store, source: Source, plan: SourcePlan, reader: SourceReader, uuid: str, cores: int
+) -> tuple[dict[str, bytes], list[tuple[int, int]]]:
+    """Write the rows of a source; return what :func:`ingested` does."""
+    reported: list[tuple[int, int]] = []
+    ingest = Ingest(
+        source=source,
+        plan=plan,
+        reading=SCHEMA,
+        store=store.config,
+        uuid=uuid,
+        table="table",
+        stored=SCHEMA,
+        layout=Layout(partition_on=("k",)),
+    )
+    files = ingest_here(ingest, reader, store, lambda done, rows: reported.append((done, rows)), cores=cores)
     return {file.label.partition("/")[0]: store.get(file.key) for file in files}, reported
 
 
@@ -90,3 +97,20 @@ def test_one_core_reads_in_the_thread_of_the_caller(store: Store, monkeypatch: p
     threads.clear()
     ingested(store, "several", 2)
     assert threading.get_ident() not in threads
+
+
+def test_files_are_the_same_whether_inference_or_the_read_parsed_rows(store: Store) -> None:
+    names = tuple(f"source/{number}.csv" for number in range(5))
+    for number, name in enumerate(names):
+        store.put(name, b"k,x\n" + b"".join(b"%d,%d-%d\n" % (n % 3, number, n) for n in range(1000)))
+    source = Source(Format.CSV, store.config, paths=names)
+    files = []
+    for infers, cores in ((True, 1), (True, 3), (False, 1), (False, 3)):
+        with SourceReader(source) as reader:
+            plan = reader.plan()
+            schema = reader.infer_schema(plan) if infers else SCHEMA
+            assert schema == SCHEMA
+            written = written_files(store, source, plan, reader, f"{infers}-{cores}", cores)[0]
+        files.append(written)
+    assert files[0].keys() == {"k=0", "k=1", "k=2"}
+    assert files[1:] == files[:1] * 3

@@ -25,10 +25,11 @@ from kubothek.errors import (
 from kubothek.ingest.fetch.download import Download, fetch
 from kubothek.ingest.model import Compression, Format, Source, SourceFile, SourcePlan, Split
 from kubothek.ingest.readers.decoding import decoding
-from kubothek.ingest.readers.delimited import infer_csv, read_csv, read_header
+from kubothek.ingest.readers.delimited import parse_sample, read_csv, read_header, schema_of_sample
 from kubothek.ingest.readers.infer import unify
 from kubothek.ingest.readers.json_lines import infer_json_lines, read_json_lines
 from kubothek.ingest.readers.parquet_files import check_parquet_columns, open_parquet, read_parquet, row_group_bytes
+from kubothek.ingest.readers.parsed import ParsedFiles
 from kubothek.ingest.readers.streams import LineRange, TextStream
 from kubothek.ingest.readers.values import check_names, check_required
 from kubothek.storage import Store, open_store
@@ -36,7 +37,8 @@ from kubothek.storage import Store, open_store
 SPLIT_BYTES: Final = 64 << 20
 """Larger files are split into parts of about this size."""
 SAMPLE_BYTES: Final = 64 << 20
-"""Bytes that inference reads over all files; at least ``_FILE_SAMPLE_BYTES`` of each sampled file."""
+"""Bytes that inference reads over all files; at least ``_FILE_SAMPLE_BYTES`` of each sampled file. As many bytes of
+rows wait for their read."""
 _FILE_SAMPLE_BYTES: Final = 1 << 20
 _SAMPLED_FILES: Final = 64
 _THREADS: Final = 8
@@ -53,6 +55,7 @@ class SourceReader:
         self.source = source
         self._store: Store | None = open_store(source.store) if source.store and source.paths else None
         self._downloads: dict[str, Download] = {}
+        self._parsed = ParsedFiles()
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +63,7 @@ class SourceReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._parsed.clear()
         for download in self._downloads.values():
             download.file.close()
 
@@ -129,12 +133,16 @@ class SourceReader:
 
     # --- opening ---
 
-    def _open(self, file: SourceFile) -> io.BufferedIOBase:
-        """Return the file's bytes. Raises SourceChanged if they differ from the planned ones."""
+    def _require_unchanged(self, file: SourceFile) -> None:
+        """Raise SourceChanged if the file's bytes differ from the planned ones."""
         if self._locate(file.name)[1] != file.fingerprint:
             raise SourceChanged(
                 f"{file.name!r} was replaced while it was being read; let its writer finish and try again"
             )
+
+    def _open(self, file: SourceFile) -> io.BufferedIOBase:
+        """Return the file's bytes. Raises SourceChanged if they differ from the planned ones."""
+        self._require_unchanged(file)
         if self._store is None:
             return self._downloads[file.name].open()
         return self._store.open(file.name)
@@ -151,35 +159,41 @@ class SourceReader:
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
         """Return the stored schema of the source, inferred from the beginnings of its files (all of a small file).
 
-        Reads at most 64 files, evenly spread. Raises SchemaMismatch or DataTypeMismatch if they are incompatible,
-        SourceEmpty if none of them has a column, SourceCorrupt.
+        Reads at most 64 files, evenly spread. Keeps the rows of small CSV files for :meth:`read`. Raises SchemaMismatch
+        or DataTypeMismatch if they are incompatible, SourceEmpty if none of them has a column, SourceCorrupt.
         """
         files = plan.files
         chosen = [files[i * len(files) // _SAMPLED_FILES] for i in range(_SAMPLED_FILES)]
         chosen = list(files) if len(files) <= _SAMPLED_FILES else chosen
         size = max(_FILE_SAMPLE_BYTES, SAMPLE_BYTES // 2 // len(chosen))
-        found = []
-        for file in chosen:
-            with decoding(file.name, f"{self.source.format} file"):
-                found.append((file.name, self._infer_file(file, size)))
-        schema = unify(found, self.source.format)
+        kept = SAMPLE_BYTES // len(chosen)
+        found = _concurrently(partial(self._infer_file, size, kept), chosen)
+        schema = unify([(file.name, each) for file, each in zip(chosen, found, strict=True)], self.source.format)
         if not schema.names:
             raise SourceEmpty(f"the source has no rows: {plan.describe()}")
         return schema
 
-    def _infer_file(self, file: SourceFile, size: int) -> pa.Schema:
-        if self.source.format is Format.PARQUET:
-            with open_parquet(file.name, self._open(file)) as parquet:
-                return parquet.schema_arrow
-        with self._open_text(Split(file, file.size)) as stream:
-            sample = _read_lines(stream, size)
-        if self.source.format is Format.JSON_LINES:
-            return infer_json_lines(file.name, sample)
-        names = self._csv_names(file)
-        return infer_csv(sample, self.source.csv, names, has_header=self.source.csv.header)
+    def _infer_file(self, size: int, kept: int, file: SourceFile) -> pa.Schema:
+        with decoding(file.name, f"{self.source.format} file"):
+            if self.source.format is Format.PARQUET:
+                with open_parquet(file.name, self._open(file)) as parquet:
+                    return parquet.schema_arrow
+            with self._open_text(Split(file, file.size)) as stream:
+                sample, is_whole = _read_lines(stream, size)
+            if self.source.format is Format.JSON_LINES:
+                return infer_json_lines(file.name, sample)
+            names = self._csv_names(file, sample)
+            table, is_exact = parse_sample(sample, self.source.csv, names, self.source.csv.header)
+            # With an odd number of quotes the last one may not be closed, which the reader finds.
+            if is_whole and is_exact and stream.quotes % 2 == 0 and 0 < table.nbytes <= kept:
+                self._parsed.keep(file, table)
+            return schema_of_sample(table)
 
-    def _csv_names(self, file: SourceFile) -> list[str]:
+    def _csv_names(self, file: SourceFile, beginning: bytes = b"") -> list[str]:
+        """Return the names of a file's columns, from ``beginning`` if it was read before."""
         if self.source.csv.header:
+            if beginning:
+                return read_header(file.name, io.BytesIO(beginning), self.source.csv)
             with self._open_text(Split(file, file.size)) as stream:
                 return read_header(file.name, stream, self.source.csv)
         if self.source.columns is None:
@@ -187,7 +201,11 @@ class SourceReader:
         return list(self.source.columns.names)
 
     def check_columns(self, plan: SourcePlan, schema: pa.Schema, partition_on: Sequence[str] = ()) -> None:
-        """Raise the errors of :meth:`read` about the columns of any file, by footers and headers alone."""
+        """Raise the errors of :meth:`read` about the columns of any file, by footers and headers alone.
+
+        For rows that another process reads: those that :meth:`infer_schema` kept are forgotten.
+        """
+        self._parsed.clear()
         _concurrently(partial(self._check_file, schema, partition_on), plan.files)
 
     def _check_file(self, schema: pa.Schema, partition_on: Sequence[str], file: SourceFile) -> None:
@@ -257,6 +275,10 @@ class SourceReader:
             yield from _numbered(self._csv_batches(split, schema))
 
     def _csv_batches(self, split: Split, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if not split.is_range and (parsed := self._parsed.take(split.file, schema)) is not None:
+            self._require_unchanged(split.file)
+            yield from parsed
+            return
         opened: list[TextStream] = []
 
         def open_stream() -> TextStream:
@@ -287,15 +309,15 @@ def _row_group_splits(file: SourceFile, sizes: list[int]) -> list[Split]:
     return splits
 
 
-def _read_lines(stream: TextStream, size: int) -> bytes:
-    """Return about the first ``size`` bytes, up to a line's end."""
+def _read_lines(stream: TextStream, size: int) -> tuple[bytes, bool]:
+    """Return about the first ``size`` bytes, up to a line's end, and whether they are the whole file."""
     pieces, held = [], 0
     while held < size and (piece := stream.read(size - held)):
         pieces.append(piece)
         held += len(piece)
     data = b"".join(pieces)
-    is_complete = held < size or not stream.read(1)
-    return data if is_complete else data[: data.rfind(b"\n") + 1]
+    is_whole = held < size or not stream.read(1)
+    return (data if is_whole else data[: data.rfind(b"\n") + 1]), is_whole
 
 
 def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -29,6 +29,8 @@ from kubothek.table.time_zones import declared_zones, expecting, in_zones, zones
 
 _PIECE_BYTES: Final = 16 << 20
 """Bytes of rows that are written at once, so that a writer's cost for each piece of each partition does not matter."""
+_READERS: Final = 4
+"""Maximum files that are read at the same time: reading takes a smaller part of the cores than writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +195,7 @@ def ingest_here(
     ``cores`` is how many to use: with several, reading, dividing and encoding rows run at the same time. Raises the
     errors of :meth:`SourceReader.read` and :class:`PartitionedWriter`. Files written before an error stay unreferenced.
     """
-    pieces = _pieces(ingest, reader)
-    if cores > 1:
-        pieces = read_ahead(pieces, lambda piece: piece[1].nbytes, _PIECE_BYTES)
+    pieces = _pieces(ingest, reader, min(cores, _READERS))
     rows = 0
     with ingest.writer(store, observer, cores=cores) as writer, closing(pieces):
         for done, table in pieces:
@@ -207,18 +207,34 @@ def ingest_here(
     return files
 
 
-def _pieces(ingest: Ingest, reader: SourceReader) -> Generator[tuple[int, pa.Table], None, None]:
-    """Yield the rows in pieces of about ``_PIECE_BYTES``, each with the number of files that were read before."""
+def _pieces(ingest: Ingest, reader: SourceReader, threads: int) -> Generator[tuple[int, pa.Table], None, None]:
+    """Yield the rows in pieces of about ``_PIECE_BYTES``, each with the number of files that were read before.
+
+    With several threads each reads another file, while this one goes on with the pieces.
+    """
     done = 0
+
+    def numbered(number: int, split: Split) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in ingest.read(reader, split):
+            yield number, batch
+
+    parts = [numbered(number, split) for number, split in enumerate(ingest.plan.unsplit.splits)]
+    in_turn = (read for part in parts for read in part)
+    reads = read_ahead(parts, _batch_bytes, _PIECE_BYTES, threads) if threads > 1 else in_turn
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal done
-        for number, split in enumerate(ingest.plan.unsplit.splits):
+        for number, batch in reads:
             done = number
-            yield from ingest.read(reader, split)
+            yield batch
 
-    for table in joined(batches(), _PIECE_BYTES):
-        yield done, table
+    with closing(reads):
+        for table in joined(batches(), _PIECE_BYTES):
+            yield done, table
+
+
+def _batch_bytes(numbered: tuple[int, pa.RecordBatch]) -> int:
+    return numbered[1].nbytes
 
 
 def require_rows(plan: SourcePlan, rows: int) -> None:

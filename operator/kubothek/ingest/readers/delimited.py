@@ -30,15 +30,20 @@ _Note = Callable[[pacsv.InvalidRow], Literal["skip"]]
 BLOCK_BYTES: Final = 4 << 20
 """Size of a parsed block, and so the longest row."""
 _HEADER_BYTES: Final = 1 << 20
+_FIRST_BYTES: Final = 16 << 10
 
 
-def read_header(name: str, stream: TextStream, options: CsvOptions) -> list[str]:
+def read_header(name: str, stream: io.RawIOBase | io.BufferedIOBase, options: CsvOptions) -> list[str]:
     """Return the values of the first row. Raises SourceEmpty, or SourceCorrupt if it is not a CSV header in UTF-8."""
+    data = b""
+    row: list[str] | None = None
+    is_complete = False
     try:
-        text = stream.read(_HEADER_BYTES).decode(errors="surrogateescape")
-        dialect: dict[str, Any] = {"delimiter": options.delimiter}
-        dialect |= {"quotechar": options.quote} if options.quote else {"quoting": csv.QUOTE_NONE}
-        row = next((row for row in csv.reader(io.StringIO(text, newline=""), **dialect) if row), None)
+        while not is_complete and len(data) < _HEADER_BYTES:
+            more = stream.read(max(_FIRST_BYTES, len(data)))
+            data += more or b""
+            row, is_complete = _first_row(data, options)
+            is_complete = is_complete or not more
         "".join(row or ()).encode()
     except UnicodeEncodeError:
         raise SourceCorrupt(f"the header of {name!r} is not UTF-8; save the file as UTF-8") from None
@@ -47,6 +52,15 @@ def read_header(name: str, stream: TextStream, options: CsvOptions) -> list[str]
     if row is None:
         raise SourceEmpty(f"{name!r} is empty; a CSV file has at least a header and a row")
     return row
+
+
+def _first_row(data: bytes, options: CsvOptions) -> tuple[list[str] | None, bool]:
+    """Return the first row that is not blank, and whether it ends before the data do."""
+    text = io.StringIO(data.decode(errors="surrogateescape"), newline="")
+    dialect: dict[str, Any] = {"delimiter": options.delimiter}
+    dialect |= {"quotechar": options.quote} if options.quote else {"quoting": csv.QUOTE_NONE}
+    row = next((row for row in csv.reader(text, **dialect) if row), None)
+    return row, bool(text.read(1))
 
 
 def read_csv(
@@ -248,12 +262,45 @@ def infer_csv(
 
     ``time_formats`` are the strptime formats of timestamps; none means ISO 8601.
     """
+    return schema_of_sample(parse_sample(sample, options, names, has_header, time_formats)[0])
+
+
+def parse_sample(
+    sample: bytes, options: CsvOptions, names: list[str], has_header: bool, time_formats: Sequence[str] = ()
+) -> tuple[pa.Table, bool]:
+    """Return the rows of a file that starts like this, in the types that Arrow infers, and whether all are exact.
+
+    They are not if a row has another number of values, and is left out, or if bytes are not UTF-8, and are replaced.
+    """
+    wrong_rows: list[pacsv.InvalidRow] = []
+
+    def note(row: pacsv.InvalidRow) -> Literal["skip"]:
+        wrong_rows.append(row)
+        return "skip"
+
+    text = _as_text(sample)
     table = pacsv.read_csv(
-        io.BytesIO(sample.decode(errors="replace").encode()),  # Arrow cannot quote an invalid row of other bytes
+        io.BytesIO(text),
         pacsv.ReadOptions(column_names=None if has_header else names, block_size=BLOCK_BYTES),
-        _parsing(options, lambda _row: "skip"),
+        _parsing(options, note),
         _conversion(options, {}, time_formats),
     )
+    return table, text is sample and not wrong_rows
+
+
+def _as_text(sample: bytes) -> bytes:
+    """Return the sample with replacements for bytes that are not UTF-8: Arrow cannot quote an invalid row of those."""
+    if sample.isascii():  # decoding takes a tenth as long as parsing
+        return sample
+    try:
+        sample.decode()
+    except UnicodeDecodeError:
+        return sample.decode(errors="replace").encode()
+    return sample
+
+
+def schema_of_sample(table: pa.Table) -> pa.Schema:
+    """Return the types of columns for rows that :func:`parse_sample` returned."""
     # Bytes that are not UTF-8 would give a binary column; partitions and indices cannot hold times of day.
     return pa.schema(
         [
