@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import Any, Final, TypeAlias, cast
 from unittest.mock import patch
@@ -39,7 +39,7 @@ from kubothek.table.layout import Layout
 from kubothek.table.log import PartitionFile
 from kubothek.table.operations.written import Gathered, Gathering
 from kubothek.table.partitioning import Group, split
-from kubothek.table.schema import conform
+from kubothek.table.schema import conform, footer_metadata
 from kubothek.table.skipping.collect.collectors import Describing
 from kubothek.table.skipping.model import IndexDefinition, SkippingState
 
@@ -215,9 +215,10 @@ class Recorded:
     def encode(self, schema: pa.Schema, layout: Layout) -> list[pa.Buffer]:
         """Return files of the row groups, in this layout."""
         parts: dict[str, ParquetPart] = {}
+        metadata = cache(partial(footer_metadata, schema))
         for label, batches in self.row_groups:
             if label not in parts:
-                parts[label] = ParquetPart(label, schema, layout, batches)
+                parts[label] = ParquetPart(label, schema, layout, metadata, batches)
             parts[label].write(batches)
         return [part.finish()[0] for part in parts.values()]
 

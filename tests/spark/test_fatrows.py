@@ -59,6 +59,23 @@ def test_packer_holds_small_partitions_only_up_to_limit(monkeypatch: pytest.Monk
     assert found == {Group(f"p={number}", number % 3): [number] for number in range(1000)}
 
 
+def test_held_rows_do_not_keep_what_they_were_divided_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch goes to one partition at once, but for a row that waits for more."""
+    monkeypatch.setattr(fatrows, "FAT_ROW_BYTES", 1 << 16)
+    monkeypatch.setattr(fatrows, "HELD_BYTES", 1 << 20)
+    packer = Packer()
+    before = pa.total_allocated_bytes()
+    peak = 0
+    for number in range(100):
+        rows = batch(list(range(10_000)))
+        sent = [*packer.add(P1, rows.slice(1)), *packer.add(P2, rows.slice(0, 1))]
+        del rows
+        peak = max(peak, pa.total_allocated_bytes() - before)
+        assert sent or not number
+    assert len(unpacked([*packer.finish()], batch([]).schema)[P2]) == 100
+    assert peak < 4 << 20, "of 18 MB that were divided"
+
+
 def test_packed_row_with_count_only_has_no_rows() -> None:
     assert [*Unpacker(batch([]).schema).unpack(fat_rows([(None, 7, None)]))] == [(None, 7, None)]
 

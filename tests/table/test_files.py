@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha3_256
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from kubothek.errors import DataTypeMismatch, LayoutInvalid, PartitionInvalid, SchemaMismatch, StoreUnavailable
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.table.files import PartitionedWriter
-from kubothek.table.layout import Layout
+from kubothek.table.layout import MIB, Layout
 from kubothek.table.partitioning import Group
 from kubothek.table.schema import normalise
 from tests.table.write_conformance import CASES, WriteCase, check
@@ -128,6 +130,25 @@ def test_writer_memory_stays_within_budget(store: Store) -> None:
 
 
 @pytest.mark.slow
+def test_rows_of_small_partitions_do_not_keep_those_of_large_ones_in_memory(store: Store) -> None:
+    """Each round brings 4 MiB to one partition, whose files are complete soon, and a row to others."""
+    budget = 16 << 20
+    keys = np.where(np.arange(1 << 18) % (1 << 13), 0, np.arange(1 << 18))
+    columns: dict[str, Any] = {"k": keys, "x": np.random.default_rng(1).random(1 << 18)}
+    table = pa.table(columns)
+    layout = Layout(partition_on=("k",), target_file_bytes=MIB, compression="NONE", dictionary_columns=())
+    before = pa.total_allocated_bytes()
+    peak = 0
+    with PartitionedWriter(store, "ds", stored(table, "k"), layout, memory_budget=budget) as writer:
+        for _ in range(24):
+            writer.write(table)
+            peak = max(peak, pa.total_allocated_bytes() - before)
+        files = writer.finish()
+    assert sum(file.rows for file in files) == 24 * table.num_rows
+    assert peak < 2 * budget, "of 96 MiB that were divided"
+
+
+@pytest.mark.slow
 def test_writer_of_many_partitions_uses_little_python_memory(store: Store) -> None:
     table = pa.table({"k": list(range(2000)) * 2, "x": list(range(4000))})
     with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:
@@ -181,13 +202,13 @@ def test_failed_upload_fails_writer_and_cancels_remaining_uploads(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.table({"k": list(range(100)), "x": list(range(100))})
-    puts = []
+    puts: list[tuple[str, bytes | memoryview]] = []
 
-    def put(key: str, data: bytes | memoryview) -> str:
-        puts.append(key)
+    def put_many(objects: Sequence[tuple[str, bytes | memoryview]]) -> None:
+        puts.extend(objects)
         raise StoreUnavailable("the store is on fire")
 
-    monkeypatch.setattr(store, "put", put)
+    monkeypatch.setattr(store, "put_many", put_many)
     threads = set(threading.enumerate())
     writer = PartitionedWriter(store, "ds", stored(table, "k"), BY_K, memory_budget=100)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,8 +70,11 @@ class InMemory:
 
     url = "memory:"
 
-    def put(self, key: str, data: memoryview) -> str:
-        return key
+    def put_many(self, objects: Sequence[tuple[str, memoryview]]) -> None:
+        pass
+
+    def flush(self, keys: Iterable[str]) -> None:
+        pass
 
     def delete(self, keys: Sequence[str]) -> None:
         raise AssertionError("there is no error")
@@ -198,17 +201,18 @@ def test_observer_error_fails_writer_while_others_are_encoded(store: Store, fail
 def test_failed_upload_fails_writer_while_others_are_encoded(
     store: Store, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    lock, put, puts = threading.Lock(), store.put, []
+    lock, put_many, puts = threading.Lock(), store.put_many, []
 
-    def faulty(key: str, data: bytes | memoryview) -> str:
-        with lock:
-            puts.append(key)
-            fails = len(puts) > failing
-        if fails:
-            raise StoreUnavailable("the store is away")
-        return put(key, data)
+    def faulty(objects: Sequence[tuple[str, bytes | memoryview]]) -> None:
+        for each in objects:
+            with lock:
+                puts.append(each)
+                fails = len(puts) > failing
+            if fails:
+                raise StoreUnavailable("the store is away")
+            put_many([each])
 
-    monkeypatch.setattr(store, "put", faulty)
+    monkeypatch.setattr(store, "put_many", faulty)
     with pytest.raises(StoreUnavailable, match="away"):
         write_small_files(store)
     assert list(store.list("")) == []

@@ -167,10 +167,18 @@ def test_split_with_many_values_in_many_columns_does_not_overflow() -> None:
         assert group.path == "/".join(f"{name}={values[row]}" for name, values in columns.items())
 
 
-def test_split_part_does_not_keep_entire_batch_in_memory() -> None:
+def test_copied_part_does_not_keep_entire_batch_in_memory() -> None:
     batch = batch_of(k=[n % 100 for n in range(10_000)], x=["some text"] * 10_000)
     _, part = next(iter(p.split(batch, ["k"])))
-    assert sum(buffer.size for buffer in part["x"].buffers() if buffer) < 5000
+    copy = p.copied([part])
+    assert copy.equals(part)
+    assert sum(buffer.size for buffer in copy["x"].buffers() if buffer) < 5000
+
+
+def test_split_of_rows_in_order_of_their_groups_copies_none() -> None:
+    batch = batch_of(k=[n // 100 for n in range(1000)], x=[float(n) for n in range(1000)])
+    (_, first), *_ = p.split(batch, ["k"])
+    assert [b and b.address for b in first["x"].buffers()] == [b and b.address for b in batch["x"].buffers()]
 
 
 @pytest.mark.parametrize("values", [[1.0, None], [1.0, math.nan]])

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import zstandard
 
-from kubothek.table.partitioning import Group
+from kubothek.table.partitioning import Group, copied
 
 FatRow = tuple[Group | None, int, bytes | None]
 """Partition path and bucket, number of rows, rows."""
@@ -33,17 +33,23 @@ class Packer:
     def __init__(self) -> None:
         self._pieces: dict[Group, list[pa.RecordBatch]] = {}
         self._sizes: dict[Group, int] = {}
+        self._added = 0
         self._compressor = zstandard.ZstdCompressor(level=1)
 
     def add(self, group: Group, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Add rows of a group; yield fat rows that are large enough."""
-        step = max(1, rows.num_rows * FAT_ROW_BYTES // max(1, rows.nbytes))
+        size = rows.nbytes
+        step = max(1, -(-rows.num_rows * FAT_ROW_BYTES // max(1, size)))
         for start in range(0, rows.num_rows, step):
             piece = rows.slice(start, step)
             self._pieces.setdefault(group, []).append(piece)
-            self._sizes[group] = self._sizes.get(group, 0) + piece.nbytes
+            self._sizes[group] = self._sizes.get(group, 0) + size * piece.num_rows // rows.num_rows
             if self._sizes[group] >= FAT_ROW_BYTES:
                 yield fat_rows([self._pack(group)])
+        self._added += size
+        if self._added > HELD_BYTES:  # what is held keeps alive what it was divided from, also what is emitted
+            self._pieces = {group: [copied(pieces)] for group, pieces in self._pieces.items()}
+            self._added = 0
         if sum(self._sizes.values()) > HELD_BYTES:
             yield from self.finish()
 

@@ -142,10 +142,10 @@ class Store(ABC):
     def put(self, key: str, data: bytes | memoryview) -> str:
         """Write the object, atomically and durably, replacing any; returns its ETag."""
 
-    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+    def put_many(self, objects: Sequence[tuple[str, bytes | memoryview]]) -> None:
         """Write small objects, each as :meth:`put` does, but durable only with the next :meth:`flush`.
 
-        Keys must be content-addressed: another writer of such a key writes the same bytes, and the key is never
+        Keys must be new, or content-addressed: another writer of such a key writes the same bytes. They are never
         swapped. After an error, any of the objects may exist.
         """
         for key, data in objects:

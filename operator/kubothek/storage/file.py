@@ -4,9 +4,9 @@
 ``put_if_absent``); then the directory is synced. Readers see the old object or the new one, also after a power cut.
 
 **Swapping.** Writers take a ``flock`` on one of 256 lock files chosen by the key, which makes compare and rename one
-step among them. The kernel releases the lock of a dead process. Staged objects, and those of ``put_many``, are
-content-addressed: they are never swapped and take no lock. A foreign writer without locks (plateau, kartothek) can
-write between compare and rename; a file system offers no way to exclude it (see the docs).
+step among them. The kernel releases the lock of a dead process. Staged objects, and those of ``put_many``, have keys
+that are new or content-addressed: they are never swapped and take no lock. A foreign writer without locks (plateau,
+kartothek) can write between compare and rename; a file system offers no way to exclude it (see the docs).
 
 **ETag** = modification time (ns), inode, size, without a read of the content. It never repeats, because each write here
 gives its file a later time than the replaced file has, whatever the resolution of the file system. A foreign writer
@@ -190,12 +190,12 @@ class FileStore(Store):
                 staged.write(chunk)
             return self._entered(key, _Any.ETAG, staged)
 
-    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+    def put_many(self, objects: Sequence[tuple[str, bytes | memoryview]]) -> None:
         remaining = iter(objects)
         while batch := list(islice(remaining, _PUT_BATCH)):
             self._put_batch(batch)
 
-    def _put_batch(self, objects: Sequence[tuple[str, bytes]]) -> None:
+    def _put_batch(self, objects: Sequence[tuple[str, bytes | memoryview]]) -> None:
         """Write a batch and sync it as one: synced one by one, each file would be a commit of the disk's journal."""
         with ExitStack() as held:
             staged = [(key, held.enter_context(self.stage(key))) for key, _ in objects]

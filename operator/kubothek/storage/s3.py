@@ -175,7 +175,7 @@ class S3Store(Store):
         answer = self._call(key, lambda s3: s3.objects.send(HTTPMethod.PUT, self._bucket, name, conditions, body))
         return _etag(key, answer.headers)
 
-    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+    def put_many(self, objects: Sequence[tuple[str, bytes | memoryview]]) -> None:
         with ThreadPoolExecutor(min(_PUTS_AT_ONCE, max(1, len(objects))), "kubothek-put") as pool:
             pending = [pool.submit(self._put, key, data) for key, data in objects]
             try:

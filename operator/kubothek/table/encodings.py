@@ -12,14 +12,17 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from kubothek.table.indexes.types import distinct_of
 from kubothek.table.layout import Layout
+from kubothek.table.partitioning import copied
 
 _SAMPLE: Final = 1 << 11
 """Rows that decide."""
 _LEAST: Final = 1 << 12
-"""In a file of fewer rows, to look at a column takes as long as to encode it."""
+"""In a file of fewer rows, to look at so many takes as long as to encode them:"""
+_SMALL_SAMPLE: Final = 1 << 6
+"""these decide then, and only whether few are equal."""
 _LONGEST_RUN: Final = 8
 """Mean length of runs of one value from which a dictionary with run lengths is smaller than differences."""
 _ASCENTS: Final = 0.9
@@ -35,19 +38,17 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
 
     The columns of ``layout.dictionary_columns`` keep their dictionaries. Equal rows give equal answers.
     """
-    table, chosen = pa.Table.from_batches(batches), layout.dictionary_columns
-    schema, rows = table.schema, table.num_rows
-    if rows < _LEAST:
-        return (True if chosen is None else list(chosen)), []
-    first = table.slice(0, _SAMPLE)
+    schema, chosen = batches[0].schema, layout.dictionary_columns
+    rows = sum(batch.num_rows for batch in batches)
+    first = _first(batches, _SAMPLE if rows >= _LEAST else _SMALL_SAMPLE)
     deltas, plain = [], []
     for position, field in enumerate(schema):
         if not _is_number(field.type) or field.name in (chosen or ()):
             continue
-        sample = pa.concat_arrays(first.column(position).chunks).drop_null()
-        if not pa.types.is_floating(field.type) and _ascends(sample):
+        sample = first.column(position).drop_null()
+        if rows >= _LEAST and not pa.types.is_floating(field.type) and _ascends(sample):
             deltas.append(field.name)
-        elif _distinct(sample, rows) > _MOST_DISTINCT * rows:
+        elif distinct_of(sample, rows) > _MOST_DISTINCT * rows:
             plain.append(field.name)
     if chosen is not None:
         return list(chosen), deltas
@@ -55,6 +56,16 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
         return True, deltas
     paths = (path for field in schema for path in _paths(field.name, field.type))
     return [path for path in paths if path not in deltas and path not in plain], deltas
+
+
+def _first(batches: Sequence[pa.RecordBatch], count: int) -> pa.RecordBatch:
+    """Return the first rows, at most so many, whatever the batches that they come in."""
+    found = [batches[0].slice(0, count)]
+    for batch in batches[1:]:
+        if (count := count - found[-1].num_rows) == 0:
+            break
+        found.append(batch.slice(0, count))
+    return found[0] if len(found) == 1 else copied(found)
 
 
 def _is_number(data_type: pa.DataType) -> bool:
@@ -67,17 +78,6 @@ def _ascends(values: pa.Array[Any]) -> bool:
     ascents = np.count_nonzero(numbers[1:] > numbers[:-1])
     changes = np.count_nonzero(numbers[1:] != numbers[:-1])
     return bool(changes * _LONGEST_RUN > len(numbers) and ascents >= _ASCENTS * changes)
-
-
-def _distinct(sample: pa.Array[Any], rows: int) -> float:
-    """Return about how many distinct values so many rows have, from a sample of them.
-
-    In a sample of n from far more than n equally frequent values, about n² / 2 of their number are repetitions.
-    """
-    size, found = len(sample), len(pc.unique(sample))
-    if size >= rows or 2 * found <= size:
-        return found
-    return rows if found == size else size * size / (2 * (size - found))
 
 
 def _paths(name: str, data_type: pa.DataType) -> list[str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
@@ -42,6 +42,10 @@ _BLOCKS_OF_A_RUN: Final = 16
 _ROOM: Final = 8
 """The divisor of the budget for what is encoded and uploaded while rows come in."""
 _UPLOADS_AT_ONCE: Final = 8
+_PUT_BYTES: Final = 1 << 20
+"""Files smaller than this are uploaded together with others, up to this size,"""
+_PUT_TOGETHER: Final = 64
+"""or up to this number."""
 _UNHASHED: Final = 16
 """The divisor of the budget for finished files that wait until several are hashed at once."""
 
@@ -62,11 +66,19 @@ class Observer(Protocol):
 class ParquetPart:
     """One data file, encoded in memory one row group at a time.
 
-    ``label``  its label in the head
-    ``first``  its first rows, by which the encodings are chosen
+    ``label``     its label in the head
+    ``metadata``  returns that of the footer, for the columns with a null (:func:`~.schema.footer_metadata`)
+    ``first``     its first rows, by which the encodings are chosen
     """
 
-    def __init__(self, label: str, schema: pa.Schema, layout: Layout, first: Sequence[pa.RecordBatch]) -> None:
+    def __init__(
+        self,
+        label: str,
+        schema: pa.Schema,
+        layout: Layout,
+        metadata: Callable[[frozenset[str]], dict[str, str]],
+        first: Sequence[pa.RecordBatch],
+    ) -> None:
         self.label = label
         self._sink = pa.BufferOutputStream()
         self._footers: list[pq.FileMetaData] = []
@@ -83,7 +95,7 @@ class ParquetPart:
             metadata_collector=self._footers,
             store_schema=False,
         )
-        self._schema = schema
+        self._metadata = metadata
         self._with_nulls: set[str] = set()
 
     @property
@@ -99,7 +111,7 @@ class ParquetPart:
 
     def finish(self) -> tuple[pa.Buffer, pq.FileMetaData]:
         """Return the whole file and its footer."""
-        self._writer.add_key_value_metadata(footer_metadata(self._schema, self._with_nulls))
+        self._writer.add_key_value_metadata(self._metadata(frozenset(self._with_nulls)))
         self._writer.close()
         return self._sink.getvalue(), self._footers[0]
 
@@ -144,6 +156,7 @@ class PartitionedWriter:
         self._schema = schema
         self._layout = layout
         self._payload = pa.schema([f for f in schema if f.name not in layout.partition_on])
+        self._metadata = cache(partial(footer_metadata, self._payload))
         self._bucketing = Bucketing.of(layout, schema)
         self._observer = observer
         self._sort_by = () if presorted else layout.sort_by
@@ -151,13 +164,16 @@ class PartitionedWriter:
         self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
         self._open: dict[Group, OpenGroup] = {}
         self._held = 0
+        self._shared = 0
         self._most_held = self._budget - self._budget // _ROOM
         self._files: list[PartitionFile] = []
         self._lanes = Lanes(memory_budget // _UNHASHED)
         self._hashes: list[Stream] = []
         self._flushed = 0
         self._encoders: OrderedCalls[Encoded] = OrderedCalls(cores, "encode")
-        self._uploads: deque[tuple[Future[str], int]] = deque()
+        self._small: list[tuple[str, memoryview]] = []
+        self._small_bytes = 0
+        self._uploads: deque[tuple[Future[None], int]] = deque()
         self._uploading = 0
         self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE, thread_name_prefix="upload")
 
@@ -181,13 +197,17 @@ class PartitionedWriter:
         Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, and the errors of earlier encodings and uploads.
         """
         for batch in self._slices(conform(_as_table(data), self._schema)):
+            size = batch.nbytes  # which costs as much as a slice: the groups take their shares
             for group, rows in split(batch, self._layout.partition_on, self._bucketing):
-                self._add(group, rows)
+                self._add(group, rows, size * rows.num_rows // batch.num_rows)
+                self._shared += 0 if rows.num_rows == batch.num_rows else size * rows.num_rows // batch.num_rows
+            if self._shared > self._budget:
+                self._unshare()
 
     def write_group(self, group: Group, data: pa.Table | pa.RecordBatch) -> None:
         """Add rows of one group, as :func:`~.partitioning.split` returns them."""
         for batch in self._slices(conform(_as_table(data), self._payload)):
-            self._add(group, batch)
+            self._add(group, batch, batch.nbytes)
 
     def flush(self) -> list[PartitionFile]:
         """Finish the files of all groups, whatever their size; return the files finished since the last flush.
@@ -219,12 +239,12 @@ class PartitionedWriter:
         for start in range(0, table.num_rows, rows):
             yield from table.slice(start, rows).combine_chunks().to_batches()
 
-    def _add(self, group: Group, batch: pa.RecordBatch) -> None:
+    def _add(self, group: Group, batch: pa.RecordBatch, size: int) -> None:
         if (rows := self._open.get(group)) is None:
             runs = SortedRuns(self._sort_by, self._step // _BLOCKS_OF_A_RUN) if self._sort_by else None
             rows = self._open[group] = OpenGroup(group, runs)
         with self._accounted(rows):
-            rows.buffer([batch])
+            rows.buffer(batch, size)
             if rows.runs is None:
                 self._encode(rows)
             elif rows.buffered >= self._step:
@@ -247,6 +267,13 @@ class PartitionedWriter:
             if self._held <= goal:
                 break
             self._publish(rows, wholly=False)
+        self._unshare()
+
+    def _unshare(self) -> None:
+        """Copy the rows in memory: each group keeps alive what was divided together with it, also what is written."""
+        for rows in self._open.values():
+            rows.copy()
+        self._shared = 0
 
     def _publish(self, rows: OpenGroup, *, wholly: bool) -> None:
         """Write the rows of a group; unless ``wholly``, keep sorted rows that would only make a small file."""
@@ -260,7 +287,7 @@ class PartitionedWriter:
             if rows.file:
                 self._settle(rows)
             if rows.file:
-                self._start(rows, rows.file, (), is_last=True)
+                self._start(rows, rows.file, (), 0, is_last=True)
             del self._open[rows.group]
         self._make_room()
 
@@ -268,7 +295,8 @@ class PartitionedWriter:
         """Write sorted rows; return True if some are kept because they are fewer than the last file took."""
         rows.completed = 0
         while runs.rows:
-            rows.buffer(runs.pop().to_batches())
+            for batch in runs.pop().to_batches():
+                rows.buffer(batch, batch.nbytes)
             self._encode(rows)
             if keep:
                 self._settle(rows)
@@ -281,26 +309,33 @@ class PartitionedWriter:
         size = self._layout.row_group_rows
         if not rows.rows or not (rest or rows.rows >= size or rows.buffered >= self._step):
             return
-        table = pa.Table.from_batches(rows.unbuffer())
-        whole = table.num_rows if rest or table.num_rows < size else table.num_rows - table.num_rows % size
+        count, held, batches = rows.rows, rows.size, rows.unbuffer()
+        if count <= size:
+            self._write_row_group(rows, batches, held, is_last=rest)
+            return
+        table = pa.Table.from_batches(batches)
+        whole = count if rest else count - count % size
         for start in range(0, whole, size):
-            batches = table.slice(start, min(size, whole - start)).to_batches()
-            self._write_row_group(rows, batches, is_last=rest and start + size >= whole)
-        rows.buffer(table.slice(whole).to_batches())
+            some = table.slice(start, min(size, whole - start))
+            is_last = rest and start + size >= whole
+            self._write_row_group(rows, some.to_batches(), held * some.num_rows // count, is_last=is_last)
+        for batch in table.slice(whole).to_batches():
+            rows.buffer(batch, held * batch.num_rows // count)
 
-    def _write_row_group(self, rows: OpenGroup, batches: Sequence[pa.RecordBatch], *, is_last: bool) -> None:
+    def _write_row_group(self, rows: OpenGroup, batches: Sequence[pa.RecordBatch], size: int, *, is_last: bool) -> None:
         self._settle(rows)
         if (file := rows.file) is None:
             file = rows.file = OpenFile(self._new_label(rows.group))
         if self._observer:
             self._observer.observe(file.label, batches)
-        self._start(rows, file, batches, is_last=is_last)
+        self._start(rows, file, batches, size, is_last=is_last)
 
     # --- encoding ---
 
-    def _start(self, rows: OpenGroup, file: OpenFile, batches: Sequence[pa.RecordBatch], *, is_last: bool) -> None:
+    def _start(
+        self, rows: OpenGroup, file: OpenFile, batches: Sequence[pa.RecordBatch], size: int, *, is_last: bool
+    ) -> None:
         """Start to encode a row group of the group's open file, and to complete the file if it is the last one."""
-        size = sum(batch.nbytes for batch in batches)
         file.rows += sum(batch.num_rows for batch in batches)
         file.is_pending = True
         if is_last:
@@ -312,7 +347,7 @@ class PartitionedWriter:
         self._encoders.add(call, size)
 
     def _part(self, label: str, first: Sequence[pa.RecordBatch]) -> ParquetPart:
-        return ParquetPart(label, self._payload, self._layout, first)
+        return ParquetPart(label, self._payload, self._layout, self._metadata, first)
 
     def _settle(self, rows: OpenGroup) -> None:
         """Wait until no row group of the group's open file is being encoded."""
@@ -342,7 +377,20 @@ class PartitionedWriter:
         self._files.append(PartitionFile(file.label, key, file.rows, content.size))
         self._wait(max(0, self._budget // 2 - content.size))
         self._uploading += content.size
-        self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
+        self._small.append((key, memoryview(content)))
+        self._small_bytes += content.size
+        if len(self._small) == _PUT_TOGETHER or self._small_bytes >= _PUT_BYTES:
+            self._put_small()
+
+    def _put_small(self) -> None:
+        """Start the upload of the files that wait for others."""
+        if self._small:
+            self._uploads.append((self._pool.submit(self._put, self._small), self._small_bytes))
+            self._small, self._small_bytes = [], 0
+
+    def _put(self, files: Sequence[tuple[str, memoryview]]) -> None:
+        self._store.put_many(files)
+        self._store.flush([key for key, _ in files])
 
     def _make_room(self) -> None:
         """Take what is encoded and uploaded, and wait for more while memory is over the budget."""
@@ -372,6 +420,8 @@ class PartitionedWriter:
 
     def _wait(self, goal: int) -> None:
         """Wait until at most ``goal`` bytes are being uploaded; raise what an upload raised."""
+        if self._uploading > goal:
+            self._put_small()
         while self._uploads and (self._uploading > goal or self._uploads[0][0].done()):
             upload, size = self._uploads.popleft()
             upload.result()

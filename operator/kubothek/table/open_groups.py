@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.table.partitioning import Group
+from kubothek.table.partitioning import Group, copied
 from kubothek.table.sorting import SortedRuns
 
 _OPEN_FILE_BYTES: Final = 2 << 20
@@ -81,6 +81,7 @@ class OpenGroup:
     Its size changes only with the rows of this group, not when an encoder is done: which rows share a file depends on
     it, and must not depend on time.
 
+    ``size``       bytes of the buffered rows
     ``encoded``    bytes of the open file; of a row group that is being encoded, those of its rows
     ``completed``  number of rows of the last file that reached its target size
     """
@@ -89,10 +90,15 @@ class OpenGroup:
     runs: SortedRuns | None
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
-    buffered: int = 0
+    size: int = 0
     file: OpenFile | None = None
     encoded: int = 0
     completed: int = 0
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of the buffer in memory."""
+        return self.size + _COLUMN_BYTES * sum(batch.num_columns for batch in self.batches)
 
     @property
     def held(self) -> int:
@@ -100,14 +106,18 @@ class OpenGroup:
         runs = self.runs.size if self.runs else 0
         return self.buffered + runs + (self.encoded + _OPEN_FILE_BYTES if self.file else 0)
 
-    def buffer(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Buffer rows unchanged."""
-        for batch in batches:
-            self.batches.append(batch)
-            self.rows += batch.num_rows
-            self.buffered += batch.nbytes + _COLUMN_BYTES * batch.num_columns
+    def buffer(self, batch: pa.RecordBatch, size: int) -> None:
+        """Buffer rows of this many bytes unchanged."""
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.size += size
 
     def unbuffer(self) -> list[pa.RecordBatch]:
         """Return all buffered rows and empty the buffer."""
-        batches, self.batches, self.rows, self.buffered = self.batches, [], 0, 0
+        batches, self.batches, self.rows, self.size = self.batches, [], 0, 0
         return batches
+
+    def copy(self) -> None:
+        """Copy the buffered rows, so that they keep no other memory alive."""
+        if self.batches:
+            self.batches = [copied(self.batches)]

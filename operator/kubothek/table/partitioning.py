@@ -161,8 +161,9 @@ def split(
 ) -> Iterator[tuple[Group, pa.RecordBatch]]:
     """Yield the rows of each group in the batch, without the partition columns.
 
-    Rows keep their order. The cost in Python is per distinct value and per group, not per row. A group does not keep
-    the memory of the whole batch alive. Raises PartitionInvalid before the first group.
+    Rows keep their order. The cost in Python is per distinct value and per group, not per row. The groups are slices of
+    one batch: a group keeps the memory of all of them alive, until it is :func:`copied`. Raises PartitionInvalid before
+    the first group.
     """
     payload = batch.select([name for name in batch.schema.names if name not in partition_keys])
     if batch.num_rows == 0:
@@ -175,14 +176,26 @@ def split(
     if len(groups) == 1:
         yield groups[0], payload
         return
-    order = pc.array_sort_indices(codes)
-    runs = pc.run_end_encode(codes.take(order))  # type: ignore[attr-defined]
+    if not _ascends(codes):
+        order = pc.array_sort_indices(codes)
+        codes = codes.take(order)
+        # One gather a column: one for each group and column took 12 times as long, measured with 80 rows a group.
+        payload = pa.RecordBatch.from_arrays([each.take(order) for each in payload.columns], schema=payload.schema)
+    runs = pc.run_end_encode(codes)  # type: ignore[attr-defined]
     ends = [0, *runs.run_ends.to_pylist()]
-    columns = payload.columns
     for (start, end), code in zip(pairwise(ends), runs.values.to_pylist(), strict=True):
-        rows = order.slice(start, end - start)
-        # `RecordBatch.take` takes twice as long, measured with 3,000 rows a group.
-        yield groups[code], pa.RecordBatch.from_arrays([each.take(rows) for each in columns], schema=payload.schema)
+        yield groups[code], payload.slice(start, end - start)
+
+
+def copied(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return these rows, at least one batch, as a batch that has its memory to itself."""
+    one: pa.RecordBatch = pa.concat_batches(rows)  # type: ignore[attr-defined]  # the stubs lack it
+    return one
+
+
+def _ascends(codes: pa.Array[Any]) -> bool:
+    numbers = codes.to_numpy()
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Array[Any], list[str]]:

@@ -15,8 +15,10 @@ from kubothek.table.schema import type_name
 
 _RESERVED: Final = "partition"
 """The name of the second column in Kartothek's index files."""
-_SAMPLE: Final = 1 << 14
+_SAMPLE: Final = 1 << 11
 """The number of values that show whether most of a column's values are distinct."""
+_FEW: Final = 1 << 9
+"""Below this number of values, finding the distinct ones costs more than sorting them all."""
 _SHOWN: Final = 100
 """Maximum characters of a stored bound."""
 
@@ -63,15 +65,28 @@ def file_type(stored: pa.DataType, dialect: Dialect) -> pa.DataType:
 def distinct(values: pa.ChunkedArray[Any], stored: pa.DataType) -> pa.Array[Any]:
     """Return the values to index: without NULL and NaN, and 0.0 for -0.0.
 
-    Each occurs once, but not where most are distinct: there the sort that follows finds the others, and faster.
+    Each occurs once, but not where most are distinct, or all are few: there the sort that follows finds the others, and
+    faster.
     """
     values = values if values.type == stored else values.cast(stored)
     if pa.types.is_float64(stored):
         values = pc.add(pc.filter(values, pc.invert(pc.is_nan(values)), null_selection_behavior="drop"), 0.0)
-    first = cast("pa.Array[Any]", values.slice(0, _SAMPLE))
-    is_key = len(first) == _SAMPLE and 2 * len(pc.unique(first)) > _SAMPLE
-    found = pa.concat_arrays(values.chunks) if is_key else cast("pa.Array[Any]", pc.unique(values))
+    count = len(values)
+    sample = cast("pa.Array[Any]", values.slice(0, _SAMPLE))
+    is_raw = count > 0 and (count < _FEW or 2 * distinct_of(sample, count) > count)
+    found = pa.concat_arrays(values.chunks) if is_raw else cast("pa.Array[Any]", pc.unique(values))
     return found.drop_null() if found.null_count else found
+
+
+def distinct_of(sample: pa.Array[Any], count: int) -> float:
+    """Return about how many distinct values so many values have, from a sample of them.
+
+    In a sample of n from far more than n equally frequent values, about n² / 2 of their number are repetitions.
+    """
+    size, found = len(sample), len(pc.unique(sample))
+    if size >= count or 2 * found <= size:
+        return found
+    return count if found == size else size * size / (2 * (size - found))
 
 
 def bound_of(value: pa.Scalar[Any]) -> Bound:

@@ -92,6 +92,8 @@ class Gatherer:
 
     def wrote(self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData) -> None:
         """Note a complete file; ``footer`` is part of ``content``."""
+        if self._skipping.is_idle:
+            return
         partition = parse_path(partition_path(key), self._partitions) if len(self._partitions) else {}
         self._skipping.wrote(label, key, content, footer, partition)
 

@@ -61,7 +61,7 @@ class OneWriterStore(Store):
     def stage(self, key: str) -> AbstractContextManager[Staged] | None:
         return self._inner.stage(key)
 
-    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+    def put_many(self, objects: Sequence[tuple[str, bytes | memoryview]]) -> None:
         self._inner.put_many(objects)
 
     def flush(self, keys: Iterable[str]) -> None:
