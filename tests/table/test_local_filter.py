@@ -57,6 +57,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(autouse=True)
 def small_files_are_worth_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_filter, "FEWEST_VALUES", 0)
+    monkeypatch.setattr(local_filter, "MOST_FILES", 0)
 
 
 def by_arrow(store: Store, dataset: Snapshot, columns: list[str] | None, where: Predicate) -> pa.Table:
@@ -137,6 +138,7 @@ WHERE = st.lists(
     columns=st.one_of(st.none(), st.lists(st.sampled_from(list(POOLS)), unique=True, max_size=4)),
     row_group=st.integers(1, 5),
     part=st.sampled_from([1, 40, 1 << 20]),
+    few=st.sampled_from([0, 6]),
 )
 def test_local_filter_returns_rows_of_arrow(
     tmp_path_factory: pytest.TempPathFactory,
@@ -145,12 +147,14 @@ def test_local_filter_returns_rows_of_arrow(
     columns: list[str] | None,
     row_group: int,
     part: int,
+    few: int,
 ) -> None:
+    """``few``: the most files whose row groups Arrow decodes without a query."""
     store = open_store(StoreConfig(tmp_path_factory.mktemp("store").as_uri()))
     named = {f"{path}/{number}".strip("/"): table for number, (path, table) in enumerate(files)}
     dataset = dataset_of(store, SCHEMA, named, row_group_size=row_group)
     for wanted in (columns, FLAT):
-        with patch.object(local_filter, "_PART_VALUES", part):
+        with patch.object(local_filter, "_PART_VALUES", part), patch.object(local_filter, "MOST_FILES", few):
             found = scan(store, dataset, wanted, where).read_all()
         assert exactly(found) == exactly(by_arrow(store, dataset, wanted, where))
 

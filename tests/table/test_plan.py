@@ -30,9 +30,8 @@ from kubothek.table.indexes.maintain import Files, maintain
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.model.head import INDEX, Head
 from kubothek.table.partitioning import render_path
+from kubothek.table.scan import local_filter, pruner, statistics
 from kubothek.table.scan import plan as planning
-from kubothek.table.scan import pruner, statistics
-from kubothek.table.scan import read as scanning
 from kubothek.table.scan.plan import plan
 from kubothek.table.scan.read import scan
 from tests.table.expressions.naive import naive
@@ -293,12 +292,12 @@ def test_plan_with_unknown_column_raises_filter_invalid(sales: Snapshot) -> None
 def test_lookup_scan_opens_only_found_files(store: Store, sales: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
-    def spy(store: Store, keys: Any, *more: Any) -> Any:
+    def spy(store: Store, keys: Any) -> Any:
         opened.extend(keys)
-        return open_files(store, keys, *more)
+        return original(store, keys)
 
-    open_files = scanning.open_files
-    monkeypatch.setattr(scanning, "open_files", spy)
+    original = statistics.footers
+    monkeypatch.setattr(local_filter, "footers", spy)
     assert scan(store, sales, ["id"], parse("id = 13")).read_all()["id"].to_pylist() == []
     assert opened == [sales.head.file("s=r0/1")]
 

@@ -19,6 +19,7 @@ from kubothek.table.files import PartitionedWriter
 from kubothek.table.layout import Layout
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.model.head import Head
+from kubothek.table.scan import local_filter
 from kubothek.table.scan import read as scanning
 from kubothek.table.scan.read import scan
 from kubothek.table.schema import parse_common_metadata
@@ -217,6 +218,7 @@ def test_scan_opens_few_files_at_once_and_filters_only_where_needed(
     open_files = scanning.open_files
     monkeypatch.setattr(scanning, "open_files", spy)
     monkeypatch.setattr(scanning, "_FILES_AT_ONCE", 3)
+    monkeypatch.setattr(local_filter, "MOST_FILES", 0)
     schema = schema_of(k=pa.int64(), x=pa.int64())
     dataset = dataset_of(store, schema, {f"k={n}": pa.table({"x": [n, -n]}) for n in range(10)})
     assert [row["x"] for row in select(store, dataset, "k < 8 AND (x > 4 OR k < 4)")] == [

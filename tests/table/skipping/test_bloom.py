@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubothek.errors import SkippingUnreadable
 from kubothek.table.skipping.bloom import index_type, sketch
@@ -26,6 +28,23 @@ def filter_of(values: pa.Array[Any], sizing: sketch.Sizing | None = None) -> byt
     assert found is not None
     sketch.fill(bits, found, hashes)
     return render(bits, hashes)
+
+
+@given(texts=st.lists(st.text(max_size=40), min_size=2, max_size=9), seed=st.integers(-(2**31), 2**31 - 1))
+def test_hashes_of_one_text_equal_hashes_among_others(texts: list[str], seed: int) -> None:
+    array = pa.array(texts, pa.string())
+    among_others = sketch.pairs(array, seed)
+    assert among_others is not None
+    for n in range(len(texts)):
+        found = sketch.pairs(array[n : n + 1], seed)
+        assert found is not None
+        assert found.packed().tolist() == among_others.packed()[n : n + 1].tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_text_too_long_to_hash_has_no_hashes(count: int) -> None:
+    assert sketch.pairs(pa.array(["é" * (1 << 14)] * count)) is not None
+    assert sketch.pairs(pa.array(["é" * (1 << 14) + "x"] * count)) is None
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -33,7 +33,15 @@ from kubothek.table.filesystem import local_path
 from kubothek.table.log.model.paths import parse_path
 from kubothek.table.scan.local_parquet import columns_of, cursor, exact, is_pattern
 from kubothek.table.scan.plan import PlannedFile
-from kubothek.table.scan.statistics import footers
+from kubothek.table.scan.row_groups import (
+    MOST_BYTES,
+    MOST_FILES,
+    MOST_ROW_GROUPS,
+    MOST_VALUES,
+    VALUES_A_FILE,
+    RowGroups,
+)
+from kubothek.table.scan.statistics import footers, verdicts_of_row_groups
 
 FEWEST_VALUES: Final = 1 << 17
 """The fewest values, rows by columns, for which a query pays: Arrow takes 2 ms for so many, and a query 1 ms to begin.
@@ -58,12 +66,19 @@ class Part:
     ``query``       selects their rows with DuckDB; None: Arrow reads them
     ``row_groups``  of the one file; None = all
     ``rows``        of the row groups: the first, and the one after the last
+    ``small``       for each file the row groups to decode without a query; None if there are too many
     """
 
     files: Sequence[PlannedFile]
     query: Query | None = None
     row_groups: tuple[int, ...] | None = None
     rows: tuple[int, int] | None = None
+    small: Sequence[RowGroups] | None = None
+
+    @property
+    def is_selectable(self) -> bool:
+        """Whether :meth:`LocalFilter.start` selects the rows; Arrow's scanner does so otherwise."""
+        return self.query is not None or self.small is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +138,13 @@ class LocalFilter:
 
     def parts(self, files: Sequence[PlannedFile]) -> Iterator[Part]:
         """Yield the files in parts, in their order. Reads footers. Raises PartitionInvalid, AccessDenied for a link."""
-        undecided = [file for file in files if not file.all_rows]
-        self.store.check_no_links([file.key for file in undecided])
-        read = dict(zip(undecided, footers(self.store, [file.key for file in undecided]), strict=True))
-        found = [self._found(file, read.get(file)) for file in files]
+        needed = [file for file in files if not file.all_rows or len(files) <= MOST_FILES]
+        self.store.check_no_links([file.key for file in needed])
+        read = dict(zip(needed, footers(self.store, [file.key for file in needed]), strict=True))
+        if len(files) <= MOST_FILES and (small := self._small(read)) is not None:
+            yield Part(files, small=small)
+            return
+        found = [self._found(file, None if file.all_rows else read.get(file)) for file in files]
         runs = [(query, list(run)) for query, run in groupby(found, key=lambda each: each.query)]
         worth = [None if query is None or not self._is_worth(run) else query for query, run in runs]
         for query, several in groupby(zip(worth, runs, strict=True), key=lambda each: each[0]):
@@ -137,7 +155,9 @@ class LocalFilter:
                 yield from _divided(query, run, _PART_VALUES // len(self.names))
 
     def start(self, part: Part) -> Iterator[pa.RecordBatch] | None:
-        """Select the rows of a part that has a query; some of them are in memory then. None if DuckDB fails."""
+        """Select the rows of a selectable part; some of them are in memory then. None if that fails."""
+        if part.small is not None:
+            return self._decoded(part.small)
         batches = self._rows(part)
         held, size = [], 0
         try:
@@ -148,6 +168,47 @@ class LocalFilter:
         except unreadable():
             return None
         return iter(held)
+
+    def _small(self, files: Mapping[PlannedFile, pq.FileMetaData | None]) -> list[RowGroups] | None:
+        """Return the row groups to decode without a query; None if a query or a scanner pays, or has to read a file."""
+        read = [footer for footer in files.values() if footer is not None]
+        if len(read) < len(files) or sum(footer.num_row_groups for footer in read) > MOST_ROW_GROUPS:
+            return None
+        found = []
+        for file, footer in zip(files, read, strict=True):
+            if (one := self._row_groups(file, footer)) is None:
+                return None
+            found.append(one)
+        columns = len(set(self.names).union(self._columns))
+        values = sum(each.rows for each in found) * columns + VALUES_A_FILE * len(found)
+        return found if values <= MOST_VALUES and sum(each.size for each in found) <= MOST_BYTES else None
+
+    def _row_groups(self, file: PlannedFile, footer: pq.FileMetaData) -> RowGroups | None:
+        constants = self._constants_of(file.key.rpartition("/")[0])
+        positions = self._layouts[self._layout(footer.schema)].positions
+        if constants is None or positions is None:
+            return None
+        left = self._left(positions, constants)
+        if left is None:
+            return None
+        where = Predicate(tuple(left))
+        known = {name: Range.of(value) for name, value in constants.items()}
+        verdicts = [
+            (number, True if file.all_rows else found)
+            for number, found in verdicts_of_row_groups(where, footer, self.schema, known)
+            if file.all_rows or found is not False
+        ]
+        is_sure = all(found for _, found in verdicts)
+        numbers = [number for number, _ in verdicts]
+        path = str(self.path(file.key))
+        return RowGroups(path, footer, numbers, positions, constants, None if is_sure else where)
+
+    def _decoded(self, small: Iterable[RowGroups]) -> Iterator[pa.RecordBatch] | None:
+        schema = pa.schema([self.schema.field(name) for name in self.names])
+        try:
+            return chain.from_iterable([each.select(schema).to_batches(_BATCH_ROWS) for each in small])
+        except (pa.ArrowException, OSError):
+            return None
 
     def _is_worth(self, run: Iterable[_Found]) -> bool:
         return sum(sum(each.groups) for each in run) * len(self.names) >= FEWEST_VALUES
@@ -201,6 +262,23 @@ class LocalFilter:
 
         ``without``  terms by which DuckDB does not filter
         """
+        if (left := self._left(there, constants)) is None:
+            return None
+        used = [tuple(term for term in terms if term not in without and has_condition(term)) for terms in left]
+        if (found := condition(used)) is None:
+            return None
+        is_right = used == left and all(is_sure(term) for terms in left for term in terms)
+        again = None if is_right else Predicate(tuple(left))
+        needed = dict.fromkeys((*self.names, *(() if again is None else sorted(again.columns))))
+        columns = tuple(name for name in needed if name in there and name not in constants)
+        query = Query(columns, *found, again)
+        return self._same.setdefault(query, query)
+
+    def _left(self, there: Collection[str], constants: Mapping[str, Any]) -> list[tuple[Term, ...]] | None:
+        """Return the conjunctions that rows of files with these columns and constants may match, of their columns.
+
+        None if constants leave a term open.
+        """
         absent = {name: None for name in self.schema.names if name not in there}
         known = {name: Range.of(value) for name, value in {**absent, **constants}.items()}
         left = []
@@ -210,15 +288,7 @@ class LocalFilter:
                 return None
             if False not in verdicts:
                 left.append(tuple(term for term in terms if term.column not in known))
-        used = [tuple(term for term in terms if term not in without and has_condition(term)) for terms in left]
-        if (found := condition(used)) is None:
-            return None
-        is_right = used == left and all(is_sure(term) for terms in left for term in terms)
-        again = None if is_right else Predicate(tuple(left))
-        needed = dict.fromkeys((*self.names, *(() if again is None else sorted(again.columns))))
-        columns = tuple(name for name in needed if name not in known)
-        query = Query(columns, *found, again)
-        return self._same.setdefault(query, query)
+        return left
 
     def _constants_of(self, directory: str) -> Mapping[str, Any] | None:
         """Return the values of partition columns in a directory; None if a column has several, or is no number."""
@@ -269,14 +339,14 @@ def ahead(
     parts = iter(parts)
     first_parts = list(islice(parts, 2))
     if len(first_parts) < 2:  # a new thread costs as much as half of a small query
-        yield from ((part, None if part.query is None else start(part)) for part in first_parts)
+        yield from ((part, start(part) if part.is_selectable else None) for part in first_parts)
         return
     threads = min(pa.cpu_count(), _MOST_THREADS)
     running: deque[tuple[Part, Future[Iterator[pa.RecordBatch] | None] | None]] = deque()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="scan")
     try:
         for part in chain(first_parts, parts):
-            running.append((part, None if part.query is None else pool.submit(start, part)))
+            running.append((part, pool.submit(start, part) if part.is_selectable else None))
             if len(running) > threads + 1:
                 yield _selected(*running.popleft())
         while running:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from difflib import get_close_matches
-from functools import reduce
+from functools import cache, partial, reduce
 from itertools import chain
 from operator import and_
 
@@ -119,13 +119,13 @@ def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) 
 def _batches(
     store: Store, planned: Plan, schema: pa.Schema, names: list[str], where: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
-    filesystem = arrow_filesystem(store)
+    filesystem = cache(partial(arrow_filesystem, store))
     starts = range(0, len(planned.files), _FILES_AT_ONCE)
     chunks = (planned.files[start : start + _FILES_AT_ONCE] for start in starts)
     local = None if where is None else LocalFilter.of(store, schema, names, where)
     if local is None:
         for files in chunks:
-            yield from _by_arrow(store, Part(files), schema, names, where, filesystem)
+            yield from _by_arrow(store, Part(files), schema, names, where, filesystem())
         return
     parts = chain.from_iterable(map(local.parts, chunks))
     with closing(ahead(parts, local.start)) as started:
@@ -139,7 +139,7 @@ def _batches(
                     continue
                 except unreadable():
                     pass  # Arrow reads the rows that are left, or names the file that it cannot read
-            yield from _after(rows, _by_arrow(store, part, schema, names, where, filesystem))
+            yield from _after(rows, _by_arrow(store, part, schema, names, where, filesystem()))
 
 
 def _by_arrow(

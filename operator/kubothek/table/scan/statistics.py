@@ -63,11 +63,12 @@ def worth_a_dictionary(footer: pq.FileMetaData) -> set[str] | None:
         return None
     group = footer.row_group(0)
     chunks = [group.column(number) for number in range(footer.num_columns)]
-    return {
-        chunk.path_in_schema
-        for chunk in chunks
-        if chunk.has_dictionary_page and chunk.total_uncompressed_size < _BYTES_OF_INDEX * chunk.num_values
-    }
+    return {chunk.path_in_schema for chunk in chunks if has_short_dictionary(chunk)}
+
+
+def has_short_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Return whether a dictionary makes the column chunk smaller."""
+    return chunk.has_dictionary_page and chunk.total_uncompressed_size < _BYTES_OF_INDEX * chunk.num_values
 
 
 def keep_footer(store: Store, key: str, footer: pq.FileMetaData) -> None:
@@ -89,19 +90,26 @@ def _footer_reader(store: Store, files: Iterable[str]) -> Callable[[str], pq.Fil
 
 
 def _of_file(where: Predicate, footer: pq.FileMetaData, schema: pa.Schema, known: Mapping[str, Range]) -> bool | None:
-    columns = {name: schema.field(name).type for name in where.columns - known.keys() if name in schema.names}
-    groups = {where.verdict_within({**known, **ranges}) for ranges in _row_groups(footer, columns)}
+    groups = {found for _, found in verdicts_of_row_groups(where, footer, schema, known)}
     if len(groups) == 1:
         return groups.pop()
     return None if groups else False
 
 
-def _row_groups(footer: pq.FileMetaData, columns: Mapping[str, pa.DataType]) -> Iterator[dict[str, Range]]:
+def verdicts_of_row_groups(
+    where: Predicate, footer: pq.FileMetaData, schema: pa.Schema, known: Mapping[str, Range]
+) -> Iterator[tuple[int, bool | None]]:
+    """Yield the number of each row group with rows, and the bound predicate's verdict on it.
+
+    ``known``  ranges of columns in all of the file
+    """
+    columns = {name: schema.field(name).type for name in where.columns - known.keys() if name in schema.names}
     leaves = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
-    for n in range(footer.num_row_groups):
-        group = footer.row_group(n)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
         if group.num_rows:
-            yield {name: _range(group, leaves, name, data_type) for name, data_type in columns.items()}
+            ranges = {name: _range(group, leaves, name, data_type) for name, data_type in columns.items()}
+            yield number, where.verdict_within({**known, **ranges})
 
 
 def _range(group: pq.RowGroupMetaData, leaves: Mapping[str, int], name: str, data_type: pa.DataType) -> Range:

@@ -226,7 +226,7 @@ class Head:
             {c: IndexKind(kind) for c, kind in pending.items() if kind in kinds} if isinstance(pending, dict) else {},
         )
 
-    @property
+    @cached_property
     def skipping(self) -> SkippingState:
         """The definition of the skipping metadata, and the files that hold it; none if it cannot be parsed."""
         found = self.metadata.get(SKIPPING)

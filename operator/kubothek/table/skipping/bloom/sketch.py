@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kubothek.table.murmur3 import Texts, Words, hash_longs
+from kubothek.table.murmur3 import Texts, Words, hash_longs, hash_text
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
 
@@ -78,11 +78,20 @@ def pairs(values: pa.Array[Any], seed: int = 0) -> Pairs | None:
         longs = values.cast(pa.int64()).to_numpy().view(np.uint64)
         first = hash_longs(start, longs)
         return Pairs(first, hash_longs(first, longs))
+    if len(values) == 1:
+        return _pair(values[0].as_py().encode(), seed & 0xFFFFFFFF)
     texts = Texts(values)
     if len(values) and texts.sizes.max() > _LONGEST:
         return None
     first = texts.hashed(start)
     return Pairs(first, texts.hashed(first))
+
+
+def _pair(text: bytes, seed: int) -> Pairs | None:
+    if len(text) > _LONGEST:
+        return None
+    first = hash_text(seed, text)
+    return Pairs(np.array([first], np.uint32), np.array([hash_text(first, text)], np.uint32))
 
 
 def distinct(packed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
