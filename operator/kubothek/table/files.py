@@ -199,8 +199,9 @@ class PartitionedWriter:
         for batch in self._slices(conform(_as_table(data), self._schema)):
             size = batch.nbytes  # which costs as much as a slice: the groups take their shares
             for group, rows in split(batch, self._layout.partition_on, self._bucketing):
-                self._add(group, rows, size * rows.num_rows // batch.num_rows)
-                self._shared += 0 if rows.num_rows == batch.num_rows else size * rows.num_rows // batch.num_rows
+                share = size * rows.num_rows // batch.num_rows
+                self._add(group, rows, share)
+                self._shared += share if rows.num_rows < batch.num_rows else 0
             if self._shared > self._budget:
                 self._unshare()
 
