@@ -277,3 +277,13 @@ def test_verification_damage_record_stays_until_repair(store: Store, table: Data
     store.put(key, b"")
     keep_damage(store, UUID, verified(store, version=version))
     assert _known(store) is None, "of an old version nothing is noted"
+
+
+@pytest.mark.parametrize("repeated", [20, 60_000])
+def test_verification_counts_values_that_repeat_in_a_file_once(store: Store, repeated: int) -> None:
+    """Few values, and those of a column of which most are distinct, are collected for indices as they come."""
+    dataset = Lake(store).create_dataset("d", (), {"x": "int64", "y": "double"}, indices={"x": "Native"})
+    rows = repeated + repeated // 10
+    columns: dict[str, Any] = {"x": [n % repeated for n in range(rows)], "y": [1.0] * rows}
+    dataset.append(pa.table(columns))
+    assert dataset.verify().wrong == 0

@@ -15,14 +15,11 @@ import pyarrow as pa
 
 from kubothek.table.indexes.types import distinct_of
 from kubothek.table.layout import Layout
-from kubothek.table.partitioning import copied
 
 _SAMPLE: Final = 1 << 11
 """Rows that decide."""
 _LEAST: Final = 1 << 12
-"""In a file of fewer rows, to look at so many takes as long as to encode them:"""
-_SMALL_SAMPLE: Final = 1 << 6
-"""these decide then, and only whether few are equal."""
+"""In a file of fewer rows, to look at a column takes as long as to encode it."""
 _LONGEST_RUN: Final = 8
 """Mean length of runs of one value from which a dictionary with run lengths is smaller than differences."""
 _ASCENTS: Final = 0.9
@@ -38,15 +35,17 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
 
     The columns of ``layout.dictionary_columns`` keep their dictionaries. Equal rows give equal answers.
     """
-    schema, chosen = batches[0].schema, layout.dictionary_columns
-    rows = sum(batch.num_rows for batch in batches)
-    first = _first(batches, _SAMPLE if rows >= _LEAST else _SMALL_SAMPLE)
+    table, chosen = pa.Table.from_batches(batches), layout.dictionary_columns
+    schema, rows = table.schema, table.num_rows
+    if rows < _LEAST:
+        return (True if chosen is None else list(chosen)), []
+    first = table.slice(0, _SAMPLE)
     deltas, plain = [], []
     for position, field in enumerate(schema):
         if not _is_number(field.type) or field.name in (chosen or ()):
             continue
-        sample = first.column(position).drop_null()
-        if rows >= _LEAST and not pa.types.is_floating(field.type) and _ascends(sample):
+        sample = pa.concat_arrays(first.column(position).chunks).drop_null()
+        if not pa.types.is_floating(field.type) and _ascends(sample):
             deltas.append(field.name)
         elif distinct_of(sample, rows) > _MOST_DISTINCT * rows:
             plain.append(field.name)
@@ -56,16 +55,6 @@ def dictionary_and_deltas(batches: Sequence[pa.RecordBatch], layout: Layout) -> 
         return True, deltas
     paths = (path for field in schema for path in _paths(field.name, field.type))
     return [path for path in paths if path not in deltas and path not in plain], deltas
-
-
-def _first(batches: Sequence[pa.RecordBatch], count: int) -> pa.RecordBatch:
-    """Return the first rows, at most so many, whatever the batches that they come in."""
-    found = [batches[0].slice(0, count)]
-    for batch in batches[1:]:
-        if (count := count - found[-1].num_rows) == 0:
-            break
-        found.append(batch.slice(0, count))
-    return found[0] if len(found) == 1 else copied(found)
 
 
 def _is_number(data_type: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kubothek.table.indexes.entries import LABEL, VALUE
-from kubothek.table.indexes.types import distinct
+from kubothek.table.indexes.types import indexable
 from kubothek.table.maintenance.content import row_hashes
 
 
@@ -25,7 +25,7 @@ class Values(NamedTuple):
 
 def values_in(column: pa.ChunkedArray[Any], stored: pa.DataType) -> Values:
     """Return the values of a file, as an index has them: each once, without NULL and NaN."""
-    found = distinct(column, stored)
+    found = indexable(column, stored).unique()
     return Values(len(found), int(_hashes(found).sum(dtype=np.uint64)))
 
 

@@ -20,7 +20,7 @@ from kubothek.table.indexes.entries import entries, no_entries, sort_distinct
 from kubothek.table.indexes.lookup import labels_held
 from kubothek.table.indexes.native import Manifest
 from kubothek.table.indexes.object_cache import Opened, OpenedFile, opened
-from kubothek.table.indexes.types import distinct, file_type
+from kubothek.table.indexes.types import file_type, indexable
 from tests.table.indexes.model import UUID, Indexed, Rows, collect, matching
 from tests.table.log.memory import MemoryStore
 
@@ -200,12 +200,12 @@ def test_point_lookup_opens_one_file_and_reads_part_of_file(store: MemoryStore) 
 
 def test_entries_of_mostly_distinct_values_occur_once_when_sorted() -> None:
     numbers = pa.chunked_array([np.arange(20_000.0), [7.0, -0.0, float("nan"), None]])
-    found = distinct(numbers, pa.float64())
+    found = indexable(numbers, pa.float64())
     assert len(found) == 20_002, "their sort finds the duplicates"
     sorted_ = sort_distinct([entries(found, "b"), entries(found, "a")])
     assert sorted_.column("value").to_pylist() == [n for n in range(20_000) for _ in "ba"]
     assert sorted_.column("label").to_pylist() == ["b", "a"] * 20_000
-    assert distinct(pa.chunked_array([[1, None] * 10_000, [2]]), pa.int64()).to_pylist() == [1, 2]
+    assert indexable(pa.chunked_array([[1, None] * 10_000, [2]]), pa.int64()).to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -217,7 +217,7 @@ def test_sorted_entries_ascend_and_hold_each_pair_once(name: str, data: st.DataO
         st.lists(st.tuples(st.sampled_from("cab"), st.lists(strategy, min_size=1, max_size=6)), min_size=1)
     )
     given_ = [
-        entries(distinct(pa.chunked_array([pa.array(held, value_type)]), value_type), label) for label, held in rows
+        entries(indexable(pa.chunked_array([pa.array(held, value_type)]), value_type), label) for label, held in rows
     ]
     sorted_ = sort_distinct(given_)
     assert sorted_.schema == given_[0].schema

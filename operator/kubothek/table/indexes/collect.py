@@ -12,7 +12,7 @@ from kubothek.storage import Store
 from kubothek.table.indexes.entries import sort_labelled
 from kubothek.table.indexes.model import Collected, IndexFile
 from kubothek.table.indexes.native import write_files
-from kubothek.table.indexes.types import distinct
+from kubothek.table.indexes.types import indexable
 from kubothek.table.ordered_calls import OrderedCalls
 
 MEMORY_BUDGET: Final = 24 << 20
@@ -61,7 +61,7 @@ class IndexCollector:
 
     def observe_values(self, label: str, column: str, values: pa.ChunkedArray[Any]) -> None:
         """Record values of one column that go into the file of this label."""
-        found = distinct(values, self._columns[column])
+        found = indexable(values, self._columns[column])
         if len(found):
             self._held[column].append((label, found))
             self._bytes += found.nbytes + _CODE_BYTES * len(found) + _PIECE_BYTES

@@ -62,7 +62,7 @@ def file_type(stored: pa.DataType, dialect: Dialect) -> pa.DataType:
     return pa.large_string() if pa.types.is_string(stored) and dialect is Dialect.PLATEAU else stored
 
 
-def distinct(values: pa.ChunkedArray[Any], stored: pa.DataType) -> pa.Array[Any]:
+def indexable(values: pa.ChunkedArray[Any], stored: pa.DataType) -> pa.Array[Any]:
     """Return the values to index: without NULL and NaN, and 0.0 for -0.0.
 
     Each occurs once, but not where most are distinct, or all are few: there the sort that follows finds the others, and
