@@ -230,8 +230,8 @@ def _cost_of_commit(directory: Path, count: int) -> float:
 
 @pytest.mark.slow
 def test_commit_of_ten_times_the_partitions_costs_ten_times_the_work(tmp_path: Path) -> None:
-    # In a process of its own: a full collection of the garbage of all tests before, or a thread that one of them
-    # left, is no cost of a commit.
+    # In a process of its own: garbage collection of what other tests left, and threads that they left running, must
+    # not count.
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
 
         def work(count: int) -> float:

@@ -86,8 +86,7 @@ class IndexCollector:
         self._take_stored()
         for column, held in self._held.items():
             if held:
-                size = sum(values.nbytes for _, values in held)
-                self._storing.add(partial(self._store_entries, column, tuple(held)), size)
+                self._storing.add(partial(self._store_entries, column, tuple(held)), self._bytes)
                 held.clear()
         self._bytes = 0
 
